@@ -1,0 +1,57 @@
+# Metamori's tasks. Nothing outside this folder and the temporary folder is written
+# (as root, `make venv` may install missing Debian packages).
+.DEFAULT_GOAL := help
+.PHONY: help venv build demo test test-fast soak bench bench-bonnie lint clean
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+BENCH  ?=
+PYTEST := $(PY) -m pytest
+# Bonnie++ lives where ordinary users' PATH does not look.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH):/usr/sbin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:  ## list these tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## create .venv with everything that build, demo and tests need
+
+$(STAMP): pyproject.toml tools/prepare tools/install-requirements
+	@tools/prepare "$(PYTHON)" with-tests
+	@[ -x $(PY) ] && $(PY) -c '' 2>/dev/null || { rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	@tools/install-requirements $(PY)
+	@touch $@
+
+build: $(STAMP)  ## compile the preload library and the runtime in place, into metamori/
+	@$(PY) setup.py -q build_ext --inplace
+	@[ -x $(VENV)/bin/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation -e .
+
+demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
+	@$(PY) demo/demo.py
+
+test: build  ## all tests but the slow ones
+	@$(PYTEST) $(ARGS)
+
+test-fast: build  ## unit and property tests only, some seconds
+	@$(PYTEST) -q $(wildcard tests/unit tests/property) $(ARGS)
+
+soak: build  ## the slow tests too: gigabytes and many minutes
+	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
+
+bench: build  ## small measurements beside native: calls, exec, checkpoints (minutes; BENCH='--rounds 3')
+	@$(PY) -m bench calls exec checkpoint $(BENCH)
+
+bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
+	@$(PY) -m bench bonnie $(BENCH)
+
+lint: build  ## ruff, and mypy on the package
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+clean:  ## remove what was built, and the caches; .venv stays
+	@rm -rf build dist *.egg-info metamori/include metamori/*.so .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@find metamori tests bench demo -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -f $(VENV)/bin/metamori

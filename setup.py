@@ -1,0 +1,224 @@
+"""Build the three native parts of the package. The rest of its description is in pyproject.toml.
+
+* ``metamori/libmetamori.so``      the preload library: plain C, knows nothing of Python
+* ``metamori/_area.abi3.so``       cffi module through which the package reads and writes the run area
+* ``metamori/libmetamori_rt.so``   the embedded runtime: cffi entry points linked against a shared libpython
+
+One compiler call per source file, repeated only when the source, any header or the command changed, and
+every result is moved into place in one step: a library that a running program has mapped is never
+written to. ``CC`` chooses the compiler; ``METAMORI_CFLAGS`` is appended to every compiler call.
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import io
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+SHIM = ROOT / "shim_c"
+PUBLIC_HEADER = SHIM / "include" / "metamori.h"
+
+CC = shlex.split(os.environ.get("CC", "gcc"))
+COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden", "-fstack-protector-strong",
+          *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
+# The shim defines __read_chk and its like itself, so no header may turn its own calls into them.
+UNFORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0"]
+# cffi writes one uniform signature for all argument-less functions.
+GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
+LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
+
+# Where Debian keeps the library of its own Python 3.11, for interpreters that come without a shared one.
+DEBIAN_LIBPYTHON = "/usr/lib/{multiarch}/libpython{version}.so.1.0"
+
+
+def sources_of_shim() -> list[Path]:
+    """Every C file of the preload library; those of the embedded runtime are in ``src/rt``."""
+    return sorted(path for path in (SHIM / "src").rglob("*.c") if path.parent.name != "rt")
+
+
+def newest_header_ns() -> int:
+    """Time of the last change to anything that a C file may include, 0 without any."""
+    headers = [path for pattern in ("*.h", "*.def", "*.inc") for path in SHIM.rglob(pattern)]
+    return max((path.stat().st_mtime_ns for path in headers), default=0)
+
+
+def replace_if_built(command: list[str], output: Path) -> None:
+    """Run a compiler that writes ``output`` under a temporary name, then put it in place."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        subprocess.run([*command, "-o", str(partial)], check=True)
+        partial.replace(output)
+    except FileNotFoundError:
+        raise SystemExit(f"metamori: cannot build: no C compiler named '{command[0]}' (on Debian: apt-get install gcc)") from None
+    except subprocess.CalledProcessError as failure:
+        raise SystemExit(f"metamori: cannot build {output.name}: {CC[0]} said no (status {failure.returncode})") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -> Path:
+    """Compile ``source`` unless its object is newer than all it depends on and was made by the same command."""
+    name = "_".join(source.relative_to(ROOT).with_suffix(".o").parts) if source.is_relative_to(ROOT) else source.stem + ".o"
+    output = folder / name
+    command = [*CC, *COMMON, *flags, "-c", str(source)]
+    written = output.with_suffix(".cmd")
+    if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
+            and output.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_ns):
+        return output
+    written.unlink(missing_ok=True)
+    replace_if_built(command, output)
+    written.write_text(shlex.join(command))
+    return output
+
+
+def build_library(target: Path, sources: list[Path], flags: list[str], link: list[str], folder: Path) -> None:
+    """Compile what is stale, on all cores, and link when any object is newer than ``target``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    headers_ns = newest_header_ns()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda source: compile_one(source, flags, folder, headers_ns), sources))
+    command = [*CC, *LINK, *map(str, objects), *link]
+    written = folder / f"{target.name}.cmd"
+    newest = max(path.stat().st_mtime_ns for path in objects)
+    if target.exists() and target.stat().st_mtime_ns > newest and written.exists() \
+            and written.read_text() == f"{target} {shlex.join(command)}":
+        return
+    replace_if_built(command, target)
+    written.write_text(f"{target} {shlex.join(command)}")
+    print(f"metamori: built {target.name}")
+
+
+def load(path: Path):
+    """Run one of the build descriptions in metamori/runtime without importing the package around it."""
+    spec = importlib.util.spec_from_file_location(f"metamori_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_if_changed(path: Path, emit) -> Path:
+    """Let ``emit(name)`` write C beside ``path``; keep the old file, and its time, when it says the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"fresh_{path.name}")
+    with contextlib.redirect_stdout(io.StringIO()):
+        emit(str(fresh))
+    if path.exists() and path.read_bytes() == fresh.read_bytes():
+        fresh.unlink()
+    else:
+        fresh.replace(path)
+    return path
+
+
+def find_libpython() -> Path | None:
+    """The shared libpython of the Python that builds, else Debian's of the same version, else None."""
+    version = sysconfig.get_config_var("LDVERSION") or sysconfig.get_python_version()
+    multiarch = sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu"
+    names = [sysconfig.get_config_var("INSTSONAME") or "", f"libpython{version}.so.1.0"]
+    folders = [sysconfig.get_config_var("LIBDIR") or "", f"{sys.base_prefix}/lib"]
+    candidates = [Path(folder, name) for folder in folders for name in names if folder and ".so" in name]
+    candidates.append(Path(DEBIAN_LIBPYTHON.format(multiarch=multiarch, version=version)))
+    return next((path for path in candidates if path.exists()), None)
+
+
+class NativePart(Extension):
+    """One shared library of the package, with the file name that it must have."""
+
+    def __init__(self, name: str, filename: str) -> None:
+        super().__init__(name, sources=[])
+        self.filename = filename
+
+
+class BuildNative(build_ext):
+    """Builds each NativePart; says in words what cannot be built and why, and goes on with the rest."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """File name of an extension inside the package, with or without the package in front."""
+        for part in self.extensions:
+            if part.name in (fullname, f"metamori.{fullname}"):
+                return str(Path("metamori", part.filename))
+        return super().get_ext_filename(fullname)
+
+    def get_export_symbols(self, ext):
+        return []
+
+    def run(self) -> None:
+        """Build everything, one builder at a time in this tree."""
+        self.objects = ROOT / "build" / f"native-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        self.objects.mkdir(parents=True, exist_ok=True)
+        with open(self.objects / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.target = ROOT / "metamori" if self.inplace else Path(self.build_lib).resolve() / "metamori"
+            self.copy_header()
+            self.build_extensions()
+
+    def build_extensions(self) -> None:
+        self.build_shim()
+        self.build_area()
+        self.build_runtime()
+
+    def copy_header(self) -> None:
+        """Put metamori.h where ``metamori config --cflags`` points, in place as in an installed package."""
+        if PUBLIC_HEADER.exists():
+            target = self.target / "include" / PUBLIC_HEADER.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists() or target.read_bytes() != PUBLIC_HEADER.read_bytes():
+                shutil.copy(PUBLIC_HEADER, target)
+
+    def build_shim(self) -> None:
+        sources = sources_of_shim()
+        if not sources:
+            return self.skip("libmetamori.so", "shim_c/src has no C files")
+        build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES],
+                      ["-ldl", "-lpthread"], self.objects / "shim")
+
+    def build_area(self) -> None:
+        description = ROOT / "metamori" / "runtime" / "build_area.py"
+        if not description.exists():
+            return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
+        folder = self.objects / "area"
+        source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
+        build_library(self.target / "_area.abi3.so", [source],
+                      [*GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
+
+    def build_runtime(self) -> None:
+        description = ROOT / "metamori" / "runtime" / "build_embed.py"
+        if not description.exists():
+            return self.skip("libmetamori_rt.so", f"{description.relative_to(ROOT)} is missing")
+        libpython = find_libpython()
+        if libpython is None:
+            return self.skip("libmetamori_rt.so", "this Python has no shared libpython (on Debian: apt-get install "
+                             f"libpython{sysconfig.get_python_version()}); runs cannot take checkpoints without it")
+        folder = self.objects / "rt"
+        source = write_if_changed(folder / "embed.c", load(description).emit)
+        # An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython.
+        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{libpython.parent}"]
+        build_library(self.target / "libmetamori_rt.so", [source, *sorted((SHIM / "src" / "rt").glob("*.c"))],
+                      [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], link, folder)
+
+    def skip(self, what: str, why: str) -> None:
+        print(f"metamori: {what} is not built: {why}", file=sys.stderr)
+
+
+setup(
+    ext_modules=[
+        NativePart("metamori.libmetamori", "libmetamori.so"),
+        NativePart("metamori._area", "_area.abi3.so"),
+        NativePart("metamori.libmetamori_rt", "libmetamori_rt.so"),
+    ],
+    cmdclass={"build_ext": BuildNative},
+)
