@@ -1,0 +1,166 @@
+r"""The store's files, byte by byte, and their codecs.
+
+All numbers are little endian. Types: u8 u32 u64 unsigned, i32 i64 signed (two's complement), bool is a u8 of
+0 or 1, bytes is a u32 length and that many bytes, text is bytes that hold UTF-8 (bytes that are not UTF-8
+stand for themselves), T[] is a u32 count and that many T one after the other, T[[]] the same with a u64
+count. There is no padding anywhere. Every file is one envelope:
+
+    offset  size  what
+    0       8     magic: the kind of file, ASCII (below)
+    8       4     u32 version of the format: 1
+    12      4     u32 byte order mark 0x01020304: the bytes 04 03 02 01
+    16      8     u64 n, length of the payload
+    24      n     payload (below)
+    24 + n  4     u32 CRC-32 (that of zlib and IEEE 802.3) of the bytes 0 .. 24 + n - 1
+and has 28 + n bytes exactly.
+
+Payloads, fields in this order:
+
+"mtmrMETA"  checkpoint (thesis fig. 4.6): checkpoints/<index>.meta.<process>
+    u64 index, u64 parent, i64 time_ns, text message, text reason, u64 run, u64 process,
+    u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
+    process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[]
+  process    u64 process, u64 pid, u64 start_time, bytes exe
+  name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
+             u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
+  pif        (fig. 4.8) u64 inode, u64 dev, u64 ino, i64 btime_ns, u64 count, bytes filename,
+             u64 was_created, u64 was_deleted, u64 size, u64 home_limit, u64 cut, u32 mode, u32 uid, u32 gid,
+             i64 mtime_ns, bytes kept
+  fit        (fig. 4.7) u64 process, u8 creation_type (0 descriptor, 1 stream), i32 descriptor, u64 stream,
+             i64 attributes, bytes stream_attributes, u32 mode, bytes filename, i64 seek_pointer,
+             u64 was_created, u64 was_closed, i64 flags, u64 inode, u64 dev, u64 ino, i32[] dup_list,
+             bytes ungetc, bytes unflushed, i64 buffering
+  inherited  u64 process, i32 descriptor, bytes path, u64 size, u64 dev, u64 ino
+
+"mtmrOFFS"  offset file (fig. 4.4): checkpoints/<index>.offset.<process>
+    u64 index, u64 process, u64 run, offset[[]]
+  offset     u64 inode, u64 process, u64 start, u64 end, u64 buffer_start, u64 buffer_end: 48 bytes;
+             start < end, and both ranges are equally long
+
+"mtmrUNDO"  saved pre-images: checkpoints/<after_index>.undo.<seq>
+    u64 after_index, u64 seq, undo[[]]
+  undo       u64 inode, u64 start, u64 end, u64 run (0: lost), u64 buffer_start: 40 bytes; start < end
+
+"mtmrHEAD"  where the user's files are: head
+    u64 index, identity[]
+  identity   bytes path, u64 dev, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns
+
+"mtmrMOVE"  a move in progress: intent
+    u64 target, write[], size[], change[]
+  write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
+  size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
+  change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 place, 6 keep, 7 rename, 8 fifo),
+             bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns, bytes target
+
+What the fields mean is said in records.py. `encode_*` raise ValueError when a value does not fit its field,
+`decode_*` raise FormatError, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+from metamori.store.records import (
+    FitEntry,
+    Head,
+    Identity,
+    InheritedEntry,
+    Intent,
+    Meta,
+    NameEntry,
+    NameOp,
+    OffsetEntry,
+    Offsets,
+    PifEntry,
+    ProcessEntry,
+    SizeOp,
+    Undo,
+    UndoEntry,
+    WriteOp,
+)
+from metamori.store.wire import (
+    Bytes,
+    Choice,
+    FormatError,
+    Many,
+    Number,
+    Pair,
+    Record,
+    Rows,
+    Text,
+    seal,
+    unseal,
+)
+
+__all__ = ["FormatError", "decode_head", "decode_intent", "decode_meta", "decode_offsets", "decode_undo",
+           "encode_head", "encode_intent", "encode_meta", "encode_offsets", "encode_undo"]
+
+U32, U64, I32, I64 = "I", "Q", "i", "q"
+BYTES, TEXT, BOOL = Bytes(), Text(), Choice(False, True)
+
+_PROCESS = Record(ProcessEntry, process=U64, pid=U64, start_time=U64, exe=BYTES)
+_NAME = Record(
+    NameEntry, path=BYTES, kind=Choice("absent", "file", "dir", "symlink", "fifo", "other"), inode=U64,
+    mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, xattrs=Many(Pair(BYTES, BYTES)))
+_PIF = Record(
+    PifEntry, inode=U64, dev=U64, ino=U64, btime_ns=I64, count=U64, filename=BYTES, was_created=U64,
+    was_deleted=U64, size=U64, home_limit=U64, cut=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, kept=BYTES)
+_FIT = Record(
+    FitEntry, process=U64, creation_type=Choice("descriptor", "stream"), descriptor=I32, stream=U64,
+    attributes=I64, stream_attributes=BYTES, mode=U32, filename=BYTES, seek_pointer=I64, was_created=U64,
+    was_closed=U64, flags=I64, inode=U64, dev=U64, ino=U64, dup_list=Many(Number(I32)), ungetc=BYTES,
+    unflushed=BYTES, buffering=I64)
+_INHERITED = Record(InheritedEntry, process=U64, descriptor=I32, path=BYTES, size=U64, dev=U64, ino=U64)
+_META = Record(
+    Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,
+    mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
+    processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
+    initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED))
+_OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
+_UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
+_IDENTITY = Record(Identity, path=BYTES, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
+_HEAD = Record(Head, index=U64, identities=Many(_IDENTITY))
+_WRITE = Record(WriteOp, inode=U64, path=BYTES, start=U64, end=U64, run=U64, buffer_start=U64)
+_SIZE = Record(SizeOp, inode=U64, path=BYTES, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
+_CHANGE = Record(
+    NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "place", "keep", "rename", "fifo"),
+    path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES)
+_INTENT = Record(Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE))
+
+
+def encode_meta(value: Meta) -> bytes:
+    return seal(b"mtmrMETA", _META, value)
+
+
+def decode_meta(data: bytes) -> Meta:
+    return unseal(b"mtmrMETA", _META, data)
+
+
+def encode_offsets(value: Offsets) -> bytes:
+    return seal(b"mtmrOFFS", _OFFSETS, value)
+
+
+def decode_offsets(data: bytes) -> Offsets:
+    return unseal(b"mtmrOFFS", _OFFSETS, data)
+
+
+def encode_undo(value: Undo) -> bytes:
+    return seal(b"mtmrUNDO", _UNDO, value)
+
+
+def decode_undo(data: bytes) -> Undo:
+    return unseal(b"mtmrUNDO", _UNDO, data)
+
+
+def encode_head(value: Head) -> bytes:
+    return seal(b"mtmrHEAD", _HEAD, value)
+
+
+def decode_head(data: bytes) -> Head:
+    return unseal(b"mtmrHEAD", _HEAD, data)
+
+
+def encode_intent(value: Intent) -> bytes:
+    return seal(b"mtmrMOVE", _INTENT, value)
+
+
+def decode_intent(data: bytes) -> Intent:
+    return unseal(b"mtmrMOVE", _INTENT, data)

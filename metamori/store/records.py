@@ -1,0 +1,207 @@
+"""What the store's files say, as values. Immutable; no I/O. The bytes on disk: formats.py.
+
+All paths are absolute and bytes, all times ns since 1970, all sizes, offsets and ranges bytes (ranges half
+open). `inode` is always the store's own number of a file, never reused; `ino` is the filesystem's. Index 0
+is the state before the store's first run. FitEntry and PifEntry are defined beside the live tables.
+Records that come by the million are NamedTuples (a tenth of a dataclass's cost), the others dataclasses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from metamori.tables.fit import FitEntry
+from metamori.tables.pif import NO_LIMIT, PifEntry
+
+__all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent", "Meta", "NameEntry",
+           "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo", "UndoEntry", "WriteOp"]
+
+NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
+OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "place", "keep", "rename", "fifo"]
+
+
+@dataclass(frozen=True, slots=True)
+class NameEntry:
+    """What a path was. For a kind other than "file" inode is 0; for "absent" nothing else counts."""
+
+    path: bytes
+    kind: NameKind
+    inode: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    target: bytes = b""  # of a symbolic link
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedEntry:
+    """A descriptor on a regular file from outside the run; `size` is the file's at the checkpoint."""
+
+    process: int
+    descriptor: int
+    path: bytes
+    size: int
+    dev: int
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEntry:
+    """A process of the run: number in the store, real pid, start time (clock ticks since boot), program."""
+
+    process: int
+    pid: int
+    start_time: int
+    exe: bytes
+
+
+class OffsetEntry(NamedTuple):
+    """File bytes [start, end) are bytes [buffer_start, buffer_end) of the run's buffer (thesis fig. 4.4)."""
+
+    inode: int
+    process: int
+    start: int
+    end: int
+    buffer_start: int
+    buffer_end: int
+
+
+class UndoEntry(NamedTuple):
+    """The home's bytes [start, end) were saved at buffer_start of `run`'s buffer; run 0: they are lost."""
+
+    inode: int
+    start: int
+    end: int
+    run: int
+    buffer_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """A checkpoint (thesis fig. 4.6): it exists when this record does. Only what changed since the parent.
+
+    names, pifs and fits are the state at the index; initial_names and initial_pifs the state before the run
+    touched those paths and files, valid for every index on whose chain nothing is said of them.
+    """
+
+    index: int
+    parent: int
+    time_ns: int
+    message: str
+    reason: str
+    run: int
+    process: int
+    mode: Literal["incremental", "single"] = "incremental"
+    isolate: bool = False
+    bytes_added: int = 0
+    head_moved: bool = True
+    processes: tuple[ProcessEntry, ...] = ()
+    names: tuple[NameEntry, ...] = ()
+    initial_names: tuple[NameEntry, ...] = ()
+    pifs: tuple[PifEntry, ...] = ()
+    initial_pifs: tuple[PifEntry, ...] = ()
+    fits: tuple[FitEntry, ...] = ()
+    inherited: tuple[InheritedEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """A checkpoint's offset file: what its interval redirected, in the buffer of `run`."""
+
+    index: int
+    process: int
+    run: int
+    entries: tuple[OffsetEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Pre-images saved while `after_index` was the highest index; the first record of a byte counts."""
+
+    after_index: int
+    seq: int
+    entries: tuple[UndoEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What lstat said of a path when head was written. A path that did not exist has zeros."""
+
+    path: bytes
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The index that the user's files are at."""
+
+    index: int
+    identities: tuple[Identity, ...] = ()
+
+
+class WriteOp(NamedTuple):
+    """Write [start, end) of the file at `path` from buffer_start of `run`'s buffer; run 0: zeros."""
+
+    inode: int
+    path: bytes
+    start: int
+    end: int
+    run: int
+    buffer_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOp:
+    """Give the file at `path` this size, mode, owner and time, whatever they are."""
+
+    inode: int
+    path: bytes
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class NameOp:
+    """A change to names. Each can be repeated: what is found done already is no error.
+
+    unlink   remove `path`, not a directory
+    rmdir    remove the directory `path`; one that is not empty stays
+    mkdir    make `path` a directory with mode, uid, gid, mtime_ns; one that exists is given them
+    symlink  make `path` a symbolic link to `target` with uid, gid, mtime_ns
+    fifo     make `path` a fifo with mode, uid, gid, mtime_ns
+    link     `path` becomes a further name of the file at path `other` (file number `inode`)
+    place    the kept file named `other` (a name in the store's kept folder) moves to `path`
+    keep     the file at `path` moves to the kept folder under the name `other`
+    rename   `path` is renamed to path `other`
+    Fields that an operation does not name are 0 or empty; inode is the file's number where one is concerned.
+    """
+
+    op: OpKind
+    path: bytes
+    other: bytes = b""
+    inode: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    target: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A move of the user's files to index `target`, complete: it can be done again from the start."""
+
+    target: int
+    writes: tuple[WriteOp, ...] = ()
+    sizes: tuple[SizeOp, ...] = ()
+    names: tuple[NameOp, ...] = ()  # in this order

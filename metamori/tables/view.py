@@ -1,0 +1,127 @@
+"""Where each byte of a file is at an index, and how two indexes differ (incremental read of thesis 4.3.3).
+
+Byte b of a file of `size` bytes is, in this order of precedence:
+  BUFFER  the cumulative map knows it;
+  ZERO    b >= home_limit: nothing at home counts there;
+  BUFFER  or LOST, when the home's byte was saved (or lost) after the index: the oldest undo record that
+          covers it says which;
+  HOME    the byte of the live home file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from metamori.tables.aml import AML, AddressMap
+
+Kind = Literal["buffer", "zero", "home", "lost"]
+BUFFER: Kind = "buffer"
+ZERO: Kind = "zero"
+HOME: Kind = "home"
+LOST: Kind = "lost"
+
+
+class Piece(NamedTuple):
+    """File bytes [start, end), not empty. run and offset say where in a buffer; 0 when kind is not BUFFER."""
+
+    start: int
+    end: int
+    kind: Kind
+    run: int = 0
+    offset: int = 0
+
+    def clip(self, start: int, end: int) -> Piece:
+        """The part of this piece inside [start, end), which must meet it."""
+        low = max(self.start, start)
+        offset = self.offset + low - self.start if self.kind == BUFFER else 0
+        return Piece(low, min(self.end, end), self.kind, self.run, offset)
+
+    def same_place(self, other: Piece) -> bool:
+        """Whether two pieces that start at the same byte have it at the same place."""
+        return self[2:] == other[2:]
+
+
+def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[AddressMap]) -> list[Piece]:
+    """The pieces of a file at an index, merged, covering [0, size) exactly.
+
+    `undos` are the maps of the undo records with after_index >= the index, oldest first; run 0 in them means
+    LOST. Costs a sum over their AMLs when there is more than one: combine them once for many calls.
+    """
+    saved = _first_wins(undos)
+    pieces: list[Piece] = []
+    for start, end, aml in _known_and_not(cumulative, 0, size):
+        if aml is not None:
+            _append(pieces, Piece(start, end, BUFFER, aml.run, aml.offset))
+            continue
+        limit = min(end, max(start, home_limit))
+        for low, high, undo in _known_and_not(saved, start, limit):
+            if undo is None:
+                _append(pieces, Piece(low, high, HOME))
+            elif undo.run == 0:
+                _append(pieces, Piece(low, high, LOST))
+            else:
+                _append(pieces, Piece(low, high, BUFFER, undo.run, undo.offset))
+        if limit < end:
+            _append(pieces, Piece(limit, end, ZERO))
+    return pieces
+
+
+Difference = tuple[int, int, Piece | None, Piece | None]
+
+
+def differences(have: Sequence[Piece], want: Sequence[Piece]) -> list[Difference]:
+    """The ranges whose bytes are at different places: (start, end, piece of have, piece of want).
+
+    Pieces are clipped to the range; None is past that side's end. Both sides are as `resolve` gives them.
+    """
+    different: list[Difference] = []
+    left, right = iter(have), iter(want)
+    a, b = next(left, None), next(right, None)
+    while a is not None or b is not None:
+        start = a.start if a is not None else b.start  # type: ignore[union-attr]
+        end = min(piece.end for piece in (a, b) if piece is not None)
+        here = a.clip(start, end) if a is not None else None
+        there = b.clip(start, end) if b is not None else None
+        if here is None or there is None or not here.same_place(there):
+            different.append((start, end, here, there))
+        a = _rest(a, end) or next(left, None)
+        b = _rest(b, end) or next(right, None)
+    return different
+
+
+def _rest(piece: Piece | None, end: int) -> Piece | None:
+    return piece.clip(end, piece.end) if piece is not None and end < piece.end else None
+
+
+def _first_wins(undos: Iterable[AddressMap]) -> AddressMap:
+    """One map of several, oldest first: of a byte that two know, the older record holds."""
+    maps = [each for each in undos if len(each)]
+    if len(maps) <= 1:
+        return maps[0] if maps else AddressMap()
+    combined = maps[-1].copy()
+    for older in reversed(maps[:-1]):
+        combined.overlay(older)
+    return combined
+
+
+def _known_and_not(table: AddressMap, start: int, end: int) -> Iterator[tuple[int, int, AML | None]]:
+    """[start, end) in file order, as the AMLs of `table` (clipped) and the gaps between them (None)."""
+    for aml in table.find(start, end):
+        if start < aml.start:
+            yield start, aml.start, None
+        yield aml.start, aml.end, aml
+        start = aml.end
+    if start < end:
+        yield start, end, None
+
+
+def _append(pieces: list[Piece], piece: Piece) -> None:
+    """Add the next piece in file order, merged with the last when it goes on at the same place."""
+    if pieces and pieces[-1].kind == piece.kind:
+        last = pieces[-1]
+        if piece.kind != BUFFER or AML(last.start, last.end, last.run, last.offset).joins(
+                AML(piece.start, piece.end, piece.run, piece.offset)):
+            pieces[-1] = Piece(last.start, piece.end, last.kind, last.run, last.offset)
+            return
+    pieces.append(piece)
