@@ -1,0 +1,67 @@
+"""Fixtures of the black-box tests: compiled programs, laboratories."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever the import mode
+
+from lab import ROOT, Lab  # noqa: E402
+
+PROGRAMS = HERE / "programs"
+DRIVER = ["driver", "driver_descriptors", "driver_names", "driver_streams", "driver_run"]
+FLAVOURS = {
+    "plain": ["-O1"],
+    "large": ["-O1", "-D_FILE_OFFSET_BITS=64"],  # open64, lseek64, …
+    "fortified": ["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64"],  # __read_chk, __open64_2, …
+    "static": ["-O1", "-static"],
+}
+Compile = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """compiled(name, flavour): the program built from tests/programs, once a session."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str, flavour: str = "plain") -> Path:
+        result = folder / f"{name}.{flavour}"
+        if not result.exists():
+            sources = [PROGRAMS / f"{part}.c" for part in (DRIVER if name == "driver" else [name])]
+            command = ["gcc", "-Wall", "-Wextra", "-Wno-unused-result", *FLAVOURS[flavour]]
+            command += ["-I", str(ROOT / "shim_c" / "include"), *map(str, sources), "-o", str(result), "-pthread"]
+            subprocess.run(command, check=True)
+        return result
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def installed() -> None:
+    """Skips, in words, while the preload library has not been built."""
+    if not (ROOT / "metamori" / "libmetamori.so").exists():
+        pytest.skip("metamori/libmetamori.so is not built: run `make build`")
+
+
+@pytest.fixture
+def native_lab(tmp_path: Path, compiled: Compile) -> Iterator[Lab]:
+    """A laboratory for what is done without Metamori."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    lab = Lab(folder, compiled("driver"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, compiled: Compile, installed: None) -> Iterator[Lab]:
+    """A laboratory with the built Metamori."""
+    lab = Lab(tmp_path, compiled("driver"))
+    yield lab
+    lab.close()

@@ -1,0 +1,108 @@
+"""The failures of the field: killed after the checkpoint, restored, run on, compared with an uninterrupted run."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from catalog import FIELD, NAMES, Scenario
+from lab import Lab, Tree, difference
+
+
+def uninterrupted(native: Lab, scenario: Scenario) -> tuple[Tree, list[str], Tree]:
+    """Natively, in one go: the files at the checkpoint, the answers after it, the files after it."""
+    scenario.prepare(native.work)
+    program = native.start(native=True)
+    program.must(scenario.before)
+    at_checkpoint = native.state()
+    answers = program.do(scenario.after)
+    at_end = native.state()
+    assert program.end() == 0
+    return at_checkpoint, answers, at_end
+
+
+def killed_after_checkpoint(lab: Lab, scenario: Scenario, ask: str, kill: str, options: list[str]) -> int:
+    """Runs up to the checkpoint, beyond it, and kills; the checkpoint's index."""
+    scenario.prepare(lab.work)
+    program = lab.start(*options)
+    program.must(scenario.before)
+    if ask == "C":
+        index = int(program.ask("checkpoint"))
+    else:
+        index = lab.checkpoint()
+    assert index >= 1
+    program.answers = program.do(scenario.after)  # type: ignore[attr-defined]
+    if kill == "program":
+        assert program.kill_program() == 128 + 9
+    else:
+        program.kill_all()
+    return index
+
+
+def run_on(lab: Lab, scenario: Scenario, options: list[str]) -> list[str]:
+    """Starts the program again: it opens its files as a restarted program would, and does the rest."""
+    program = lab.start(*options)
+    program.must(scenario.resume)
+    answers = program.do(scenario.after)
+    assert program.end() == 0
+    return answers
+
+
+def check(lab: Lab, native: Lab, scenario: Scenario, ask: str, kill: str, options: list[str]) -> None:
+    at_checkpoint, answers, at_end = uninterrupted(native, scenario)
+    index = killed_after_checkpoint(lab, scenario, ask, kill, options)
+    first = lab.sessions[-1].answers  # type: ignore[attr-defined]
+    assert first == answers, "answers after the checkpoint differ from the native program's"
+    last = lab.log()["checkpoints"][-1]
+    if "--isolate" not in options:
+        lab.assert_state(at_end, "a killed run must leave what a plain crash would have left")
+    assert last["message"] == "killed by SIGKILL"
+    lab.restore(index)
+    lab.assert_state(at_checkpoint, f"after restore {index}")
+    lab.restore(last["index"])
+    lab.assert_state(at_end, f"after going forward to {last['index']}")
+    lab.restore(index)
+    lab.assert_state(at_checkpoint, f"after restore {index}, again")
+    assert run_on(lab, scenario, options) == answers
+    lab.assert_state(at_end, "after the resumed run")
+    lab.verb("verify")
+
+
+def variants() -> list[object]:
+    chosen = []
+    for scenario, ask, kill in product(FIELD, ("C", "outside"), ("program", "all")):
+        chosen.append(pytest.param(scenario, ask, kill, [], id=f"{scenario.name}-{ask}-{kill}"))
+    for number, scenario in enumerate(FIELD + NAMES):
+        ask, kill = ("C", "outside")[number % 2], ("program", "all")[number // 2 % 2]
+        if scenario in NAMES:
+            chosen.append(pytest.param(scenario, ask, kill, [], id=f"{scenario.name}-{ask}-{kill}"))
+        ask, kill = ("outside", "C")[number % 2], ("all", "program")[number // 2 % 2]
+        chosen.append(
+            pytest.param(scenario, ask, kill, ["--isolate"], id=f"{scenario.name}-{ask}-{kill}-isolate")
+        )
+    return chosen
+
+
+@pytest.mark.parametrize("scenario", FIELD + NAMES, ids=lambda s: s.name)
+def test_scenario_itself_natively(native_lab: Lab, scenario: Scenario) -> None:
+    """The scenario is sound: what `resume` opens works on the files of the checkpoint, and leads to the same end."""
+    at_checkpoint, answers, at_end = uninterrupted(native_lab, scenario)
+    for path in sorted(native_lab.work.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    scenario.prepare(native_lab.work)
+    first = native_lab.start(native=True)
+    first.must(scenario.before)
+    assert first.kill_program() == -9
+    assert not difference(native_lab.state(), at_checkpoint)
+    second = native_lab.start(native=True)
+    second.must(scenario.resume)
+    assert second.do(scenario.after) == answers
+    assert second.end() == 0
+    assert not difference(native_lab.state(), at_end)
+
+
+@pytest.mark.parametrize(("scenario", "ask", "kill", "options"), variants())
+def test_killed_restored_run_on(
+    lab: Lab, native_lab: Lab, scenario: Scenario, ask: str, kill: str, options: list[str]
+) -> None:
+    check(lab, native_lab, scenario, ask, kill, options)
