@@ -34,23 +34,27 @@ Payloads, fields in this order:
 
 "mtmrOFFS"  offset file (fig. 4.4): checkpoints/<index>.offset.<process>
     u64 index, u64 process, u64 run, offset[[]]
-  offset     u64 inode, u64 process, u64 start, u64 end, u64 buffer_start, u64 buffer_end: 48 bytes;
-             start < end, and both ranges are equally long
+  offset     u64 inode, u64 process, u64 start, u64 end, u64 buffer_start, u64 buffer_end,
+             u64 crc (CRC-32 of the buffer's bytes, 0: none): 56 bytes; start < end, and both ranges are
+             equally long
 
 "mtmrUNDO"  saved pre-images: checkpoints/<after_index>.undo.<seq>
     u64 after_index, u64 seq, undo[[]]
-  undo       u64 inode, u64 start, u64 end, u64 run (0: lost), u64 buffer_start: 40 bytes; start < end
+  undo       u64 inode, u64 start, u64 end, u64 run (0: lost), u64 buffer_start, u64 crc (of the
+             saved bytes, 0: none): 48 bytes; start < end
 
 "mtmrHEAD"  where the user's files are: head
-    u64 index, identity[]
+    u64 index, identity[], kept[]
   identity   bytes path, u64 dev, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns
+  kept       u64 inode, u64 index, bytes name
 
 "mtmrMOVE"  a move in progress: intent
-    u64 target, write[], size[], change[]
+    u64 target, write[], size[], change[], kept[] (as in head)
   write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
   size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
-  change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 place, 6 keep, 7 rename, 8 fifo),
-             bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns, bytes target
+  change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo),
+             bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns, bytes target,
+             u64 dev, u64 ino
 
 What the fields mean is said in records.py. `encode_*` raise ValueError when a value does not fit its field,
 `decode_*` raise FormatError, whatever the bytes are.
@@ -64,6 +68,7 @@ from metamori.store.records import (
     Identity,
     InheritedEntry,
     Intent,
+    KeptHome,
     Meta,
     NameEntry,
     NameOp,
@@ -117,13 +122,16 @@ _META = Record(
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
 _IDENTITY = Record(Identity, path=BYTES, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
-_HEAD = Record(Head, index=U64, identities=Many(_IDENTITY))
+_KEPT = Record(KeptHome, inode=U64, index=U64, name=BYTES)
+_HEAD = Record(Head, index=U64, identities=Many(_IDENTITY), kept=Many(_KEPT))
 _WRITE = Record(WriteOp, inode=U64, path=BYTES, start=U64, end=U64, run=U64, buffer_start=U64)
 _SIZE = Record(SizeOp, inode=U64, path=BYTES, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
 _CHANGE = Record(
-    NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "place", "keep", "rename", "fifo"),
-    path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES)
-_INTENT = Record(Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE))
+    NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo"),
+    path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, dev=U64,
+    ino=U64)
+_INTENT = Record(
+    Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT))
 
 
 def encode_meta(value: Meta) -> bytes:

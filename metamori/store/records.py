@@ -14,11 +14,12 @@ from typing import Literal, NamedTuple
 from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
-__all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent", "Meta", "NameEntry",
-           "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo", "UndoEntry", "WriteOp"]
+__all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
+           "NameEntry", "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo",
+           "UndoEntry", "WriteOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
-OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "place", "keep", "rename", "fifo"]
+OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ class ProcessEntry:
 
 
 class OffsetEntry(NamedTuple):
-    """File bytes [start, end) are bytes [buffer_start, buffer_end) of the run's buffer (thesis fig. 4.4)."""
+    """File bytes [start, end) are bytes [buffer_start, buffer_end) of the run's buffer (thesis fig. 4.4).
+
+    crc is the CRC-32 of those buffer bytes; 0: not recorded.
+    """
 
     inode: int
     process: int
@@ -67,16 +71,21 @@ class OffsetEntry(NamedTuple):
     end: int
     buffer_start: int
     buffer_end: int
+    crc: int = 0
 
 
 class UndoEntry(NamedTuple):
-    """The home's bytes [start, end) were saved at buffer_start of `run`'s buffer; run 0: they are lost."""
+    """The home's bytes [start, end) were saved at buffer_start of `run`'s buffer; run 0: they are lost.
+
+    crc is the CRC-32 of the saved bytes; 0: not recorded.
+    """
 
     inode: int
     start: int
     end: int
     run: int
     buffer_start: int
+    crc: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +147,21 @@ class Identity:
     ctime_ns: int
 
 
+class KeptHome(NamedTuple):
+    """The home of a file without a name at head: `name` in the kept folder, with the bytes of `index`."""
+
+    inode: int
+    index: int
+    name: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The index that the user's files are at."""
 
     index: int
     identities: tuple[Identity, ...] = ()
+    kept: tuple[KeptHome, ...] = ()
 
 
 class WriteOp(NamedTuple):
@@ -174,16 +192,17 @@ class SizeOp:
 class NameOp:
     """A change to names. Each can be repeated: what is found done already is no error.
 
-    unlink   remove `path`, not a directory
+    keep     the file or fifo at `path`, when it is still dev:ino, gets the further name `other`
+    unlink   remove `path`, no directory, when it is still dev:ino
+    rename   the directory `path`, when it is still dev:ino or `other` is not there, is renamed to `other`
     rmdir    remove the directory `path`; one that is not empty stays
-    mkdir    make `path` a directory with mode, uid, gid, mtime_ns; one that exists is given them
-    symlink  make `path` a symbolic link to `target` with uid, gid, mtime_ns
-    fifo     make `path` a fifo with mode, uid, gid, mtime_ns
-    link     `path` becomes a further name of the file at path `other` (file number `inode`)
-    place    the kept file named `other` (a name in the store's kept folder) moves to `path`
-    keep     the file at `path` moves to the kept folder under the name `other`
-    rename   `path` is renamed to path `other`
-    Fields that an operation does not name are 0 or empty; inode is the file's number where one is concerned.
+    mkdir    make `path` a directory
+    symlink  make `path` a symbolic link to `target`
+    fifo     make `path` a fifo
+    link     `path` becomes a further name of the file at `other` (file number `inode`)
+    drop     remove the name `path` that `keep` made, or that the file had in the kept folder
+    All paths are absolute. Where something is made it is given mode, uid, gid and mtime_ns. Fields that an
+    operation does not name are 0 or empty; inode is the file's number where one is concerned.
     """
 
     op: OpKind
@@ -195,6 +214,8 @@ class NameOp:
     gid: int = 0
     mtime_ns: int = 0
     target: bytes = b""
+    dev: int = 0
+    ino: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +225,5 @@ class Intent:
     target: int
     writes: tuple[WriteOp, ...] = ()
     sizes: tuple[SizeOp, ...] = ()
-    names: tuple[NameOp, ...] = ()  # in this order
+    names: tuple[NameOp, ...] = ()  # in this order, before the writes and sizes
+    kept: tuple[KeptHome, ...] = ()  # as head is to have it

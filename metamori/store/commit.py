@@ -1,0 +1,80 @@
+"""Writing a file so that it is there whole or not at all: temporary name, fsync, rename, fsync of the folder.
+
+`durable=False` (``--durability process``) leaves the fsyncs out: what was written survives the death of every
+process, not a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+
+from metamori.store import layout
+from metamori.store.door import Door
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+
+def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True) -> None:
+    """Put `data` at `path`, mode 0600 whatever the umask. On an error the old file is still there, whole."""
+    temporary = layout.temporary(path)
+    fd = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    try:
+        door.fchmod(fd, PRIVATE_FILE)
+        door.pwrite(fd, data, 0)
+        if durable:
+            door.fsync(fd)
+    finally:
+        door.close(fd)
+    door.rename(temporary, path)
+    if durable and sync_folder:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def read_file(door: Door, path: bytes) -> bytes:
+    """The whole of a file of the store."""
+    fd = door.open(path, os.O_RDONLY)
+    try:
+        return door.pread(fd, door.fstat(fd).st_size, 0)
+    finally:
+        door.close(fd)
+
+
+def remove_file(door: Door, path: bytes, durable: bool = True) -> None:
+    """Remove a file of the store; no error when it is not there."""
+    try:
+        door.unlink(path)
+    except FileNotFoundError:
+        return
+    if durable:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def make_folder(door: Door, path: bytes) -> None:
+    """A private folder; no error when it is there already."""
+    try:
+        door.mkdir(path, PRIVATE_FOLDER)
+    except FileExistsError:
+        return
+    door.chmod(path, PRIVATE_FOLDER)
+
+
+def fsync_folder(door: Door, path: bytes) -> None:
+    """Make the names in a folder durable. A folder that is gone has none."""
+    try:
+        fd = door.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        door.fsync(fd)
+    finally:
+        door.close(fd)
+
+
+def exists(door: Door, path: bytes) -> bool:
+    """Whether anything, a broken symbolic link included, has this name."""
+    try:
+        door.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""The one door to the operating system for the store, and for the user's files while they are moved.
+
+A `Door` does what its method says and nothing more; a test hands the store another one that fails, or stops
+dead, at the Nth operation. Errors are OSError, as the kernel gave them. Offsets and lengths are bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+
+PIECE_BYTES = 1 << 20
+_FICLONERANGE = 0x4020940D
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_NOT_SUPPORTED = frozenset(
+    (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
+)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Door:
+    """Thin calls. `copy_range` and `punch_hole` choose the cheapest way that the filesystem has."""
+
+    def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
+        """A descriptor, close-on-exec; never follows a symbolic link in the last component."""
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        parts = []
+        while length:
+            part = os.pread(fd, min(length, PIECE_BYTES), offset)
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        """All of `data`, or an error."""
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(fd, view, offset)
+            view, offset = view[done:], offset + done
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        os.fchmod(fd, mode)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return os.fstat(fd)
+
+    def lstat(self, path: bytes) -> os.stat_result:
+        return os.lstat(path)
+
+    def rename(self, source: bytes, target: bytes) -> None:
+        os.rename(source, target)
+
+    def link(self, source: bytes, target: bytes) -> None:
+        os.link(source, target, follow_symlinks=False)
+
+    def unlink(self, path: bytes) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: bytes, mode: int) -> None:
+        os.mkdir(path, mode)
+
+    def rmdir(self, path: bytes) -> None:
+        os.rmdir(path)
+
+    def symlink(self, target: bytes, path: bytes) -> None:
+        os.symlink(target, path)
+
+    def readlink(self, path: bytes) -> bytes:
+        return os.readlink(path)
+
+    def mkfifo(self, path: bytes, mode: int) -> None:
+        os.mkfifo(path, mode)
+
+    def chmod(self, path: bytes, mode: int) -> None:
+        """Mode of a file or folder; the caller has made sure that it is no symbolic link."""
+        os.chmod(path, mode)
+
+    def chown(self, path: bytes, uid: int, gid: int) -> None:
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+    def set_mtime(self, path: bytes, mtime_ns: int) -> None:
+        """Modification time; the access time stays."""
+        atime_ns = os.lstat(path).st_atime_ns
+        os.utime(path, ns=(atime_ns, mtime_ns), follow_symlinks=False)
+
+    def setxattr(self, path: bytes, name: bytes, value: bytes) -> None:
+        os.setxattr(path, name, value, follow_symlinks=False)
+
+    def removexattr(self, path: bytes, name: bytes) -> None:
+        os.removexattr(path, name, follow_symlinks=False)
+
+    def listdir(self, path: bytes) -> list[bytes]:
+        return os.listdir(path)
+
+    def flock(self, fd: int) -> bool:
+        """Whether the exclusive lock was had at once."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def data_ranges(self, fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, end) that are not holes, in order."""
+        while start < end:
+            try:
+                data = os.lseek(fd, start, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            if data >= end:
+                return
+            hole = min(os.lseek(fd, data, os.SEEK_HOLE), end)
+            yield data, hole
+            start = hole
+
+    def clone_range(self, source: int, source_at: int, target: int, target_at: int, length: int) -> bool:
+        """Share the blocks where the filesystem can (FICLONERANGE); False where it cannot."""
+        try:
+            fcntl.ioctl(target, _FICLONERANGE, struct.pack("=qQQQ", source, source_at, length, target_at))
+        except OSError as error:
+            if error.errno in _NOT_SUPPORTED:
+                return False
+            raise
+        return True
+
+    def copy_range(self, source: int, source_at: int, target: int, target_at: int, length: int) -> int:
+        """Bytes copied (fewer than `length` only when the source ends): in the kernel where possible."""
+        done = 0
+        while done < length:
+            try:
+                step = os.copy_file_range(
+                    source, target, min(length - done, 64 * PIECE_BYTES), source_at + done, target_at + done
+                )
+            except OSError as error:
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+                break
+            if step == 0:
+                break
+            done += step
+        while done < length:
+            data = self.pread(source, min(length - done, PIECE_BYTES), source_at + done)
+            if not data:
+                break
+            self.pwrite(target, data, target_at + done)
+            done += len(data)
+        return done
+
+    def punch_hole(self, fd: int, start: int, end: int) -> bool:
+        """Make [start, end) read as zeros and free its blocks; False where the filesystem cannot."""
+        length = ctypes.c_int64(end - start)
+        if _libc.fallocate64(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(start), length) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code in _NOT_SUPPORTED:
+            return False
+        raise OSError(code, os.strerror(code))
+
+
+REAL = Door()

@@ -1,0 +1,129 @@
+"""The only builder of names inside a store. Pure: it never touches a disk.
+
+    format                       "metamori store 1\\n"
+    lock                         flock: held by a live run's supervisor, or by a verb that writes
+    head                         the index that the user's files are at, and their identities then
+    intent                       present while files are being moved: the redo list
+    counters                     the numbers handed out last (a cache, except after pruning)
+    checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
+    checkpoints/<k>.offset.<p>   the offset file of index k
+    checkpoints/<a>.undo.<s>     pre-images of home bytes for the indexes up to a; s counts up over the store
+    buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
+    kept/<name>                  the homes of objects that have no name at present. Names made of digits only
+                                 are object numbers and belong to `move`; a run uses names with a letter
+    run/                         the run area of a live or unfinished run
+
+Every path is bytes, absolute.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+FORMAT_LINE = b"metamori store 1\n"
+_RECORD = re.compile(rb"(\d+)\.(meta|offset|undo)\.(\d+)")
+_STAGE_PREFIX = b".metamori-stage-"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordName:
+    """A name in checkpoints/: its index (after_index for an undo), kind, and process (seq for an undo)."""
+
+    index: int
+    kind: str
+    number: int
+
+
+class Layout:
+    """Names of one store."""
+
+    def __init__(self, root: str | bytes) -> None:
+        self.root: bytes = os.path.abspath(os.fsencode(root))
+
+    def _in(self, *parts: bytes) -> bytes:
+        return b"/".join((self.root, *parts))
+
+    @property
+    def format(self) -> bytes:
+        return self._in(b"format")
+
+    @property
+    def lock(self) -> bytes:
+        return self._in(b"lock")
+
+    @property
+    def head(self) -> bytes:
+        return self._in(b"head")
+
+    @property
+    def intent(self) -> bytes:
+        return self._in(b"intent")
+
+    @property
+    def counters(self) -> bytes:
+        return self._in(b"counters")
+
+    @property
+    def checkpoints(self) -> bytes:
+        return self._in(b"checkpoints")
+
+    @property
+    def buffers(self) -> bytes:
+        return self._in(b"buffer")
+
+    @property
+    def kept_folder(self) -> bytes:
+        return self._in(b"kept")
+
+    @property
+    def run_area(self) -> bytes:
+        return self._in(b"run")
+
+    @property
+    def folders(self) -> tuple[bytes, ...]:
+        """Folders of a new store; the run area is made by the run."""
+        return (self.checkpoints, self.buffers, self.kept_folder)
+
+    def meta(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.meta.%d" % (index, process))
+
+    def offset(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.offset.%d" % (index, process))
+
+    def undo(self, after_index: int, seq: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.undo.%d" % (after_index, seq))
+
+    def buffer(self, run: int) -> bytes:
+        return self._in(b"buffer", b"%d" % run)
+
+    def kept(self, name: bytes) -> bytes:
+        return self._in(b"kept", name)
+
+    def kept_by_move(self, inode: int) -> bytes:
+        """Where `move` keeps an object that loses its last name."""
+        return self._in(b"kept", b"%d" % inode)
+
+    def holds(self, path: bytes) -> bool:
+        """Whether a path lies inside the store."""
+        return path == self.root or path.startswith(self.root + b"/")
+
+
+def parse_record_name(name: bytes) -> RecordName | None:
+    """The meaning of a name in checkpoints/, or None for anything else (a temporary file, say)."""
+    match = _RECORD.fullmatch(name)
+    if match is None:
+        return None
+    return RecordName(int(match[1]), match[2].decode(), int(match[3]))
+
+
+def temporary(path: bytes) -> bytes:
+    """The name beside `path` under which it is written before it is renamed into place."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, b".%s.metamori-new" % name)
+
+
+def stage(folder: bytes, what: str, number: int) -> bytes:
+    """A name in one of the user's folders for something between its old and its new name."""
+    return os.path.join(folder, _STAGE_PREFIX + b"%s-%d" % (what.encode(), number))
