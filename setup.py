@@ -31,8 +31,8 @@ SHIM = ROOT / "shim_c"
 PUBLIC_HEADER = SHIM / "include" / "metamori.h"
 
 CC = shlex.split(os.environ.get("CC", "gcc"))
-COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden", "-fstack-protector-strong",
-          *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
+COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden",
+          "-fstack-protector-strong", *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
 # The shim defines __read_chk and its like itself, so no header may turn its own calls into them.
 UNFORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0"]
 # cffi writes one uniform signature for all argument-less functions.
@@ -63,17 +63,18 @@ def replace_if_built(command: list[str], output: Path) -> None:
         subprocess.run([*command, "-o", str(partial)], check=True)
         partial.replace(output)
     except FileNotFoundError:
-        raise SystemExit(f"metamori: cannot build: no C compiler named '{command[0]}' (on Debian: apt-get install gcc)") from None
+        raise SystemExit(f"metamori: cannot build: no C compiler named '{command[0]}' "
+                         "(on Debian: apt-get install gcc)") from None
     except subprocess.CalledProcessError as failure:
-        raise SystemExit(f"metamori: cannot build {output.name}: {CC[0]} said no (status {failure.returncode})") from None
+        raise SystemExit(f"metamori: cannot build {output.name}: {CC[0]} ended with status "
+                         f"{failure.returncode}") from None
     finally:
         partial.unlink(missing_ok=True)
 
 
 def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -> Path:
-    """Compile ``source`` unless its object is newer than all it depends on and was made by the same command."""
-    name = "_".join(source.relative_to(ROOT).with_suffix(".o").parts) if source.is_relative_to(ROOT) else source.stem + ".o"
-    output = folder / name
+    """Compile ``source`` unless its object is newer than all that it depends on, and of the same command."""
+    output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
     command = [*CC, *COMMON, *flags, "-c", str(source)]
     written = output.with_suffix(".cmd")
     if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
@@ -201,14 +202,17 @@ class BuildNative(build_ext):
             return self.skip("libmetamori_rt.so", f"{description.relative_to(ROOT)} is missing")
         libpython = find_libpython()
         if libpython is None:
-            return self.skip("libmetamori_rt.so", "this Python has no shared libpython (on Debian: apt-get install "
-                             f"libpython{sysconfig.get_python_version()}); runs cannot take checkpoints without it")
+            return self.skip("libmetamori_rt.so", "this Python has no shared libpython (on Debian: apt-get "
+                             f"install libpython{sysconfig.get_python_version()}); there are no checkpoints "
+                             "without it")
         folder = self.objects / "rt"
         source = write_if_changed(folder / "embed.c", load(description).emit)
         # An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython.
-        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{libpython.parent}"]
-        build_library(self.target / "libmetamori_rt.so", [source, *sorted((SHIM / "src" / "rt").glob("*.c"))],
-                      [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], link, folder)
+        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
+                f"-Wl,-rpath,{libpython.parent}"]
+        flags = [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"]
+        sources = [source, *sorted((SHIM / "src" / "rt").glob("*.c"))]
+        build_library(self.target / "libmetamori_rt.so", sources, flags, link, folder)
 
     def skip(self, what: str, why: str) -> None:
         print(f"metamori: {what} is not built: {why}", file=sys.stderr)

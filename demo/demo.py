@@ -61,6 +61,10 @@ class Demo:
             raise SystemExit(f"metamori {verb} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout.rstrip()
 
+    def log(self) -> list[dict]:
+        """The checkpoints, oldest first, from ``metamori log --json``."""
+        return json.loads(self.command("log", "--json", show=False))["checkpoints"]
+
     def indented(self, text: str) -> None:
         for line in text.splitlines():
             print(f"    {line}")
@@ -97,7 +101,7 @@ class Demo:
         self.checkpoint("accounts opened")
 
     def tuesday(self) -> None:
-        self.heading("Tuesday: interest for everybody (old pages overwritten, a file renamed, a line appended)")
+        self.heading("Tuesday: interest for everybody (pages overwritten, a file renamed, a line appended)")
         self.bank.do("UPDATE account SET cents = cents + cents / 40;", ".shell mv rates-draft.csv rates.csv")
         self.say("tuesday: interest paid")
         self.checkpoint("interest paid")
@@ -120,8 +124,8 @@ class Demo:
         self.check("the files are what a plain crash would have left, the half-done transaction included",
                    half, contents(self.folder))
         self.check("sqlite3's own journal undoes that half, and only that", before.summary, self.ask_copy())
-        newest = json.loads(self.command("log", "--json", show=False))["checkpoints"][-1]
-        self.moments.append(Moment(newest["index"], newest["message"] or "the killed state", half, before.summary))
+        newest = self.log()[-1]
+        self.moments.append(Moment(newest["index"], "the killed state", half, before.summary))
 
     # -- and back ------------------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class Demo:
         end = self.moments.pop()
         self.check("after the run the folder holds what the run saw", end.files, contents(self.folder))
         self.indented(self.command("log"))
-        parents = {c["index"]: c["parent"] for c in json.loads(self.command("log", "--json", show=False))["checkpoints"]}
+        parents = {checkpoint["index"]: checkpoint["parent"] for checkpoint in self.log()}
         self.check(f"checkpoint {end.index} grew from {moment.index}", moment.index, parents[end.index])
         self.back_to(self.moments[2])
 

@@ -55,7 +55,7 @@ class Ledger:
         return self.do(sql)[-1]
 
     def contents(self) -> Contents:
-        """Hash every file of the bank's folder as the run itself sees it, with sha256sum in a child of the shell."""
+        """Hash every file of the bank's folder as the run sees it: sha256sum, started by the shell."""
         pairs = (line.split(maxsplit=1) for line in self.do(".shell sha256sum *"))
         return {name: digest for digest, name in pairs}
 
