@@ -7,11 +7,13 @@ more than a small multiple of that file's size.
 
 from __future__ import annotations
 
+import gc
 import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import chain
@@ -32,6 +34,18 @@ class FormatError(ValueError):
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(f"{message} (at byte {offset})")
         self.offset = offset
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Holds the cyclic collector off: a million new tuples would be searched for cycles again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Reader:
@@ -204,7 +218,8 @@ class Rows:
         if bad >= 0:
             at = start + bad * self.row.size
             raise FormatError("a range that is empty or not as long as its other", at)
-        return tuple(map(self.make, self.row.iter_unpack(body)))
+        with _no_collection():
+            return tuple(map(self.make, self.row.iter_unpack(body)))
 
     def fault(self, cells: array[int]) -> int:
         """The first row that breaks the rule of `ranges`, or -1."""

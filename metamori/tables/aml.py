@@ -86,27 +86,10 @@ class AddressMap:
 
     def extend(self, amls: Iterable[AML]) -> None:
         """Insert many. In file order and beyond what is there: sorted once, about a microsecond each."""
-        last = self._by_end.peekitem(-1)[1] if self._by_end else None
-        tail: dict[int, AML] = {}
         pending = iter(amls)
-        for aml in pending:
-            _valid(aml)
-            if last is None or aml.start > last.end:
-                pass
-            elif aml.start < last.end:
-                self._by_end.update(tail)
-                self.insert(aml)
-                break
-            elif last.joins(aml):
-                if tail.pop(last.end, None) is None:
-                    del self._by_end[last.end]
-                self.nbytes += aml.end - aml.start
-                last = tail[aml.end] = AML(last.start, aml.end, last.run, last.offset)
-                continue
-            self.nbytes += aml.end - aml.start
-            last = tail[aml.end] = aml
-        else:
-            self._by_end.update(tail)
+        straggler = self._append_all(pending)
+        if straggler is not None:
+            self.insert(straggler)
         for aml in pending:
             self.insert(aml)
 
@@ -116,7 +99,7 @@ class AddressMap:
 
     def remove(self, start: int, end: int) -> list[AML]:
         """Forget [start, end); returns the pieces that were mapped there."""
-        met, _ = self._met(start, end)
+        met = self._met(start, end)[0] if start < end else []
         return self._take_out(met, start, end) if met else met
 
     def cut(self, size: int) -> list[AML]:
@@ -128,7 +111,7 @@ class AddressMap:
     def find(self, start: int, end: int) -> Iterator[AML]:
         """The mapped pieces of [start, end), clipped to it, in file order."""
         by_end = self._by_end
-        for key in by_end.irange(start, None, inclusive=(False, True)):
+        for key in by_end.irange(start, None, inclusive=(False, True)) if start < end else ():
             aml = by_end[key]
             if aml.start >= end:
                 return
@@ -174,6 +157,29 @@ class AddressMap:
                 assert not before.joins(aml), (before, aml)
             total, before = total + aml.end - aml.start, aml
         assert total == self.nbytes, (total, self.nbytes)
+
+    def _append_all(self, amls: Iterator[AML]) -> AML | None:
+        """Take AMLs as long as each lies beyond all that are there; returns the first that does not."""
+        last = self._by_end.peekitem(-1)[1] if self._by_end else None
+        tail: dict[int, AML] = {}
+        try:
+            for aml in amls:
+                _valid(aml)
+                if last is None or aml.start > last.end:
+                    last = aml
+                elif aml.start < last.end:
+                    return aml
+                elif last.joins(aml):
+                    if tail.pop(last.end, None) is None:
+                        del self._by_end[last.end]
+                    last = AML(last.start, aml.end, last.run, last.offset)
+                else:
+                    last = aml
+                tail[aml.end] = last
+                self.nbytes += aml.end - aml.start
+        finally:
+            self._by_end.update(tail)
+        return None
 
     def _met(self, start: int, end: int) -> tuple[list[AML], AML | None]:
         """The AMLs that share a byte with [start, end), and the first one that lies beyond it."""

@@ -1,0 +1,143 @@
+"""Codecs: what is encoded comes back; no damaged or hostile file is taken for a record or does harm."""
+
+import struct
+import tracemalloc
+import zlib
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metamori.store import formats, records
+from metamori.store.formats import FormatError
+
+BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), "descriptor": (-1, 2**31 - 1),
+          "attributes": (-2**63, 2**63 - 1), "seek_pointer": (-1, 2**63 - 1), "flags": (-2**63, 2**63 - 1),
+          "buffering": (-1, 2**63 - 1), "time_ns": (-2**63, 2**63 - 1), "mtime_ns": (-2**63, 2**63 - 1),
+          "ctime_ns": (-2**63, 2**63 - 1), "btime_ns": (-2**63, 2**63 - 1)}
+u64 = st.integers(0, 2**64 - 1)
+names = st.binary(max_size=8)
+texts = st.text(max_size=6) | st.binary(max_size=6).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+
+
+def field(name: str, kind):
+    """Any value of a field, from its name and its type."""
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
+        inner = [each for each in get_args(kind) if each is not ...]
+        one = len(inner) == 1
+        item = field("descriptor", inner[0]) if one else st.tuples(*[field("", each) for each in inner])
+        return st.lists(item, max_size=2).map(tuple) if ... in get_args(kind) else item
+    if kind is int:
+        return st.integers(*BOUNDS.get(name, (0, 2**64 - 1)))
+    return {bytes: names, str: texts, bool: st.booleans()}.get(kind) or any_of(kind)
+
+
+def any_of(cls):
+    hints = get_type_hints(cls)
+    return rows.get(cls) or st.builds(cls, **{name: field(name, kind) for name, kind in hints.items()})
+
+
+length = st.integers(1, 2**40)
+low = st.integers(0, 2**62)
+rows = {
+    records.OffsetEntry: st.builds(
+        lambda inode, process, start, at, n, *rest: records.OffsetEntry(
+            inode, process, start, start + n, at, at + n, *rest),
+        u64, u64, low, low, length, *[u64] * (len(records.OffsetEntry._fields) - 6)),
+    records.UndoEntry: st.builds(
+        lambda inode, start, n, run, at, *rest: records.UndoEntry(inode, start, start + n, run, at, *rest),
+        u64, low, length, u64, u64, *[u64] * (len(records.UndoEntry._fields) - 5)),
+}
+FILES = {
+    records.Meta: (formats.encode_meta, formats.decode_meta),
+    records.Offsets: (formats.encode_offsets, formats.decode_offsets),
+    records.Undo: (formats.encode_undo, formats.decode_undo),
+    records.Head: (formats.encode_head, formats.decode_head),
+    records.Intent: (formats.encode_intent, formats.decode_intent),
+}
+KINDS = pytest.mark.parametrize("cls", FILES, ids=lambda cls: cls.__name__)
+
+
+def sealed_again(data: bytes) -> bytes:
+    """The file with a checksum and a length that fit it: damage that only the fields can show."""
+    body = data[:16] + struct.pack("<Q", len(data) - 28) + data[24:-4]
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+@KINDS
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_is_encoded_comes_back(cls, data):
+    encode, decode = FILES[cls]
+    value = data.draw(any_of(cls))
+    raw = encode(value)
+    assert decode(raw) == value
+    assert encode(decode(raw)) == raw
+    assert isinstance(decode(raw), cls)
+
+
+@KINDS
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_every_flipped_bit_and_every_truncation_is_noticed(cls, data):
+    encode, decode = FILES[cls]
+    raw = encode(data.draw(any_of(cls)))
+    for at in range(len(raw)):
+        damaged = bytearray(raw)
+        damaged[at] ^= 1 << data.draw(st.integers(0, 7)) if at < 40 else 1 << at % 8
+        with pytest.raises(FormatError):
+            decode(bytes(damaged))
+        with pytest.raises(FormatError):
+            decode(raw[:at])
+    with pytest.raises(FormatError):
+        decode(raw + b"\0")
+
+
+@KINDS
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_hostile_payloads_with_a_good_checksum_do_no_harm(cls, data):
+    encode, decode = FILES[cls]
+    raw = bytearray(encode(data.draw(any_of(cls))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(24, len(raw) - 4))
+        raw[at:at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8))
+    hostile = sealed_again(bytes(raw) + bytes(4))
+    try:
+        value = decode(hostile)
+    except FormatError as error:
+        assert 0 <= error.offset <= len(hostile)
+    else:
+        assert decode(encode(value)) == value
+
+
+@KINDS
+@given(junk=st.binary(max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_junk_is_refused(cls, junk):
+    with pytest.raises(FormatError):
+        FILES[cls][1](junk)
+
+
+def test_a_file_of_one_kind_is_not_another():
+    raw = formats.encode_head(records.Head(1))
+    for cls, (_, decode) in FILES.items():
+        if cls is not records.Head:
+            with pytest.raises(FormatError) as caught:
+                decode(raw)
+            assert caught.value.offset == 0
+
+
+def test_a_huge_count_allocates_nothing():
+    body = struct.pack("<8sIIQ", b"mtmrOFFS", 1, 0x01020304, 32) + struct.pack("<QQQQ", 1, 1, 1, 2**60)
+    raw = body + struct.pack("<I", zlib.crc32(body))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="announced"):
+            formats.decode_offsets(raw)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

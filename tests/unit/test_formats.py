@@ -1,0 +1,98 @@
+"""The formats as they are written down: a file put together by hand, refusals, and speed."""
+
+import re
+import struct
+import time
+import zlib
+
+import pytest
+
+from metamori.store import formats
+from metamori.store.formats import FormatError
+from metamori.store.records import Head, Identity, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
+
+
+def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304) -> bytes:
+    """A file from the specification's words, without the codecs."""
+    body = magic + struct.pack("<IIQ", version, mark, len(payload)) + payload
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+HEAD = Head(7, (Identity(b"/a", 1, 2, 3, -4, 5),))
+HEAD_PAYLOAD = struct.pack("<QI", 7, 1) + struct.pack("<I", 2) + b"/a" + struct.pack("<QQQqq", 1, 2, 3, -4, 5)
+HEAD_PAYLOAD += struct.pack("<I", 0)  # no kept homes
+
+
+def test_head_is_the_bytes_that_the_specification_says():
+    assert formats.encode_head(HEAD) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD)
+    assert formats.decode_head(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)) == HEAD
+
+
+def test_rows_are_u64_columns_in_order():
+    entry = OffsetEntry(5, 1, 4096, 8192, 0, 4096)
+    payload = struct.pack("<QQQQ", 1, 2, 3, 1) + struct.pack(f"<{len(entry)}Q", *entry)
+    assert formats.encode_offsets(Offsets(1, 2, 3, (entry,))) == by_hand(b"mtmrOFFS", payload)
+    assert f"{8 * len(entry)} bytes" in formats.__doc__
+    undo = UndoEntry(5, 0, 9, 0, 0)
+    payload = struct.pack("<QQQ", 1, 2, 1) + struct.pack(f"<{len(undo)}Q", *undo)
+    assert formats.encode_undo(Undo(1, 2, (undo,))) == by_hand(b"mtmrUNDO", payload)
+    assert f"{8 * len(undo)} bytes" in formats.__doc__
+
+
+@pytest.mark.parametrize(("raw", "offset"), [
+    pytest.param(b"", 0, id="empty"),
+    pytest.param(by_hand(b"mtmrHEAx", HEAD_PAYLOAD), 0, id="magic"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD, version=2), 8, id="version"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD, mark=0x04030201), 12, id="byte-order"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD) + b"x", 16, id="length"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)[:-1] + b"x", 24 + len(HEAD_PAYLOAD), id="checksum"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD + b"x"), 24 + len(HEAD_PAYLOAD), id="bytes-left-over"),
+    pytest.param(by_hand(b"mtmrHEAD", struct.pack("<QI", 7, 2**31)), 36, id="count"),
+])
+def test_a_refusal_says_where(raw, offset):
+    with pytest.raises(FormatError) as caught:
+        formats.decode_head(raw)
+    assert caught.value.offset == offset
+    assert f"byte {offset}" in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [
+    pytest.param(Offsets(1, 1, 1, (OffsetEntry(1, 1, 5, 5, 0, 0),)), id="empty-range"),
+    pytest.param(Offsets(1, 1, 1, (OffsetEntry(1, 1, 5, 9, 0, 5),)), id="unequal-ranges"),
+    pytest.param(Offsets(1, 1, 1, (OffsetEntry(-1, 1, 5, 9, 0, 4),)), id="negative"),
+    pytest.param(Offsets(-1, 1, 1), id="negative-index"),
+])
+def test_what_does_not_fit_is_not_written(bad):
+    with pytest.raises(ValueError, match=r"."):
+        formats.encode_offsets(bad)
+
+
+def test_unknown_words_are_not_written():
+    with pytest.raises(ValueError, match="door"):
+        formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1, names=(NameEntry(b"/a", "door"),)))  # type: ignore
+
+
+def test_ranges_are_checked_when_read():
+    rows = [OffsetEntry(1, 1, 0, 4, 0, 4), OffsetEntry(1, 1, 9, 5, 0, 4)]
+    payload = struct.pack("<QQQQ", 1, 1, 1, 2) + b"".join(struct.pack(f"<{len(r)}Q", *r) for r in rows)
+    with pytest.raises(FormatError, match="range") as caught:
+        formats.decode_offsets(by_hand(b"mtmrOFFS", payload))
+    assert caught.value.offset == 24 + 32 + 8 * len(rows[0])
+
+
+def test_the_specification_names_every_magic():
+    magics = set(re.findall(r'"(mtmr[A-Z]{4})"', formats.__doc__))
+    values = [formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1)), formats.encode_offsets(Offsets(1, 1, 1)),
+              formats.encode_undo(Undo(1, 1)), formats.encode_head(Head(1))]
+    assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE"}
+
+
+def test_a_million_entries_in_about_a_second():
+    at = range(0, 4096 * 1_000_000, 4096)
+    entries = tuple(OffsetEntry(1, 1, 2 * n, 2 * n + 4096, n, n + 4096) for n in at)
+    begin = time.process_time()
+    raw = formats.encode_offsets(Offsets(1, 1, 1, entries))
+    middle = time.process_time()
+    assert formats.decode_offsets(raw).entries[-1] == entries[-1]
+    assert middle - begin < 3
+    assert time.process_time() - middle < 4
