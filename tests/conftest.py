@@ -35,7 +35,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         if not result.exists():
             sources = [PROGRAMS / f"{part}.c" for part in (DRIVER if name == "driver" else [name])]
             command = ["gcc", "-Wall", "-Wextra", "-Wno-unused-result", *FLAVOURS[flavour]]
-            command += ["-I", str(ROOT / "shim_c" / "include"), *map(str, sources), "-o", str(result), "-pthread"]
+            command += ["-I", str(ROOT / "shim_c" / "include"), *map(str, sources)]
+            command += ["-pthread", "-o", str(result)]
             subprocess.run(command, check=True)
         return result
 

@@ -1,6 +1,6 @@
-"""The laboratory of the black-box tests: a folder to work in, a store, programs, and the `metamori` command.
+"""The laboratory of the black-box tests: a folder to work in, a store, programs, the `metamori` command.
 
-Nothing here looks inside Metamori: tests see the command line, the C API (through the driver program) and files.
+Nothing here looks inside Metamori: tests see the command line, the C API (by the driver program) and files.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,8 @@ class Entry:
     mtime_ns: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.mode:o} {len(self.content)} B crc {hash(self.content) & 0xFFFF:04x} n{self.links}>"
+        crc = zlib.crc32(self.content)
+        return f"<{self.kind} {self.mode:o}, {len(self.content)} B, {crc:08x}, {self.links} links>"
 
 
 Tree = dict[str, Entry]
@@ -104,13 +106,16 @@ class Session:
     def stderr(self) -> str:
         return self.stderr_path.read_text(errors="replace")
 
+    def last_words(self) -> str:
+        return f"ended with {self.process.wait(PATIENCE)}; stderr: {self.stderr()}"
+
     def _line(self) -> str:
         assert self.process.stdout
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
             assert ready, f"no answer for {PATIENCE:.0f} s; stderr: {self.stderr()}"
             more = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert more, f"the program ended with {self.process.wait()} instead of answering; stderr: {self.stderr()}"
+            assert more, f"no answer: {self.last_words()}"
             self._buffer += more
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
@@ -122,7 +127,7 @@ class Session:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise AssertionError(f"the program ended with {self.process.wait()}; stderr: {self.stderr()}") from None
+            raise AssertionError(f"no listener: {self.last_words()}") from None
         return self._line()
 
     def do(self, lines: Iterable[str]) -> list[str]:
@@ -190,15 +195,16 @@ class Lab:
         self.env["PYTHONPATH"] = str(ROOT)
         self.env["LC_ALL"] = "C.UTF-8"
 
-    # -- commands ---------------------------------------------------------------------------------------------
+    # commands
 
     def argv(self, verb: str, *words: object, store: Path | None = None) -> list[str]:
         base = [sys.executable, "-m", "metamori", verb, "--store", str(store or self.store)]
         return base + [str(word) for word in words]
 
     def verb(
-        self, verb: str, *words: object, code: int | None = 0, store: Path | None = None, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
+        self, verb: str, *words: object, code: int | None = 0, store: Path | None = None,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """A verb other than run; its exit code must be `code` (None: any)."""
         done = subprocess.run(
             self.argv(verb, *words, store=store), cwd=cwd or self.folder, env=self.env, capture_output=True,
@@ -209,8 +215,9 @@ class Lab:
         return done
 
     def run(
-        self, command: Sequence[object] | str, *options: object, native: bool = False, cwd: Path | None = None,
-        stdin: str | bytes = b"", timeout: float = PATIENCE * 3, env: dict[str, str] | None = None,
+        self, command: Sequence[object] | str, *options: object, native: bool = False,
+        cwd: Path | None = None, stdin: str | bytes = b"",
+        timeout: float = PATIENCE * 3, env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
         """A whole command, natively or under `metamori run OPTIONS --`."""
         words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
@@ -230,7 +237,7 @@ class Lab:
         self.sessions.append(session)
         return session
 
-    # -- the verbs that most tests need -----------------------------------------------------------------------
+    # the verbs that most tests need
 
     def checkpoint(self, *words: object) -> int:
         """A checkpoint from outside; its index."""

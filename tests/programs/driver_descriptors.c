@@ -34,6 +34,11 @@ OP(dup2) { UNUSED; reply_number(dup2(FD, (int)number(word[2]))); }
 OP(dup3) { UNUSED; reply_number(dup3(FD, (int)number(word[2]), O_CLOEXEC)); }
 OP(dupfd) { UNUSED; reply_number(fcntl(FD, F_DUPFD, (int)number(word[2]))); }
 OP(getfl) { UNUSED; reply_number(fcntl(FD, F_GETFL) & (O_ACCMODE | O_APPEND)); }
+OP(getfd) { UNUSED; reply_number(fcntl(FD, F_GETFD)); }
+OP(openfrom) /* directory descriptor, name, flags */
+{
+    reply_number(openat(FD, word[2], open_flags(word[3]), mode_of(count, word, 4)));
+}
 OP(setappend)
 {
     UNUSED;
@@ -147,7 +152,7 @@ OP(flock) { UNUSED; reply_number(flock(FD, LOCK_EX | LOCK_NB)); }
 const struct entry descriptor_operations[] = {
     {"open", 2, op_open}, {"openat", 2, op_openat}, {"openin", 3, op_openin}, {"creat", 1, op_creat},
     {"close", 1, op_close}, {"dup", 1, op_dup}, {"dup2", 2, op_dup2}, {"dup3", 2, op_dup3}, {"dupfd", 2, op_dupfd},
-    {"getfl", 1, op_getfl}, {"setappend", 2, op_setappend},
+    {"getfl", 1, op_getfl}, {"getfd", 1, op_getfd}, {"openfrom", 3, op_openfrom}, {"setappend", 2, op_setappend},
     {"read", 2, op_read}, {"pread", 3, op_pread}, {"readv", 2, op_readv}, {"preadv", 3, op_preadv},
     {"write", 3, op_write}, {"pwrite", 4, op_pwrite}, {"writev", 3, op_writev}, {"pwritev", 4, op_pwritev},
     {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate},

@@ -1,4 +1,4 @@
-"""The failures of the field: killed after the checkpoint, restored, run on, compared with an uninterrupted run."""
+"""The failures of the field: killed after the checkpoint, restored, run on, like an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def variants() -> list[object]:
 
 @pytest.mark.parametrize("scenario", FIELD + NAMES, ids=lambda s: s.name)
 def test_scenario_itself_natively(native_lab: Lab, scenario: Scenario) -> None:
-    """The scenario is sound: what `resume` opens works on the files of the checkpoint, and leads to the same end."""
+    """The scenario is sound: `resume` works on the files of the checkpoint, and leads to the same end."""
     at_checkpoint, answers, at_end = uninterrupted(native_lab, scenario)
     for path in sorted(native_lab.work.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
