@@ -19,7 +19,8 @@ Payloads, fields in this order:
 "mtmrMETA"  checkpoint (thesis fig. 4.6): checkpoints/<index>.meta.<process>
     u64 index, u64 parent, i64 time_ns, text message, text reason, u64 run, u64 process,
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
-    process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[]
+    process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
+    u64 offset_entries
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -46,15 +47,15 @@ Payloads, fields in this order:
 "mtmrHEAD"  where the user's files are: head
     u64 index, identity[], kept[]
   identity   bytes path, u64 dev, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns
-  kept       u64 inode, u64 index, bytes name
+  kept       u64 inode, bytes name
 
 "mtmrMOVE"  a move in progress: intent
     u64 target, write[], size[], change[], kept[] (as in head)
   write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
   size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
-  change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo),
-             bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns, bytes target,
-             u64 dev, u64 ino
+  change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo,
+             9 create), bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns,
+             bytes target, u64 dev, u64 ino
 
 What the fields mean is said in records.py. `encode_*` raise ValueError when a value does not fit its field,
 `decode_*` raise FormatError, whatever the bytes are.
@@ -118,16 +119,18 @@ _META = Record(
     Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,
     mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
     processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
-    initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED))
+    initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED),
+    offset_entries=U64)
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
 _IDENTITY = Record(Identity, path=BYTES, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
-_KEPT = Record(KeptHome, inode=U64, index=U64, name=BYTES)
+_KEPT = Record(KeptHome, inode=U64, name=BYTES)
 _HEAD = Record(Head, index=U64, identities=Many(_IDENTITY), kept=Many(_KEPT))
 _WRITE = Record(WriteOp, inode=U64, path=BYTES, start=U64, end=U64, run=U64, buffer_start=U64)
 _SIZE = Record(SizeOp, inode=U64, path=BYTES, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
 _CHANGE = Record(
-    NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo"),
+    NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
+              "create"),
     path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, dev=U64,
     ino=U64)
 _INTENT = Record(

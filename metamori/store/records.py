@@ -19,7 +19,8 @@ __all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent
            "UndoEntry", "WriteOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
-OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo"]
+OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
+                 "create"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Meta:
     initial_pifs: tuple[PifEntry, ...] = ()
     fits: tuple[FitEntry, ...] = ()
     inherited: tuple[InheritedEntry, ...] = ()
+    offset_entries: int = 0  # in the offset file, which is there unless 0; filled in when the store commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,9 @@ class Identity:
 
 
 class KeptHome(NamedTuple):
-    """The home of a file without a name at head: `name` in the kept folder, with the bytes of `index`."""
+    """The home of a file that has no name at head is `name` in the kept folder."""
 
     inode: int
-    index: int
     name: bytes
 
 
@@ -199,6 +200,7 @@ class NameOp:
     mkdir    make `path` a directory
     symlink  make `path` a symbolic link to `target`
     fifo     make `path` a fifo
+    create   make `path` an empty file, the home of a file that has none (number `inode`)
     link     `path` becomes a further name of the file at `other` (file number `inode`)
     drop     remove the name `path` that `keep` made, or that the file had in the kept folder
     All paths are absolute. Where something is made it is given mode, uid, gid and mtime_ns. Fields that an

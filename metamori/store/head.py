@@ -1,0 +1,63 @@
+"""What head notes of the user's files: who they were, so that changes from outside are noticed later."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from metamori.store import commit
+from metamori.store.door import Door
+from metamori.store.layout import Layout
+from metamori.store.records import Head, Identity, KeptHome, PifEntry
+from metamori.store.state import State
+
+
+def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
+    """None when nothing has this name."""
+    try:
+        return door.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def identity_now(door: Door, path: bytes) -> Identity:
+    """Folders change their times with whatever untracked file they hold: of them only dev and ino count."""
+    found = lstat_or_none(door, path)
+    if found is None:
+        return Identity(path, 0, 0, 0, 0, 0)
+    if stat.S_ISDIR(found.st_mode):
+        return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
+    return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[KeptHome, ...]:
+    """Objects without a name at this state whose home is in the store: those of head, and the run's."""
+    homes = {kept.inode: kept for kept in head.kept}
+    for inode, pif in state.pifs.items():
+        if pif.kept and inode not in homes:
+            homes[inode] = KeptHome(inode, pif.kept)
+    return tuple(
+        kept for inode, kept in sorted(homes.items())
+        if not state.paths(inode) and commit.exists(door, layout.kept(kept.name))
+    )
+
+
+def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], int]:
+    """(dev, ino) -> object number of every object that has a home at head."""
+    objects = {}
+    for kept in head.kept:
+        found = lstat_or_none(door, layout.kept(kept.name))
+        if found is not None:
+            objects[(found.st_dev, found.st_ino)] = kept.inode
+    for identity in head.identities:
+        entry = state.names.get(identity.path)
+        if entry is not None and entry.kind == "file" and identity.ino:
+            objects[(identity.dev, identity.ino)] = entry.inode
+    return objects
+
+
+def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int) -> bool:
+    """Whether a birth time fits the record. One that was made for another inode says nothing."""
+    if pif is None or not btime_ns or not pif.btime_ns or (pif.dev, pif.ino) != (dev, ino):
+        return True
+    return pif.btime_ns == btime_ns

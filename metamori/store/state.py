@@ -1,0 +1,86 @@
+"""The state of everything tracked at one index: names, files, and where each byte is.
+
+A state is its parent's with the checkpoint's delta folded in; what no checkpoint of the chain speaks of is as
+its `initial` entry says. States are values: whoever holds one must not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metamori.store.records import Meta, NameEntry, Offsets, PifEntry
+from metamori.tables.aml import AML, AddressMap
+from metamori.tables.view import Piece, resolve
+
+_EMPTY = AddressMap()
+
+
+class State:
+    """names: every tracked path, those absent at this index included. pifs: every object that exists or has
+    existed at this index. maps: its redirected bytes, where it has any."""
+
+    __slots__ = ("_paths", "_undo_map", "index", "maps", "names", "pifs")
+
+    def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
+        self.index = index
+        self.names: dict[bytes, NameEntry] = {}
+        self.pifs: dict[int, PifEntry] = {}
+        self.maps: dict[int, AddressMap] = {}
+        self._undo_map = undo_map
+        self._paths: dict[int, list[bytes]] | None = None
+
+    def pieces(self, inode: int) -> list[Piece]:
+        """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
+        pif = self.pifs[inode]
+        saved = self._undo_map(inode, self.index)
+        return resolve(pif.size, pif.home_limit, self.maps.get(inode, _EMPTY), (saved,))
+
+    def paths(self, inode: int) -> list[bytes]:
+        """The object's names at this index, sorted; none for an object that only a descriptor holds."""
+        if self._paths is None:
+            self._paths = {}
+            for path in sorted(self.names):
+                entry = self.names[path]
+                if entry.kind == "file":
+                    self._paths.setdefault(entry.inode, []).append(path)
+        return self._paths.get(inode, [])
+
+    def existing(self) -> list[NameEntry]:
+        """What is there at this index, sorted by path: a folder comes before what is in it."""
+        return [self.names[path] for path in sorted(self.names) if self.names[path].kind != "absent"]
+
+    def add_initial(self, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]) -> None:
+        """Learn of paths and objects that were first seen by a later checkpoint, maybe of another branch."""
+        for path, entry in names.items():
+            self.names.setdefault(path, entry)
+        for inode, pif in pifs.items():
+            self.pifs.setdefault(inode, pif)
+        self._paths = None
+
+    def successor(self, steps: list[tuple[Meta, Offsets]]) -> State:
+        """The state after these checkpoints, each the parent of the next."""
+        new = State(steps[-1][0].index, self._undo_map)
+        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), dict(self.maps)
+        own: set[int] = set()
+        for meta, offsets in steps:
+            new._fold(meta, offsets, own)
+        return new
+
+    def _fold(self, meta: Meta, offsets: Offsets, own: set[int]) -> None:
+        """C_k = (C_parent cut to cut_k) overridden by D_k. `own` are the maps that are not shared."""
+        for entry in meta.names:
+            self.names[entry.path] = entry
+        for pif in meta.pifs:
+            self.pifs[pif.inode] = pif
+            known = self.maps.get(pif.inode)
+            if known is not None and any(True for _ in known.find(pif.cut, 1 << 63)):
+                self._own_map(pif.inode, own).cut(pif.cut)
+        for redo in offsets.entries:
+            self._own_map(redo.inode, own).insert(AML(redo.start, redo.end, offsets.run, redo.buffer_start))
+
+    def _own_map(self, inode: int, own: set[int]) -> AddressMap:
+        if inode not in own:
+            own.add(inode)
+            known = self.maps.get(inode)
+            self.maps[inode] = known.copy() if known is not None else AddressMap()
+        return self.maps[inode]

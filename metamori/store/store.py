@@ -1,0 +1,382 @@
+"""A store: its checkpoints, undo records and head, read lazily and written durably.
+
+Invariants:
+  1. An index exists when its meta file does; the offset file was durable before.
+  2. Records never change once they have their name. So everything read is cached, and `refresh` only has to
+     look for new names: a reader works beside a live run.
+  3. Whoever writes holds `lock` (a live run's supervisor holds it for the run), except that the processes of
+     a run commit checkpoints under their supervisor's lock.
+  4. Before home bytes change that some index resolves to, an undo record of them is durable.
+  5. Offline, the files are at `head`: each named object's home has exactly its bytes at head.
+
+States of the lock: none -> lock() -> held -> unlock() or close() -> none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from metamori.errors import Damaged, MetamoriError, NoStore, NoSuchCheckpoint, StoreBusy
+from metamori.store import commit, formats
+from metamori.store.buffers import Buffers
+from metamori.store.door import REAL, Door
+from metamori.store.head import born_then, identity_now, kept_homes, objects_at
+from metamori.store.layout import FORMAT_LINE, Layout, parse_record_name
+from metamori.store.records import (
+    Head,
+    KeptHome,
+    Meta,
+    NameEntry,
+    Offsets,
+    PifEntry,
+    Undo,
+    UndoEntry,
+)
+from metamori.store.state import State
+from metamori.store.undos import UndoLog
+from metamori.tables.history import History
+
+_META_CACHE = 64
+_STATE_CACHE = 8
+
+
+class Store:
+    """One store. Made by `open` or `create_or_open`; `door` is what tests replace."""
+
+    def __init__(self, path: str | bytes, door: Door = REAL) -> None:
+        self.layout = Layout(path)
+        self.door = door
+        self.buffers = Buffers(door, self.layout)
+        self.undo_log = UndoLog(door, self.layout)
+        self._history = History()
+        self._process_of: dict[int, int] = {}
+        self._metas: OrderedDict[int, Meta] = OrderedDict()
+        self._states: OrderedDict[int, State] = OrderedDict()
+        self._initial_names: dict[bytes, NameEntry] = {}
+        self._initial_pifs: dict[int, PifEntry] = {}
+        self._handed = {"index": 0, "object": 0, "process": 0, "run": 0}
+        self._single_floor = 0
+        self._loaded = False
+        self._head: Head | None = None
+        self._objects: tuple[Head, dict[tuple[int, int], int]] | None = None
+        self._lock_fd = -1
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | bytes, write: bool = False, door: Door = REAL) -> Store:
+        """An existing store; with `write` its lock is taken. NoStore, StoreBusy."""
+        store = cls(path, door)
+        try:
+            found = commit.read_file(door, store.layout.format)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NoStore(f"there is no store at {store.path}") from None
+        if found != FORMAT_LINE:
+            raise NoStore(f"{store.path} is not a store that this version of Metamori knows")
+        if write:
+            store.lock()
+        return store
+
+    @classmethod
+    def create_or_open(cls, path: str | bytes, door: Door = REAL) -> Store:
+        """The store at `path`, made when there is none. Not locked."""
+        store = cls(path, door)
+        if not commit.exists(door, store.layout.format):
+            store._create()
+        return cls.open(path, door=door)
+
+    def _create(self) -> None:
+        """Private whatever the umask; the format file comes last: with it the store exists."""
+        parent = os.path.dirname(self.layout.root)
+        if not commit.exists(self.door, self.layout.root):
+            os.makedirs(parent, exist_ok=True)
+        commit.make_folder(self.door, self.layout.root)
+        known = {os.path.basename(folder) for folder in self.layout.folders} | {b"lock", b"head"}
+        found = set(self.door.listdir(self.layout.root)) - known
+        if any(not name.startswith(b".") for name in found):
+            raise MetamoriError(f"{self.path} is a folder with other things in it, not a store")
+        self.door.chmod(self.layout.root, commit.PRIVATE_FOLDER)
+        for folder in self.layout.folders:
+            commit.make_folder(self.door, folder)
+        commit.write_file(self.door, self.layout.head, formats.encode_head(Head(0)))
+        commit.write_file(self.door, self.layout.format, FORMAT_LINE)
+        commit.fsync_folder(self.door, parent)
+
+    @property
+    def path(self) -> str:
+        """Absolute."""
+        return os.fsdecode(self.layout.root)
+
+    # -- lock ------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the lock for this process until `unlock`; StoreBusy when another has it."""
+        if self._lock_fd >= 0:
+            return
+        fd = self.door.open(self.layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+        if not self.door.flock(fd):
+            self.door.close(fd)
+            raise StoreBusy(f"the store {self.path} is in use by a live run or another command")
+        self.door.fchmod(fd, commit.PRIVATE_FILE)
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            self.door.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def is_busy(self) -> bool:
+        """Whether somebody else holds the lock right now."""
+        if self._lock_fd >= 0:
+            return False
+        try:
+            self.lock()
+        except (StoreBusy, PermissionError):
+            return True
+        self.unlock()
+        return False
+
+    def unfinished(self) -> list[str]:
+        """What a kill left to be done, in words; none of it is damage."""
+        found = []
+        if commit.exists(self.door, self.layout.intent):
+            found.append("a restore was interrupted; the next command that writes completes it")
+        if commit.exists(self.door, self.layout.run_area):
+            found.append("a run is alive" if self.is_busy() else
+                         "a run was killed; the next command that writes completes it")
+        return found
+
+    def close(self) -> None:
+        self.unlock()
+        self.buffers.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> History:
+        self._load()
+        return self._history
+
+    @property
+    def newest(self) -> int:
+        """The highest index; 0 when there is no checkpoint."""
+        return self.history.newest
+
+    def refresh(self) -> bool:
+        """Look for checkpoints and undo records of others; whether there are new ones."""
+        self._head = None
+        self._loaded = False
+        before = self._history.newest
+        self._load()
+        return self.undo_log.refresh() or self._history.newest != before
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        found: dict[int, int] = {}
+        for raw in self.door.listdir(self.layout.checkpoints):
+            name = parse_record_name(raw)
+            if name is None:
+                continue
+            if name.kind == "meta" and name.index not in self._process_of:
+                found[name.index] = name.number
+            if name.kind != "undo":
+                self._note("process", name.number)
+        self._loaded = True
+        self._process_of.update(found)
+        for index in sorted(found):
+            self._learn(self._read_meta(index))
+        for run in self.buffers.runs():
+            self._note("run", run)
+
+    def _learn(self, meta: Meta) -> None:
+        """Take a meta into the tables of the whole store. The first initial entry of a path counts."""
+        try:
+            self._history.add(meta.index, meta.parent)
+        except (KeyError, ValueError) as error:
+            raise Damaged(f"checkpoint {meta.index} grew from {meta.parent}, which is not there") from error
+        if meta.mode == "single" and not meta.reason.startswith("killed"):
+            self._single_floor = meta.index
+        names = {entry.path: entry for entry in meta.initial_names if entry.path not in self._initial_names}
+        pifs = {entry.inode: entry for entry in meta.initial_pifs if entry.inode not in self._initial_pifs}
+        self._initial_names.update(names)
+        self._initial_pifs.update(pifs)
+        if names or pifs:
+            for state in self._states.values():
+                state.add_initial(names, pifs)
+        self._note("run", meta.run)
+        self._note("process", max((meta.process, *(entry.process for entry in meta.processes))))
+        self._note("object", max((0, *(pif.inode for pif in (*meta.pifs, *meta.initial_pifs)))))
+
+    def _read_meta(self, index: int) -> Meta:
+        path = self.layout.meta(index, self._process_of[index])
+        meta = self._decoded(path, formats.decode_meta)
+        if meta.index != index:
+            raise Damaged(f"{os.fsdecode(path)} is the record of checkpoint {meta.index}")
+        self._remember(self._metas, index, meta, _META_CACHE)
+        return meta
+
+    def _decoded(self, path, decode):  # type: ignore[no-untyped-def]
+        try:
+            return decode(commit.read_file(self.door, path))
+        except FileNotFoundError:
+            raise Damaged(f"{os.fsdecode(path)} is missing") from None
+        except formats.FormatError as error:
+            raise Damaged(f"{os.fsdecode(path)}: {error}") from error
+
+    @staticmethod
+    def _remember(cache: OrderedDict, key: int, value: object, limit: int) -> None:
+        cache[key] = value
+        cache.move_to_end(key)
+        if len(cache) > limit:
+            cache.popitem(last=False)
+
+    def require(self, index: int) -> None:
+        """NoSuchCheckpoint unless the index exists."""
+        if index not in self.history:
+            newest = self.newest
+            known = f"the indexes are 0 to {newest}" if newest else "there is none yet"
+            raise NoSuchCheckpoint(f"there is no checkpoint {index}; {known}")
+
+    def require_restorable(self, index: int) -> None:
+        """NoSuchCheckpoint when the index is of the past of single mode, which keeps the last one only."""
+        self.require(index)
+        if index < self._single_floor and index != self.head.index:
+            raise NoSuchCheckpoint(f"checkpoint {index} cannot be restored: in single mode only the last "
+                                   f"one is kept, {self._single_floor}")
+
+    def meta(self, index: int) -> Meta:
+        """The record of an index from 1 on."""
+        self.require(index)
+        if index == 0:
+            raise NoSuchCheckpoint("index 0 is the state before the first run; it has no record")
+        if index in self._metas:
+            self._metas.move_to_end(index)
+            return self._metas[index]
+        return self._read_meta(index)
+
+    def offsets(self, index: int) -> Offsets:
+        """The offset file of an index; without entries when its interval redirected nothing."""
+        meta = self.meta(index)
+        if meta.offset_entries == 0:
+            return Offsets(index, meta.process, meta.run)
+        return self._decoded(self.layout.offset(index, meta.process), formats.decode_offsets)
+
+    @property
+    def undos(self) -> list[Undo]:
+        """All undo records, oldest first."""
+        return self.undo_log.records
+
+    def state(self, index: int) -> State:
+        """The state at an index, from the nearest one on its chain that is still cached."""
+        self.require(index)
+        steps = []
+        for ancestor in self._history.chain(index):
+            state = self._states.get(ancestor)
+            if state is not None:
+                break
+            if ancestor == 0:
+                state = State(0, self.undo_log.saved_for)
+                state.add_initial(self._initial_names, self._initial_pifs)
+                break
+            steps.append(ancestor)
+        if steps:
+            state = state.successor([(self.meta(step), self.offsets(step)) for step in reversed(steps)])
+        self._remember(self._states, index, state, _STATE_CACHE)
+        return state
+
+    @property
+    def head(self) -> Head:
+        if self._head is None:
+            self._head = self._decoded(self.layout.head, formats.decode_head)
+        return self._head
+
+    def find_object(self, dev: int, ino: int, btime_ns: int = 0) -> int:
+        """The object that a file is, by what head knows; 0 for a file that no index knows.
+
+        btime_ns 0: not known. A file that has another birth time than the one recorded is another file.
+        """
+        state = self.state(self.head.index)
+        if self._objects is None or self._objects[0] is not self.head:
+            self._objects = (self.head, objects_at(self.door, self.layout, self.head, state))
+        inode = self._objects[1].get((dev, ino), 0)
+        return inode if inode and born_then(state.pifs.get(inode), dev, ino, btime_ns) else 0
+
+    def changed_outside(self) -> list[bytes]:
+        """Tracked paths that are not as they were when head was written."""
+        found = self.head.identities
+        return [each.path for each in found if identity_now(self.door, each.path) != each]
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def _note(self, what: str, number: int) -> None:
+        self._handed[what] = max(self._handed[what], number)
+
+    def _hand_out(self, what: str) -> int:
+        self._load()
+        self._handed[what] += 1
+        return self._handed[what]
+
+    def next_index(self) -> int:
+        """The index that the next checkpoint gets; the others' checkpoints are looked for first."""
+        self.refresh()
+        return self._history.newest + 1
+
+    def next_object(self) -> int:
+        """A new object number. Durable when a record that uses it is."""
+        self._load()
+        for undo in self.undos:
+            self._note("object", max((entry.inode for entry in undo.entries), default=0))
+        return self._hand_out("object")
+
+    def next_process(self) -> int:
+        return self._hand_out("process")
+
+    def next_run(self) -> int:
+        return self._hand_out("run")
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def commit_checkpoint(self, meta: Meta, offsets: Offsets | None = None, durable: bool = True) -> Meta:
+        """Make a checkpoint exist: offset file, then meta file. The buffer must be durable already."""
+        if meta.index not in self._process_of and meta.parent not in self.history:
+            self.refresh()
+        if offsets is None:
+            offsets = Offsets(meta.index, meta.process, meta.run)
+        meta = replace(meta, offset_entries=len(offsets.entries))
+        if offsets.entries:
+            path = self.layout.offset(meta.index, meta.process)
+            commit.write_file(self.door, path, formats.encode_offsets(offsets), durable)
+        path = self.layout.meta(meta.index, meta.process)
+        commit.write_file(self.door, path, formats.encode_meta(meta), durable)
+        self._process_of[meta.index] = meta.process
+        self._remember(self._metas, meta.index, meta, _META_CACHE)
+        self._learn(meta)
+        return meta
+
+    def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True) -> Undo:
+        """Record saved pre-images. The buffer must be durable already, the home still untouched."""
+        return self.undo_log.add(tuple(entries), after_index, durable)
+
+    def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True) -> Head:
+        """Say that the user's files are at this index now, and note their identities.
+
+        `kept` are the homes of objects without a name; None: as the PIF entries of the index say.
+        """
+        state = self.state(index)
+        if kept is None:
+            kept = kept_homes(self.door, self.layout, self.head, state)
+        identities = tuple(identity_now(self.door, path) for path in sorted(state.names))
+        head = Head(index, identities, kept)
+        commit.write_file(self.door, self.layout.head, formats.encode_head(head), durable)
+        self._head = head
+        return head

@@ -1,0 +1,101 @@
+"""The undo records of a store: pre-images of home bytes, saved before they were overwritten.
+
+A record with after_index a holds bytes that the home had for every index up to a. Of a byte that several
+records know, the first one with after_index >= k says what it was at k.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from metamori.errors import Damaged
+from metamori.store import commit, formats
+from metamori.store.door import Door
+from metamori.store.layout import Layout, parse_record_name
+from metamori.store.records import Undo, UndoEntry
+from metamori.tables.aml import AML, AddressMap
+
+_COMBINED_MAX = 4096
+
+
+class UndoLog:
+    """Read lazily. `records` is sorted by (after_index, seq): the order in which they count."""
+
+    def __init__(self, door: Door, layout: Layout) -> None:
+        self._door = door
+        self._layout = layout
+        self._records: dict[tuple[int, int], Undo] = {}
+        self._by_inode: dict[int, list[tuple[int, int]]] = {}
+        self._combined: dict[tuple[int, int, int], AddressMap] = {}
+        self._loaded = False
+
+    @property
+    def records(self) -> list[Undo]:
+        self._load()
+        return [self._records[key] for key in sorted(self._records)]
+
+    def refresh(self) -> bool:
+        """Read the records that others have added; whether there are any."""
+        before = len(self._records)
+        self._loaded = False
+        self._load()
+        return len(self._records) != before
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        for raw in self._door.listdir(self._layout.checkpoints):
+            name = parse_record_name(raw)
+            if name is not None and name.kind == "undo" and (name.index, name.number) not in self._records:
+                self._learn(self._read(name.index, name.number))
+        self._loaded = True
+
+    def _read(self, after_index: int, seq: int) -> Undo:
+        path = self._layout.undo(after_index, seq)
+        try:
+            return formats.decode_undo(commit.read_file(self._door, path))
+        except formats.FormatError as error:
+            raise Damaged(f"{os.fsdecode(path)}: {error}") from error
+
+    def _learn(self, undo: Undo) -> None:
+        key = (undo.after_index, undo.seq)
+        self._records[key] = undo
+        for inode in {entry.inode for entry in undo.entries}:
+            self._by_inode.setdefault(inode, []).append(key)
+        self._combined.clear()
+
+    def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool) -> Undo:
+        """A new record, after all that are there."""
+        self.refresh()
+        seq = max((seq for _, seq in self._records), default=0) + 1
+        undo = Undo(after_index, seq, entries)
+        commit.write_file(self._door, self._layout.undo(after_index, seq), formats.encode_undo(undo), durable)
+        self._learn(undo)
+        return undo
+
+    def saved_for(self, inode: int, index: int) -> AddressMap:
+        """What the home of an object had at an index where it has changed since. Run 0: lost."""
+        self._load()
+        keys = [key for key in sorted(self._by_inode.get(inode, ())) if key[0] >= index]
+        if not keys:
+            return _NOTHING
+        cached = self._combined.get((inode, *keys[0]))
+        if cached is None:
+            cached = AddressMap()
+            for key in reversed(keys):
+                cached.overlay(AddressMap(self._amls(self._records[key], inode)))
+            if len(self._combined) >= _COMBINED_MAX:
+                self._combined.clear()
+            self._combined[(inode, *keys[0])] = cached
+        return cached
+
+    @staticmethod
+    def _amls(undo: Undo, inode: int) -> Iterator[AML]:
+        """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
+        for entry in reversed(undo.entries):
+            if entry.inode == inode:
+                yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
+
+
+_NOTHING = AddressMap()
