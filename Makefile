@@ -42,7 +42,7 @@ soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
 
 bench: build  ## small measurements beside native: calls, exec, checkpoints (minutes; BENCH='--rounds 3')
-	@$(PY) -m bench calls exec checkpoint $(BENCH)
+	@for name in calls exec checkpoint; do $(PY) -m bench $$name $(BENCH) || exit 1; done
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)
