@@ -1,0 +1,148 @@
+"""Random programs for the driver, from a seed; each a list of lines that make sense most of the time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from world import World
+
+FILES = ["f0", "f1", "f2", "f3", "d0/a", "d0/b", "d1/a"]
+STREAM_FILES = ["s0", "s1", "s2"]
+ANY = [*FILES, "l0", "l1", "d0", "d1"]
+MODES = ["r", "r+", "r+", "w", "w+", "a", "a+"]
+WHENCE = ["set", "cur", "end"]
+WRITES = ["fwrite", "fputs", "fprintf"]
+SIZES = [0, 1, 7, 100, 511, 4095, 4096, 4097, 8192, 10000, 12288, 40000]
+Write = Callable[["Author"], str]
+
+
+class Author:
+    """Chooses the next line by looking at the model's world: open descriptors, living streams."""
+
+    def __init__(self, rng: random.Random, world: World) -> None:
+        self.rng, self.world, self.slot = rng, world, 0
+
+    def path(self) -> str:
+        return self.rng.choice(FILES)
+
+    def any(self) -> str:
+        return self.rng.choice(ANY)
+
+    def number(self) -> int:
+        """A descriptor, nearly always an open one."""
+        taken = {s.descriptor for s in self.world.state.streams.values()}
+        free = sorted(set(self.world.state.descriptors) - taken)
+        return self.rng.choice(free) if free and self.rng.random() < 0.97 else self.rng.randrange(3, 12)
+
+    def length(self) -> int:
+        pick = self.rng.choice(SIZES)
+        return pick if self.rng.random() < 0.6 else self.rng.randrange(pick + 1)
+
+    def offset(self) -> int:
+        if self.rng.random() < 0.3:
+            return 4096 * self.rng.randrange(12)
+        return self.rng.randrange(60000)
+
+    def seed(self) -> int:
+        return self.rng.randrange(1, 1000)
+
+    def mode(self) -> str:
+        return self.rng.choice(["644", "600", "640", "755"])
+
+    def flags(self) -> str:
+        access = self.rng.choice(["r", "w", "rw", "rw", "rw"])
+        extra = [f for f, p in (("creat", 0.6), ("trunc", 0.15), ("append", 0.2), ("excl", 0.05))
+                 if self.rng.random() < p]  # fmt: skip
+        if "excl" in extra and "creat" not in extra:
+            extra.remove("excl")
+        return ",".join([access, *extra])
+
+    def stream(self) -> int:
+        return self.rng.choice(sorted(self.world.state.streams) or [0])
+
+    def fresh(self) -> int:
+        self.slot += 1
+        return self.slot
+
+    def saved(self) -> int:
+        return self.rng.randrange(max(1, len(self.world.saved)))
+
+    def line(self) -> str:
+        return self.rng.choices(_WRITERS, _WEIGHTS)[0](self)
+
+
+def _vector(a: Author, name: str) -> str:
+    return name + ("v" if a.rng.random() < 0.2 else "")
+
+
+_CHOICES: list[tuple[int, Write]] = [
+    (60, lambda a: f"{a.rng.choice(['open', 'open', 'openat'])} {a.path()} {a.flags()} {a.mode()}"),
+    (4, lambda a: f"open {a.any()} {a.flags()}"),
+    (4, lambda a: f"creat {a.path()} {a.mode()}"),
+    (34, lambda a: f"close {a.number()}"),
+    (10, lambda a: f"dup {a.number()}"),
+    (6, lambda a: f"{a.rng.choice(['dup2', 'dup3'])} {a.number()} {a.rng.randrange(3, 20)}"),
+    (3, lambda a: f"dupfd {a.number()} {a.rng.randrange(3, 40)}"),
+    (50, lambda a: f"{_vector(a, 'read')} {a.number()} {a.length()}"),
+    (40, lambda a: f"{_vector(a, 'pread')} {a.number()} {a.length()} {a.offset()}"),
+    (70, lambda a: f"{_vector(a, 'write')} {a.number()} {a.length()} {a.seed()}"),
+    (60, lambda a: f"{_vector(a, 'pwrite')} {a.number()} {a.length()} {a.offset()} {a.seed()}"),
+    (30, lambda a: f"lseek {a.number()} {a.rng.randrange(-3000, 30000)} {a.rng.choice(WHENCE)}"),
+    (16, lambda a: f"ftruncate {a.number()} {a.offset()}"),
+    (10, lambda a: f"truncate {a.path()} {a.offset()}"),
+    (8, lambda a: f"mapread {a.number()} {a.length()}"),
+    (4, lambda a: f"mapwrite {a.number()} {a.length()} {a.rng.randrange(20000)} {a.seed()}"),
+    (2, lambda a: f"forkwrite {a.number()} {a.length()} {a.seed()}"),
+    (14, lambda a: f"fsize {a.number()}"),
+    (3, lambda a: f"{a.rng.choice(['fsync', 'fdatasync'])} {a.number()}"),
+    (4, lambda a: f"fchmod {a.number()} {a.mode()}"),
+    (18, lambda a: f"{a.rng.choice(['unlink', 'unlink', 'unlinkat', 'remove'])} {a.path()}"),
+    (16, lambda a: f"{a.rng.choice(['rename', 'rename', 'renameat'])} {a.path()} {a.path()}"),
+    (3, lambda a: f"rename {a.any()} {a.any()}"),
+    (8, lambda a: f"link {a.path()} {a.path()}"),
+    (3, lambda a: f"symlink {a.rng.choice(FILES[:4])} l{a.rng.randrange(2)}"),
+    (2, lambda a: f"unlink {a.any()}"),
+    (8, lambda a: f"mkdir d{a.rng.randrange(2)}"),
+    (3, lambda a: f"rmdir d{a.rng.randrange(2)}"),
+    (5, lambda a: f"chmod {a.path()} {a.mode()}"),
+    (10, lambda a: f"{a.rng.choice(['size', 'exists', 'readlink'])} {a.any()}"),
+    (14, lambda a: f"fopen {a.fresh()} {a.rng.choice(STREAM_FILES)} {a.rng.choice(MODES)}"),
+    (2, lambda a: f"fdopen {a.fresh()} {a.number()} {a.rng.choice(['r', 'r+'])}"),
+    (2, lambda a: f"freopen {a.stream()} {a.rng.choice(STREAM_FILES)} {a.rng.choice(MODES)}"),
+    (8, lambda a: f"fclose {a.stream()}"),
+    (20, lambda a: f"{a.rng.choice(WRITES)} {a.stream()} {a.length() % 9000} {a.seed()}"),
+    (16, lambda a: f"fread {a.stream()} {a.length()}"),
+    (10, lambda a: f"{a.rng.choice(['fgetc', 'getc', 'getline'])} {a.stream()}"),
+    (6, lambda a: f"fgets {a.stream()} {a.rng.randrange(2, 200)}"),
+    (6, lambda a: f"{a.rng.choice(['fputc', 'putc'])} {a.stream()} {a.rng.randrange(256)}"),
+    (10, lambda a: f"ungetc {a.stream()} {a.rng.randrange(256)}"),
+    (24, lambda a: f"fseek {a.stream()} {a.rng.randrange(-50, 9000)} {a.rng.choice(WHENCE)}"),
+    (12, lambda a: f"{a.rng.choice(['ftell', 'feof', 'ferror', 'fileno', 'fflush'])} {a.stream()}"),
+    (4, lambda a: f"{a.rng.choice(['clearerr', 'rewind', 'fgetpos', 'fsetpos'])} {a.stream()}"),
+    (1, lambda a: f"rename {a.rng.choice(STREAM_FILES)} {a.rng.choice(STREAM_FILES)}"),
+    (1, lambda a: f"unlink {a.rng.choice(STREAM_FILES)}"),
+    (26, lambda a: "checkpoint"),
+    (18, lambda a: f"restore @{a.saved()}"),
+]  # fmt: skip
+_WEIGHTS = [weight for weight, _ in _CHOICES]
+_WRITERS = [write for _, write in _CHOICES]
+
+
+def program(seed: int, length: int, restorable: bool = True) -> list[str]:
+    """`length` lines; a `tree` after every tenth and after every checkpoint and restore."""
+    rng = random.Random(seed)
+    world = World(restorable)
+    author = Author(rng, world)
+    lines: list[str] = ["mkdir d0", "mkdir d1"]
+    for line in lines:
+        world.apply(line)
+    while len(lines) < length:
+        line = author.line()
+        if world.apply(line) is None:
+            continue
+        lines.append(line)
+        if line.startswith(("checkpoint", "restore")) or len(lines) % 10 == 0:
+            world.apply("tree")
+            lines.append("tree")
+    return lines

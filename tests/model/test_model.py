@@ -1,0 +1,79 @@
+"""Random programs through the preload library against the in-memory model, and any checkpoint afterwards.
+
+A failure prints its seed and the line. `tests/model/player.py SEED LENGTH [OPTION...]` makes it small; then
+add the seed to KEPT.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab
+from player import play
+from programs import program
+
+KEPT: list[int] = []  # seeds that once found something
+LENGTH = 400
+NEW = [1000 + n for n in range(8)]
+FLAVOURS = ["plain", "large", "fortified"]
+
+
+def everything(lab: Lab, seed: int, options: list[str], length: int = LENGTH) -> None:
+    """Plays the program, then goes to each checkpoint in random order from the command line."""
+    session = lab.start(*options)
+    played = play(session, program(seed, length))
+    assert session.end() == 0, session.stderr()
+    reader = lab.start(native=True)
+    assert reader.ask("tree") == played.world.state.names.tree(), "after the end"
+    chosen = list(zip(played.checkpoints, played.world.saved))
+    random.Random(seed).shuffle(chosen)
+    for (index, tree), state in chosen[:6]:
+        for path, node in list(state.names.root.names.items())[:1]:
+            if node.kind == "file":
+                shown = lab.run([*lab.argv("cat"), index, lab.work / path], native=True)
+                assert (shown.returncode, shown.stdout) == (0, node.content), f"cat {index} {path}"
+        lab.restore(index)
+        assert reader.ask("tree") == tree, f"restore {index}"
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("seed", [*KEPT, *range(2000, 2012)])
+def test_model_itself_natively(native_lab: Lab, seed: int) -> None:
+    """Where nothing is restored, the kernel is the judge of the model."""
+    session = native_lab.start(native=True)
+    played = play(session, program(seed, 1500, restorable=False), restorable=False)
+    assert session.end() == 0
+    assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", [*KEPT, *NEW])
+def test_random_programs(lab: Lab, seed: int, options: list[str]) -> None:
+    everything(lab, seed, options)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS[1:])
+@pytest.mark.parametrize("seed", [3000, 3001])
+def test_other_builds(tmp_path: Path, compiled: Compile, installed: None, flavour: str, seed: int) -> None:
+    """The 64-bit and fortified names of the calls."""
+    lab = Lab(tmp_path, compiled("driver", flavour))
+    try:
+        everything(lab, seed, [["--isolate"], []][seed % 2])
+    finally:
+        lab.close()
+
+
+@pytest.mark.parametrize("seed", [4000, 4001])
+def test_small_cache(lab: Lab, seed: int) -> None:
+    """A cache of nothing swaps every mapping to disk."""
+    everything(lab, seed, ["--isolate", "--cache-size", "0"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", range(10000, 10100))
+def test_many_random_programs(lab: Lab, seed: int, options: list[str]) -> None:
+    everything(lab, seed, options, 1200)
