@@ -1,0 +1,137 @@
+"""An installed package works without the source tree that it was built from."""
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT_FROM = ("metamori", "shim_c", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+NATIVE = {"metamori/libmetamori.so", "metamori/libmetamori_rt.so", "metamori/_area.abi3.so"}
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the tree, which is gone before the first test looks at it."""
+    base = tmp_path_factory.mktemp("wheel")
+    source = base / "source"
+    source.mkdir()
+    leave_out = shutil.ignore_patterns("*.so", "include", "__pycache__")
+    for name in BUILT_FROM:
+        path = ROOT / name
+        if not path.is_dir():
+            shutil.copy(path, source)
+        elif name == "shim_c":
+            shutil.copytree(path, source / name)
+        else:
+            shutil.copytree(path, source / name, ignore=leave_out)
+    pip = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*pip, "-w", str(base), str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    shutil.rmtree(source)
+    return next(base.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with this wheel and, copied from the one that runs the tests, what it depends on."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "--no-deps",
+                    "--no-index", str(wheel)], check=True)
+    packages = next((folder / "lib").glob("python3*/site-packages"))
+    for module in ("cffi", "_cffi_backend", "pycparser", "sortedcontainers"):
+        spec = importlib.util.find_spec(module)
+        assert spec is not None and spec.origin is not None
+        origin = Path(spec.origin)
+        if origin.name == "__init__.py":
+            shutil.copytree(origin.parent, packages / module)
+        else:
+            shutil.copy(origin, packages)
+    return folder
+
+
+def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in an environment that knows nothing of the source tree."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), **variables}
+    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True,
+                          text=True, timeout=120)
+
+
+def test_wheel_holds_all_parts(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert names >= NATIVE | {"metamori/include/metamori.h", "metamori/py.typed", "metamori/cli/main.py"}
+    assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "shim_c/"))]
+    assert "none-any" not in wheel.name, "the wheel has compiled parts"
+
+
+def test_a_run_is_checkpointed_and_taken_back(venv: Path, tmp_path: Path) -> None:
+    metamori = venv / "bin" / "metamori"
+    script = f"echo one > f; {metamori} checkpoint -m first; echo two >> f; rm -f g"
+    first = run(metamori, "run", "--", "sh", "-c", script, cwd=tmp_path)
+    assert (first.returncode, first.stdout) == (0, "1\n"), first.stderr
+    assert (tmp_path / "f").read_text() == "one\ntwo\n"
+    back = run(metamori, "restore", "1", cwd=tmp_path)
+    assert back.returncode == 0, back.stderr
+    assert (tmp_path / "f").read_text() == "one\n"
+
+
+def test_flags_build_a_program_that_uses_the_c_api(venv: Path, tmp_path: Path) -> None:
+    """The same binary runs with and without Metamori, as the header promises."""
+    metamori = venv / "bin" / "metamori"
+    (tmp_path / "p.c").write_text(
+        "#include <metamori.h>\n#include <stdio.h>\n"
+        "int main(void) { int active = metamori_active();"
+        " printf(\"%d %d\\n\", active, metamori_checkpoint()); return 0; }\n")
+    flags = [word for option in ("--cflags", "--libs")
+             for word in run(metamori, "config", option, cwd=tmp_path).stdout.split()]
+    built = run("gcc", "-Wall", "-Wextra", "-Werror", "p.c", "-o", "p", *flags, cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    assert run("./p", cwd=tmp_path).stdout == "0 -1\n"
+    assert run(metamori, "run", "--", "./p", cwd=tmp_path).stdout == "1 1\n"
+
+
+@pytest.mark.parametrize("variable", ["PYTHONHOME", "PYTHONPATH"])
+def test_python_settings_do_not_reach_the_runtime(venv: Path, tmp_path: Path, variable: str) -> None:
+    """They are the program's business; the runtime inside it has a Python of its own."""
+    metamori = venv / "bin" / "metamori"
+    nonsense = tmp_path / "nonsense"
+    nonsense.mkdir()
+    (nonsense / "sortedcontainers.py").write_text("raise ImportError('not this one')\n")
+    script = (f"export {variable}={nonsense}; echo one > f; env -u {variable} {metamori} checkpoint;"
+              " echo two > f")
+    done = run(metamori, "run", "--", "sh", "-c", script, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert run(metamori, "restore", "1", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "f").read_text() == "one\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_somebody_who_owns_nothing_of_it_can_use_it(venv: Path, tmp_path: Path) -> None:
+    """Installed by root, used by an ordinary user: nothing is written beside the package."""
+    if not str(Path(sys.base_prefix).resolve()).startswith("/usr"):
+        pytest.skip("this Python lies in a folder that others may not enter")
+    shared = Path("/tmp") / f"metamori-user-{os.getpid()}"
+    shutil.copytree(venv, shared / "venv", symlinks=True)
+    try:
+        work = shared / "work"
+        work.mkdir()
+        os.chown(work, 65534, 65534)
+        metamori = f"{shared}/venv/bin/python {shared}/venv/bin/metamori"
+        script = f"echo one > f; {metamori} checkpoint; echo two > f"
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        done = run(*nobody, *metamori.split(), "run", "--",
+                   "sh", "-c", script, cwd=work, PYTHONDONTWRITEBYTECODE="1")
+        assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+        assert (work / "f").read_text() == "two\n"
+    finally:
+        shutil.rmtree(shared)
