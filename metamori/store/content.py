@@ -1,0 +1,124 @@
+"""Reading an object's bytes as they were at an index, also beside a live run.
+
+A live run may overwrite home bytes after it has made an undo record of them durable. So home bytes are read
+first, and then it is asked whether new undo records have come: if so, they are read again from where the
+records say. Offline, a home that was changed from outside is refused: its bytes are not the index's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from metamori.errors import ChangedOutside, Damaged, StoreBusy
+from metamori.store import commit
+from metamori.store.door import PIECE_BYTES
+from metamori.store.head import identity_now, lstat_or_none
+from metamori.store.store import Store
+from metamori.tables.view import BUFFER, HOME, LOST, Piece
+
+
+class Reader:
+    """The bytes of one object at one index."""
+
+    def __init__(self, store: Store, index: int, inode: int) -> None:
+        self._store, self._index, self._inode = store, index, inode
+        self._state = store.state(index)
+        self.size = self._state.pifs[inode].size
+        self._fd = -1
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            self._store.door.close(self._fd)
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
+        """(offset, bytes) in order, at most 1 MB each; None instead of bytes for a hole of up to 1 MB."""
+        end = self.size if end is None else min(end, self.size)
+        pieces = self._pieces_from(start)
+        while start < end:
+            if start >= pieces[-1].end:
+                pieces.pop()
+            stop = min(pieces[-1].end, end, start + PIECE_BYTES)
+            data = self._bytes(pieces[-1].clip(start, stop))
+            if data is _AGAIN:
+                pieces = self._pieces_from(start)
+                continue
+            yield start, data
+            start = stop
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes of a range, zeros for holes."""
+        parts = []
+        end = self.size if end is None else min(end, self.size)
+        for offset, data in self.chunks(start, end):
+            parts.append(bytes(min(PIECE_BYTES, end - offset)) if data is None else data)
+        return b"".join(parts)
+
+    def _pieces_from(self, offset: int) -> list[Piece]:
+        """The last one first."""
+        return [piece for piece in reversed(self._state.pieces(self._inode)) if piece.end > offset]
+
+    def _bytes(self, piece: Piece) -> bytes | None:
+        length = piece.end - piece.start
+        if piece.kind == BUFFER:
+            return self._store.buffers.read(piece.run, piece.offset, length)
+        if piece.kind == LOST:
+            raise Damaged(f"{self._name()}: bytes {piece.start}-{piece.end} of checkpoint {self._index} "
+                          "are lost")
+        if piece.kind == HOME:
+            return self._home_bytes(piece.start, length)
+        return None
+
+    def _home_bytes(self, start: int, length: int) -> bytes:
+        if self._fd < 0:
+            home = find_home(self._store, self._inode)
+            self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
+        data = self._store.door.pread(self._fd, length, start)
+        if self._store.undo_log.refresh():
+            return _AGAIN
+        if len(data) < length:
+            raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "
+                          f"{self._index} does")
+        return data
+
+    def _name(self) -> str:
+        return os.fsdecode(self._state.pifs[self._inode].filename)
+
+
+_AGAIN = b"again"
+
+
+def find_home(store: Store, inode: int) -> bytes:
+    """The path where an object's live bytes are. ChangedOutside, Damaged; StoreBusy while a run moves it."""
+    live = commit.exists(store.door, store.layout.run_area)
+    here, newest = store.state(store.head.index), store.state(store.newest)
+    known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
+    noted = {each.path: each for each in store.head.identities}
+    for path in here.paths(inode):
+        identity = noted.get(path)
+        if identity is None:
+            continue
+        if not live and identity_now(store.door, path) != identity:
+            raise ChangedOutside(f"{os.fsdecode(path)} was changed from outside since it was at checkpoint "
+                                 f"{store.head.index}", (path,))
+        known.add((identity.dev, identity.ino))
+    kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
+    for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
+        found = lstat_or_none(store.door, path)
+        if found is not None and stat.S_ISREG(found.st_mode) and (
+                path in kept or (found.st_dev, found.st_ino) in known):
+            return path
+    pif = newest.pifs.get(inode) or here.pifs.get(inode)
+    name = os.fsdecode(pif.filename) if pif is not None else f"object {inode}"
+    if live:
+        raise StoreBusy(f"{name} is being moved by the live run; it can be read after the next checkpoint")
+    raise Damaged(f"the file that holds the bytes of {name} is missing")
+
+
+def _all_kept(store: Store) -> Iterator[bytes]:
+    for name in store.door.listdir(store.layout.kept_folder):
+        yield store.layout.kept(name)

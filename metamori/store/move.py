@@ -1,0 +1,131 @@
+"""Moving the user's files from one index to another, so that it may be interrupted anywhere and lose nothing.
+
+States, and what makes the transition:
+  at head           --move_home-->  pre-images saved: in the buffer, then in an undo record, both durable
+  pre-images saved  --move_home-->  intent: the whole redo list, durable. Before it, nothing was touched
+  intent            --Applier.run-->  files and names as at the target, durable
+  applied           --_finish-->    head says the target
+  head written      --_finish-->    at head: the intent is removed
+A stop in the first two states leaves the files as they were, and at most some saved bytes that nobody needs.
+A stop later leaves the intent, and `recover` goes on from its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+
+from metamori.errors import Damaged, MetamoriError
+from metamori.store import commit, formats
+from metamori.store.apply import Applier, write_intent
+from metamori.store.plan import Plan, Save, make_plan, plan_commit
+from metamori.store.records import Intent, UndoEntry
+from metamori.store.store import Store
+from metamori.tables.aml import AddressMap
+
+
+def plan(store: Store, index: int) -> Plan:
+    """What `move_home` would do; nothing is touched. An unfinished move has to be recovered before."""
+    store.require_restorable(index)
+    return make_plan(store, index)
+
+
+def move_home(
+    store: Store, index: int, *, save_preimages: bool = True, force: bool = False, run: int = 0,
+    durable: bool = True,
+) -> Plan:
+    """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
+
+    `force`: where bytes are lost, do without. `run`: the buffer that pre-images go to, 0 for the newest; no
+    live run may be writing to it. Raises NoSuchCheckpoint, Damaged, ChangedOutside before anything is
+    touched; MetamoriError when the system fails on the way, and then the next call goes on.
+    """
+    recover(store, durable=durable)
+    work = plan(store, index)
+    if work.lost and not force:
+        path, start, end = work.lost[0]
+        more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
+        raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
+                      "--force restores the rest")
+    _carry_out(store, work, run, save_preimages, durable)
+    return work
+
+
+def commit_home(
+    store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
+    run: int = 0, durable: bool = True,
+) -> Plan:
+    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
+    work = plan_commit(store, index, pending)
+    _carry_out(store, work, run, save_preimages, durable)
+    return work
+
+
+def recover(store: Store, durable: bool = True) -> bool:
+    """Complete a move that was interrupted, if there is one; whether there was."""
+    try:
+        data = commit.read_file(store.door, store.layout.intent)
+    except FileNotFoundError:
+        return False
+    try:
+        intent = formats.decode_intent(data)
+    except formats.FormatError as error:
+        raise Damaged(f"{os.fsdecode(store.layout.intent)}: {error}") from error
+    if store.head.index == intent.target:
+        commit.remove_file(store.door, store.layout.intent, durable)
+    else:
+        _finish(store, intent, durable)
+    return True
+
+
+def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool) -> None:
+    try:
+        if save_preimages and work.saves:
+            _save(store, work.saves, run or _newest_run(store), durable)
+        _clear_stages(store, work.intent)
+        if not work.is_empty:
+            write_intent(store, work.intent, durable)
+    except OSError as error:
+        raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
+    _finish(store, work.intent, durable)
+
+
+def _finish(store: Store, intent: Intent, durable: bool) -> None:
+    Applier(store, durable).run(intent)
+    try:
+        store.set_head(intent.target, intent.kept, durable)
+        commit.remove_file(store.door, store.layout.intent, durable)
+    except OSError as error:
+        raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+
+
+def _newest_run(store: Store) -> int:
+    runs = store.buffers.runs()
+    if runs:
+        return runs[-1]
+    return store.meta(store.newest).run if store.newest else 1
+
+
+def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
+    """Pre-images into the buffer, then the undo record of them."""
+    entries = []
+    in_order = sorted(saves, key=lambda save: (save.path, save.start))
+    for path, group in groupby(in_order, key=lambda save: save.path):
+        fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            for save in group:
+                place = store.buffers.save(run, fd, save.start, save.end)
+                crc = store.buffers.checksum(run, place, save.end - save.start)
+                entries.append(UndoEntry(save.inode, save.start, save.end, run, place, crc))
+        finally:
+            store.door.close(fd)
+    if durable:
+        store.buffers.sync(run)
+    store.add_undo(entries, store.newest, durable)
+
+
+def _clear_stages(store: Store, intent: Intent) -> None:
+    """A name that `keep` is about to make may not be there yet: it would be taken for made."""
+    for op in intent.names:
+        if op.op == "keep":
+            commit.remove_file(store.door, op.other, durable=False)

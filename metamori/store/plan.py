@@ -1,0 +1,165 @@
+"""What has to be done to the user's files so that they are at another index: worked out, nothing touched.
+
+For each object that has a name at the target, the pieces that its home holds now are set against those that
+the target wants. Where they differ:
+  want BUFFER   the buffer's bytes are written home;
+  want ZERO     zeros are;
+  want HOME     nothing: a byte that resolves to the home is there, whatever index we are at;
+  want LOST     nothing can be done; the caller decides.
+Home bytes that go away thereby, and that no undo record covers for the newest index, are saved first.
+
+The home of an object without a name at head may lack what the run had redirected, so of such a home only
+HOME pieces are trusted: it counts as HOME from end to end. The same is true at a run's end (`plan_commit`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+
+from metamori.store.head import kept_homes, lstat_or_none
+from metamori.store.names import NamesPlan
+from metamori.store.records import Intent, PifEntry, SizeOp, WriteOp
+from metamori.store.state import State
+from metamori.store.store import Store
+from metamori.tables.aml import AddressMap
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Home bytes [start, end) of an object, at `path` now, that have to be saved before they go."""
+
+    inode: int
+    path: bytes
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """An intent, what has to be saved before it, what cannot be had, and notes for a person."""
+
+    target: int
+    intent: Intent
+    saves: list[Save] = field(default_factory=list)
+    lost: list[tuple[bytes, int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.intent.names or self.intent.writes or self.intent.sizes)
+
+
+class _Content:
+    """Collects writes, sizes and saves, object by object."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.writes: list[WriteOp] = []
+        self.sizes: list[SizeOp] = []
+        self.saves: list[Save] = []
+        self.lost: list[tuple[bytes, int, int]] = []
+
+    def compare(self, inode: int, home: bytes, path: bytes, have: list[Piece], want: list[Piece]) -> bool:
+        """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change."""
+        before = len(self.writes)
+        for start, end, here, there in differences(have, want):
+            if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
+                self._save(inode, home, start, end)
+            if there is None:
+                continue
+            if there.kind == BUFFER:
+                self.writes.append(WriteOp(inode, path, start, end, there.run, there.offset))
+            elif there.kind == ZERO and here is not None:
+                self.writes.append(WriteOp(inode, path, start, end, 0, 0))
+            elif there.kind == LOST or (there.kind == HOME and here is None):
+                self.lost.append((path, start, end))
+        return len(self.writes) > before
+
+    def _save(self, inode: int, home: bytes, start: int, end: int) -> None:
+        covered = self._store.undo_log.saved_for(inode, self._store.newest)
+        self.saves.extend(Save(inode, home, low, high) for low, high in covered.gaps(start, end))
+
+    def finish(self, path: bytes, pif: PifEntry, found: os.stat_result | None, changed: bool) -> None:
+        """Size, mode, owner and time, when the file does not have them or is about to be written."""
+        wanted = (pif.size, stat.S_IMODE(pif.mode), pif.uid, pif.gid, pif.mtime_ns)
+        if changed or found is None or wanted != (
+                found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns):
+            self.sizes.append(SizeOp(pif.inode, path, pif.size, pif.mode, pif.uid, pif.gid, pif.mtime_ns))
+
+
+def make_plan(store: Store, target: int) -> Plan:
+    """From head to `target`. Raises ChangedOutside where something untracked is in the way."""
+    head = store.head
+    here, there = store.state(head.index), store.state(target)
+    names = NamesPlan(store.door, store.layout, here, there, head.kept)
+    kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
+    content = _Content(store)
+    for inode in sorted(there.pifs):
+        paths = there.paths(inode)
+        if not paths:
+            continue
+        have, home, found = _held(store, here, inode, kept.get(inode))
+        changed = content.compare(inode, home, paths[0], have, there.pieces(inode))
+        content.finish(paths[0], there.pifs[inode], found, changed)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept)
+    return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _held(
+    store: Store, here: State, inode: int, kept: bytes | None
+) -> tuple[list[Piece], bytes, os.stat_result | None]:
+    """What an object's home holds now, its path, and its lstat; nothing, b"" and None when it has no home."""
+    paths = here.paths(inode)
+    home = paths[0] if paths else kept
+    found = lstat_or_none(store.door, home) if home else None
+    if home is None or found is None or not stat.S_ISREG(found.st_mode):
+        return [], b"", None
+    if paths and inode in here.pifs:
+        return here.pieces(inode), home, found
+    return whole_home(found.st_size), home, found
+
+
+def whole_home(size: int) -> list[Piece]:
+    """The pieces of a home of which nothing is known but its size in bytes."""
+    return [Piece(0, size, HOME)] if size else []
+
+
+def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None = None) -> Plan:
+    """Put home what the run redirected: names are at `index` already, homes lack the BUFFER bytes.
+
+    `pending` says which bytes of which objects; None: all that the index has in buffers.
+    """
+    there = store.state(index)
+    content = _Content(store)
+    for inode in sorted(there.maps if pending is None else pending):
+        paths = there.paths(inode)
+        found = lstat_or_none(store.door, paths[0]) if paths else None
+        if found is None or not stat.S_ISREG(found.st_mode):
+            continue
+        pieces = there.pieces(inode)
+        want = pieces if pending is None else _only(pieces, pending[inode])
+        changed = content.compare(inode, paths[0], paths[0], whole_home(found.st_size), want)
+        content.finish(paths[0], there.pifs[inode], found, changed)
+    kept = kept_homes(store.door, store.layout, store.head, there)
+    intent = Intent(index, tuple(content.writes), tuple(content.sizes), (), kept)
+    return Plan(index, intent, content.saves, content.lost)
+
+
+def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
+    """The pieces with everything that is not pending taken for HOME: it is at home already."""
+    wanted: list[Piece] = []
+    for piece in pieces:
+        at = piece.start
+        for aml in pending.find(piece.start, piece.end):
+            if at < aml.start:
+                wanted.append(Piece(at, aml.start, HOME))
+            wanted.append(piece.clip(aml.start, aml.end))
+            at = aml.end
+        if at < piece.end:
+            wanted.append(Piece(at, piece.end, HOME))
+    return wanted
+
+
