@@ -41,8 +41,8 @@ test-fast: build  ## unit and property tests only, some seconds
 soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
 
-bench: build  ## small measurements beside native: calls, exec, checkpoints (minutes; BENCH='--rounds 3')
-	@for name in calls exec checkpoint; do $(PY) -m bench $$name $(BENCH) || exit 1; done
+bench: build  ## small measurements beside native: calls, exec, checkpoints, programs (minutes; BENCH='--rounds 3')
+	@for name in calls exec checkpoint programs; do $(PY) -m bench $$name $(BENCH) || exit 1; done
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)

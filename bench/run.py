@@ -6,9 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import bonnie, calls, checkpoint, exec_cost, machine, measure
+from bench import bonnie, calls, checkpoint, exec_cost, machine, measure, programs
 
-BENCHES = {"bonnie": bonnie, "calls": calls, "exec": exec_cost, "checkpoint": checkpoint}
+BENCHES = {"bonnie": bonnie, "calls": calls, "exec": exec_cost, "checkpoint": checkpoint,
+           "programs": programs}
 
 
 def parser() -> argparse.ArgumentParser:
