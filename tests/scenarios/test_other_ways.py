@@ -1,0 +1,92 @@
+"""Looking without touching, and the library put into LD_PRELOAD by hand, without `metamori run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from conftest import Compile
+from lab import ROOT, Lab
+
+
+def test_copy_elsewhere_and_dry_run(lab: Lab) -> None:
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    program = lab.start()
+    program.must(["open old rw", "pwrite 3 50 100 1", "mkdir d", "open d/new w,creat", "write 4 9 1"])
+    program.must(["checkpoint", "pwrite 3 50 5000 2", "unlink d/new", "rmdir d"])
+    content = program.ask("hex old 0 200")
+    assert program.end() == 0
+    before, head = lab.state(), lab.log()["head"]
+    assert lab.verb("restore", "--dry-run", 1).stdout.strip()
+    lab.verb("restore", "--to", lab.folder / "copy", 1)
+    lab.assert_state(before, "--dry-run and --to leave the files alone")
+    assert lab.log()["head"] == head
+    copies = {path.name: path for path in (lab.folder / "copy").rglob("*") if path.is_file()}
+    assert copies["new"].stat().st_size == 9
+    assert copies["old"].read_bytes()[:200].hex() == content.split()[1]
+    assert copies["old"].read_bytes()[5000:5050] == b"o" * 50
+    difference = json.loads(lab.verb("diff", "--json", 1, head).stdout)
+    assert difference["schema"] == 1
+    assert "old" in json.dumps(difference)
+    assert json.loads(lab.verb("show", "--json", 1).stdout)["schema"] == 1
+    assert json.loads(lab.verb("verify", "--json").stdout)["schema"] == 1
+
+
+def by_hand(lab: Lab) -> dict[str, str]:
+    library = ROOT / "metamori" / "libmetamori.so"
+    return lab.env | {"LD_PRELOAD": str(library), "METAMORI_STORE": str(lab.store)}
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_library_by_hand(lab: Lab, kill: bool) -> None:
+    """LD_PRELOAD and METAMORI_STORE without `metamori run`: the last process out commits."""
+    (lab.work / "file").write_bytes(b"a" * 5000)
+    env = by_hand(lab)
+    script = b"open file rw\npwrite 3 100 0 1\ncheckpoint\npwrite 3 100 2000 2\nactive\n"
+    script += b"raise 9\n" if kill else b""
+    done = subprocess.run(
+        [lab.driver], cwd=lab.work, env=env, input=script, capture_output=True, check=False
+    )  # fmt: skip
+    assert done.returncode == (-9 if kill else 0), done.stderr
+    assert done.stdout.split() == [b"3", b"100", b"1", b"100", b"1"]
+    last = lab.log()["checkpoints"][-1]
+    end = (lab.work / "file").read_bytes()
+    assert end[:100] != b"a" * 100
+    assert end[2000:2100] != b"a" * 100, "committed, by the last one out or by the next verb"
+    lab.restore(1)
+    now = (lab.work / "file").read_bytes()
+    assert now[:100] == end[:100]
+    assert now[2000:2100] == b"a" * 100
+    lab.restore(0)
+    assert (lab.work / "file").read_bytes() == b"a" * 5000
+    lab.restore(last["index"])
+    assert (lab.work / "file").read_bytes() == end
+
+
+def test_library_by_hand_with_several_processes(lab: Lab) -> None:
+    env = by_hand(lab)
+    script = "echo one > file; (echo two >> file); sh -c 'echo three >> file; rm -f gone'; "
+    script += "sort -r -o file file"
+    (lab.work / "gone").write_text("to be removed\n")
+    subprocess.run(["sh", "-c", script], cwd=lab.work, env=env, check=True)
+    assert (lab.work / "file").read_text() == "two\nthree\none\n"
+    lab.restore(0)
+    assert not (lab.work / "file").exists()
+    assert (lab.work / "gone").read_text() == "to be removed\n"
+
+
+def test_config_gives_flags_that_build(lab: Lab, compiled: Compile) -> None:
+    """A program that calls the C API, built with what `config` says, runs with and without Metamori."""
+    config = [lab.argv("config")[0], "-m", "metamori", "config"]
+    flags = [
+        subprocess.run([*config, flag], env=lab.env, capture_output=True, text=True, check=True).stdout
+        for flag in ("--cflags", "--libs")
+    ]
+    (lab.work / "api.c").write_text(
+        "#include <metamori.h>\n#include <stdio.h>\nint main(void) { return metamori_active() ? 11 : 12; }\n"
+    )
+    command = ["gcc", *flags[0].split(), "api.c", "-o", "api", *flags[1].split()]
+    subprocess.run(command, cwd=lab.work, check=True)
+    assert lab.run("./api", native=True).returncode in (11, 12)
+    assert lab.run("./api").returncode == 11

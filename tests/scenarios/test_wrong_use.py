@@ -1,0 +1,196 @@
+"""Wrong use gets one clear line and the right exit code, and harms nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab
+
+
+def one_line(text: str) -> str:
+    """Messages are one line each, without a traceback."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+@pytest.mark.parametrize("words", [["log"], ["restore", "1"], ["checkpoint"], ["verify"], ["show", "1"]])
+def test_no_store(lab: Lab, words: list[str]) -> None:
+    done = lab.verb(*words, code=10)
+    assert str(lab.store) in one_line(done.stderr)
+    assert not done.stdout
+    assert not lab.store.exists(), "looking for a store does not make one"
+
+
+def test_unknown_index(lab: Lab) -> None:
+    lab.run("touch file")
+    for words in (["restore", "77"], ["show", "77"], ["cat", "77", "file"], ["diff", "1", "77"]):
+        done = lab.verb(*words, code=13)
+        assert "77" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize("words", [["restore"], ["restore", "one"], ["restore", "-1"], ["no"], ["cat", "1"]])
+def test_usage(lab: Lab, words: list[str]) -> None:
+    lab.run("true")
+    assert lab.verb(*words, code=2).stderr.strip()
+
+
+def test_run_without_a_command(lab: Lab) -> None:
+    """A wrong use of `run` itself: 125, as `env` has it, or 2."""
+    done = subprocess.run(lab.argv("run"), env=lab.env, cwd=lab.work, capture_output=True, check=False)
+    assert done.returncode in (2, 125)
+    assert done.stderr.strip()
+
+
+def test_store_in_use(lab: Lab) -> None:
+    """While a run is alive: a second run 125, restore 11, and its own verbs work."""
+    program = lab.start()
+    program.must(["open file w,creat", "write 3 10 1", "checkpoint"])
+    second = lab.run("true")
+    assert second.returncode == 125
+    assert str(lab.store) in one_line(second.stderr.decode())
+    assert one_line(lab.restore(1, code=11).stderr)
+    assert program.do(["write 3 5 2", "fsize 3"]) == ["5", "15 644 1"], "the run has not noticed"
+    assert lab.checkpoint() == 2
+    assert [entry["index"] for entry in lab.log()["checkpoints"]][-2:] == [1, 2]
+    assert program.end() == 0
+    lab.restore(1)
+
+
+def test_checkpoint_without_a_live_run(lab: Lab) -> None:
+    lab.run("touch file")
+    done = lab.verb("checkpoint", code=15)
+    assert one_line(done.stderr)
+    assert not done.stdout
+
+
+def test_missing_command(lab: Lab) -> None:
+    done = lab.run(["no-such-command-anywhere"])
+    assert done.returncode == 127
+    assert "no-such-command-anywhere" in one_line(done.stderr.decode())
+
+
+def test_command_not_executable(lab: Lab) -> None:
+    (lab.work / "plain").write_text("not a program\n")
+    done = lab.run(["./plain"])
+    assert done.returncode == 126
+    assert "plain" in one_line(done.stderr.decode())
+    assert lab.run([str(lab.work)]).returncode == 126, "a folder"
+
+
+def test_script_without_interpreter_line(lab: Lab, native_lab: Lab) -> None:
+    """`env` runs such a file by the shell; so do we."""
+    for some in (lab, native_lab):
+        (some.work / "script").write_text("echo from the script > out\nexit 5\n")
+        (some.work / "script").chmod(0o755)
+    wanted = native_lab.run(["env", "./script"], native=True).returncode
+    assert lab.run(["./script"]).returncode == wanted
+
+
+@pytest.mark.parametrize("place", ["/proc/metamori-store", "/dev/null/store", "file/store"])
+def test_unwritable_store(lab: Lab, place: str) -> None:
+    """The command is not even started."""
+    (lab.work / "file").write_text("in the way")
+    store = Path(place) if place.startswith("/") else lab.work / place
+    done = subprocess.run(
+        [*lab.argv("run", store=store), "--", "touch", "started"],
+        cwd=lab.work, env=lab.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 125
+    assert str(store) in one_line(done.stderr)
+    assert not (lab.work / "started").exists()
+
+
+@pytest.mark.parametrize("options", ["--mode both", "--cache-size lots", "--every soon", "--wrong"])
+def test_wrong_options_of_run(lab: Lab, options: str) -> None:
+    done = lab.run("touch started", *options.split())
+    assert done.returncode in (2, 125)
+    assert done.stderr.strip()
+    assert not (lab.work / "started").exists()
+
+
+def test_static_binary(lab: Lab, compiled: Compile) -> None:
+    """It runs, and one line on stderr says that it cannot be followed."""
+    static = compiled("writer", "static")
+    done = lab.run([static, "file", "words"])
+    assert done.returncode == 0
+    assert (lab.work / "file").read_text() == "words\n"
+    line = one_line(done.stderr.decode())
+    assert "static" in line
+    assert static.name in line
+    assert lab.verb("doctor", static, code=None).stdout.count("static") >= 1
+
+
+def changed_outside(lab: Lab, name: str = "file") -> None:
+    (lab.work / "file").write_bytes(b"a" * 5000)
+    program = lab.start()
+    program.must(["open file rw", "pwrite 3 100 0 1", "checkpoint", "pwrite 3 100 2000 2"])
+    assert program.end() == 0
+    with (lab.work / name).open("ab") as file:
+        file.write(b"changed by somebody else")
+
+
+def test_files_changed_outside(lab: Lab) -> None:
+    """restore refuses with 14; --force goes on, and keeps the changed state as an index."""
+    changed_outside(lab)
+    before = lab.state()
+    done = lab.restore(1, code=14)
+    assert "file" in done.stderr
+    lab.assert_state(before, "a refused restore changes nothing")
+    known = set(lab.messages())
+    lab.restore(1, "--force")
+    at_one = lab.state()
+    assert not at_one["file"].content.endswith(b"else")
+    kept = set(lab.messages()) - known
+    assert len(kept) == 1
+    lab.restore(kept.pop())
+    lab.assert_state(before, "the state that somebody else left")
+    lab.restore(1)
+    lab.assert_state(at_one, "and 1 again")
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "same size", "a folder now"])
+def test_other_changes_from_outside(lab: Lab, how: str) -> None:
+    changed_outside(lab, "unrelated")
+    path = lab.work / "file"
+    lab.verb("restore", "--dry-run", 1)
+    if how == "same size":
+        with path.open("r+b") as file:
+            file.write(b"X")
+    else:
+        path.unlink()
+        if how == "replaced":
+            path.write_bytes(b"b" * 5000)
+        elif how == "a folder now":
+            path.mkdir()
+    before = lab.state()
+    assert "file" in lab.restore(1, code=14).stderr
+    lab.assert_state(before, "a refused restore changes nothing")
+    lab.restore(1, "--force")
+    assert (lab.work / "file").stat().st_size == 5000
+    newest = max(lab.messages())
+    lab.restore(newest)
+    lab.assert_state(before, f"as somebody else left it: {how}")
+
+
+def test_run_after_a_change_from_outside(lab: Lab) -> None:
+    """A run that finds its files changed begins with an index of its own, "start of run"."""
+    changed_outside(lab)
+    changed = lab.state()
+    program = lab.start()
+    program.must(["open file rw,trunc", "write 3 10 5", "checkpoint"])
+    assert program.end() == 0
+    start = [index for index, text in lab.messages().items() if text == "start of run"]
+    assert len(start) == 1
+    lab.restore(start[0])
+    lab.assert_state(changed, "the state at the start of the second run")
+
+
+def test_unrelated_files_are_nobodys_business(lab: Lab) -> None:
+    (lab.work / "other").write_text("never touched by the run\n")
+    changed_outside(lab, "other")
+    lab.restore(1)
+    assert (lab.work / "other").read_text().endswith("else")
