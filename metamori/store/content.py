@@ -35,8 +35,8 @@ class Reader:
         if self._fd >= 0:
             self._store.door.close(self._fd)
 
-    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
-        """(offset, bytes) in order, at most 1 MB each; None instead of bytes for a hole of up to 1 MB."""
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, bytes | None]]:
+        """(start, end, bytes) in order, at most 1 MB each; None instead of bytes where all are zeros."""
         end = self.size if end is None else min(end, self.size)
         pieces = self._pieces_from(start)
         while start < end:
@@ -47,16 +47,13 @@ class Reader:
             if data is _AGAIN:
                 pieces = self._pieces_from(start)
                 continue
-            yield start, data
+            yield start, stop, data
             start = stop
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
         """The bytes of a range, zeros for holes."""
-        parts = []
-        end = self.size if end is None else min(end, self.size)
-        for offset, data in self.chunks(start, end):
-            parts.append(bytes(min(PIECE_BYTES, end - offset)) if data is None else data)
-        return b"".join(parts)
+        parts = self.chunks(start, end)
+        return b"".join(bytes(high - low) if data is None else data for low, high, data in parts)
 
     def _pieces_from(self, offset: int) -> list[Piece]:
         """The last one first."""

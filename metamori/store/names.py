@@ -4,13 +4,13 @@ Order, and why each step finds what it needs, also when it runs a second time af
   1. keep     every object that loses all its names in place gets one more, in the store's kept folder (or
               beside the file, on another filesystem): from here on no step can destroy it;
   2. unlink   names that are not to be, each only while it is still the inode that it was;
-  3. rename   folders on the move step aside, deepest first, to a folder that stays;
-  4. rmdir    folders that are not to be, deepest first;
-  5. mkdir, rename   folders that are to be, highest first;
-  6. link, create, symlink, fifo   names that are to be;
+  3. rename, rmdir   deepest first, folders on the move step aside, to a folder that stays, and folders that
+              are not to be go;
+  4. mkdir, rename   folders that are to be, highest first;
+  5. link, create, symlink, fifo   names that are to be;
   -- here the moved names are made durable, and an intent without the steps above replaces the first --
-  7. drop     the additional names of 1 of objects that have their own again;
-  8. mkdir    once more, for the modes and times of folders.
+  6. drop     the additional names of 1 of objects that have their own again;
+  7. mkdir    once more, for the modes and times of folders.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class NamesPlan:
         made = self._make_folders()
         arrivals = self._arrivals()
         self.ops: list[NameOp] = [
-            *self._keeps(), *self._unlinks(), *self._asides(), *self._rmdirs(), *made, *arrivals,
-            *self._drops, *self._finish_folders(made),
+            *self._keeps(), *self._unlinks(), *self._clear_folders(), *made, *arrivals, *self._drops,
+            *self._finish_folders(made),
         ]
         self.kept = tuple(KeptHome(inode, name) for inode, name in sorted(self._homes.items()))
 
@@ -154,13 +154,15 @@ class NamesPlan:
                 continue
             yield NameOp("unlink", entry.path, inode=entry.inode, dev=found.st_dev, ino=found.st_ino)
 
-    def _asides(self) -> Iterable[NameOp]:
-        """Folders on the move, deepest first, so that none takes another along."""
-        for path in sorted(self._moved, key=_depth, reverse=True):
+    def _clear_folders(self) -> list[NameOp]:
+        """Deepest first, so that a folder on the move takes none along that moves elsewhere or goes."""
+        ops = {op.path: op for op in self._rmdirs()}
+        for path, (_, number) in self._moved.items():
             found = lstat_or_none(self._door, path)
             if found is not None:
-                yield NameOp("rename", path, self._aside(path), self._moved[path][1], dev=found.st_dev,
-                             ino=found.st_ino)
+                ops[path] = NameOp("rename", path, self._aside(path), number, dev=found.st_dev,
+                                   ino=found.st_ino)
+        return [ops[path] for path in sorted(ops, key=_depth, reverse=True)]
 
     def _aside(self, path: bytes) -> bytes:
         return names_of.stage(self._staying_folder(path), "folder", self._moved[path][1])
@@ -233,7 +235,7 @@ class NamesPlan:
         return ops
 
     def _source(self, inode: int) -> bytes:
-        """A name that the object has when step 6 begins, or b"" when it has no home at all."""
+        """A name that the object has when step 5 begins, or b"" when it has no home at all."""
         if inode not in self._sources:
             staying = [path for path in self._there.paths(inode) if path in self._in_place]
             if staying:

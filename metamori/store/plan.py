@@ -130,11 +130,11 @@ def whole_home(size: int) -> list[Piece]:
 def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None = None) -> Plan:
     """Put home what the run redirected: names are at `index` already, homes lack the BUFFER bytes.
 
-    `pending` says which bytes of which objects; None: all that the index has in buffers.
+    `pending` says which buffered bytes of which objects; None: all of all that the index has.
     """
     there = store.state(index)
     content = _Content(store)
-    for inode in sorted(there.maps if pending is None else pending):
+    for inode in sorted(there.pifs if pending is None else pending):
         paths = there.paths(inode)
         found = lstat_or_none(store.door, paths[0]) if paths else None
         if found is None or not stat.S_ISREG(found.st_mode):
@@ -149,9 +149,12 @@ def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None 
 
 
 def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
-    """The pieces with everything that is not pending taken for HOME: it is at home already."""
+    """The pieces with BUFFER bytes that are not pending taken for HOME: they are at home already."""
     wanted: list[Piece] = []
     for piece in pieces:
+        if piece.kind != BUFFER:
+            wanted.append(piece)
+            continue
         at = piece.start
         for aml in pending.find(piece.start, piece.end):
             if at < aml.start:

@@ -117,10 +117,13 @@ class Store:
         if self._lock_fd >= 0:
             return
         fd = self.door.open(self.layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
-        if not self.door.flock(fd):
+        try:
+            if not self.door.flock(fd):
+                raise StoreBusy(f"the store {self.path} is in use by a live run or another command")
+            self.door.fchmod(fd, commit.PRIVATE_FILE)
+        except BaseException:
             self.door.close(fd)
-            raise StoreBusy(f"the store {self.path} is in use by a live run or another command")
-        self.door.fchmod(fd, commit.PRIVATE_FILE)
+            raise
         self._lock_fd = fd
 
     def unlock(self) -> None:

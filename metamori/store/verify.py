@@ -1,0 +1,103 @@
+"""Checking every byte that the store vouches for.
+
+Records decode and carry the right checksums; every checkpoint's parent is there; buffers have every range
+that a record refers to, with the checksum that the record gives; homes of nameless objects are there and long
+enough. Unfinished work (an intent, a run area) is no damage, and neither are files changed from outside.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from metamori.errors import Damaged
+from metamori.store import commit
+from metamori.store.head import lstat_or_none
+from metamori.store.store import Store
+from metamori.tables.view import HOME
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `problems` and `notes` are sentences; the numbers are of what was checked."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checkpoints: int = 0
+    ranges: int = 0
+    buffer_bytes: int = 0
+
+
+def verify(store: Store) -> Report:
+    """Look at everything. Only reads; a damaged part does not keep the others from being checked."""
+    report = Report(notes=store.unfinished())
+    try:
+        indexes = store.history.indexes
+        undos = store.undos
+        head = store.head
+    except Damaged as error:
+        report.problems.append(str(error))
+        return report
+    for index in indexes[1:]:
+        report.checkpoints += 1
+        report.problems += _checkpoint(store, index, report)
+    for undo in undos:
+        saved = [(e.run, e.buffer_start, e.end - e.start, e.crc) for e in undo.entries if e.run]
+        report.problems += _ranges(store, f"saved bytes {undo.after_index}.undo.{undo.seq}", saved, report)
+    if head.index not in store.history:
+        report.problems.append(f"head is at checkpoint {head.index}, which is not there")
+    elif not report.problems and not report.notes:
+        report.problems += _homes(store)
+        report.notes += [f"{os.fsdecode(path)} was changed from outside" for path in store.changed_outside()]
+    return report
+
+
+def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
+    try:
+        meta, offsets = store.meta(index), store.offsets(index)
+    except Damaged as error:
+        yield str(error)
+        return
+    if len(offsets.entries) != meta.offset_entries:
+        yield f"checkpoint {index} has {len(offsets.entries)} redirected ranges, not {meta.offset_entries}"
+    redirected = [(offsets.run, e.buffer_start, e.end - e.start, e.crc) for e in offsets.entries]
+    yield from _ranges(store, f"checkpoint {index}", redirected, report)
+
+
+def _ranges(
+    store: Store, what: str, ranges: Iterable[tuple[int, int, int, int]], report: Report
+) -> Iterator[str]:
+    """(run, start, length, crc) of buffer ranges; crc 0 was not recorded, so only the length is checked."""
+    sizes: dict[int, int] = {}
+    for run, start, length, crc in ranges:
+        report.ranges += 1
+        report.buffer_bytes += length
+        if run not in sizes:
+            sizes[run] = store.buffers.size(run)
+        if start + length > sizes[run]:
+            yield f"{what}: buffer {run} ends at byte {sizes[run]}, not {start + length}"
+        elif crc and store.buffers.checksum(run, start, length) != crc:
+            yield f"{what}: bytes {start}-{start + length} of buffer {run} have another checksum"
+
+
+def _homes(store: Store) -> Iterator[str]:
+    """Kept homes exist and are long enough for what any index resolves to them."""
+    needed: dict[int, int] = {}
+    kept = {each.inode: each.name for each in store.head.kept}
+    for index in store.history.indexes:
+        state = store.state(index)
+        for inode in state.pifs.keys() & kept.keys():
+            ends = [piece.end for piece in state.pieces(inode) if piece.kind == HOME]
+            needed[inode] = max(needed.get(inode, 0), *ends, 0)
+    for inode, name in kept.items():
+        path = store.layout.kept(name)
+        found = lstat_or_none(store.door, path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            if inode in needed:
+                yield f"{os.fsdecode(path)}, the only copy of a file, is missing"
+        elif found.st_size < needed.get(inode, 0):
+            yield f"{os.fsdecode(path)} ends at byte {found.st_size}, not {needed[inode]}"
+    if not commit.exists(store.door, store.layout.kept_folder):
+        yield "the folder of kept files is missing"

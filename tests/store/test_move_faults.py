@@ -1,0 +1,104 @@
+"""A move is stopped at every operation in turn, by an error or dead, and then completed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from synthetic import take_snapshot
+from test_move_property import make_history
+
+from metamori.errors import MetamoriError
+from metamori.store import move
+from metamori.store.door import Door
+from metamori.store.store import Store
+from metamori.store.verify import verify
+
+
+class Killed(BaseException):
+    """The process is gone at this point; nothing after it happens."""
+
+
+class FailingDoor:
+    """A door whose Nth operation, counted from 1, fails instead of being done. `what` makes the exception."""
+
+    def __init__(self, nth: int, what: Callable[[], BaseException]) -> None:
+        self._door, self._nth, self._what = Door(), nth, what
+        self.count = 0
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        real = getattr(self._door, name)
+
+        def operation(*values, **named):  # type: ignore[no-untyped-def]
+            if name == "close":  # a killed process's descriptors close by themselves
+                return real(*values, **named)
+            self.count += 1
+            if self.count == self._nth or (self.count > self._nth and self._what is Killed):
+                raise self._what()
+            return real(*values, **named)
+
+        return operation
+
+
+def no_space() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def copy_of(source: Path, target: Path) -> None:
+    """The whole laboratory, hard links between files and kept included, at the path it was made at."""
+    shutil.rmtree(source, ignore_errors=True)
+    os.system(f"cp -a '{target}' '{source}'")
+
+
+@pytest.mark.parametrize("what", [Killed, no_space], ids=["killed", "no space"])
+@pytest.mark.parametrize("seed", range(6))
+def test_stopped_at_every_operation(tmp_path: Path, seed: int, what: Callable[[], BaseException]) -> None:
+    lab, saved = tmp_path / "lab", tmp_path / "saved"
+    lab.mkdir()
+    rng = random.Random(seed)
+    store, models = make_history(lab, rng, runs=2, steps=8)
+    target = rng.choice([index for index in models if index != store.head.index])
+    store.close()
+    os.system(f"cp -a '{lab}' '{saved}'")
+    nth = 0
+    while True:
+        nth += 1
+        copy_of(lab, saved)
+        fresh = Store.open(os.fsencode(lab / "store"))
+        fresh.set_head(fresh.head.index, fresh.head.kept)  # the copies have other inode numbers
+        door = FailingDoor(nth, what)
+        if not _interrupted(lab, door, target):
+            break
+        after = Store.open(os.fsencode(lab / "store"), write=True)
+        assert verify(after).problems == [], nth
+        move.recover(after)
+        assert take_snapshot(lab / "files") == models[after.head.index], nth
+        move.move_home(after, target)
+        assert take_snapshot(lab / "files") == models[target], nth
+        for index in (0, target):
+            move.move_home(after, index)
+            assert take_snapshot(lab / "files") == models[index], (nth, index)
+        after.close()
+    assert nth > 20 and take_snapshot(lab / "files") == models[target]
+
+
+def _interrupted(lab: Path, door: FailingDoor, target: int) -> bool:
+    """Whether the move was stopped; a clean error is one of ours, or the kernel's before anything began."""
+    store = Store(os.fsencode(lab / "store"), door)  # type: ignore[arg-type]
+    try:
+        store.lock()
+        move.move_home(store, target)
+    except (Killed, MetamoriError, OSError):
+        return True
+    finally:
+        store.close()
+    return False
