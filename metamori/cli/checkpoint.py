@@ -1,0 +1,48 @@
+"""metamori checkpoint: a live run's next checkpoint, from another terminal or from the run's own script."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from metamori.errors import MetamoriError, NoLiveRun
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="what the checkpoint is")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from metamori.cli import output
+
+    index = take(os.path.abspath(arguments.store), arguments.message)
+    output.result(arguments, {"index": index}, str(index))
+    return 0
+
+
+def take(path: str, message: str) -> int:
+    """The new index. NoStore, NoLiveRun."""
+    from metamori.runtime import finish
+    from metamori.runtime.area import Area
+    from metamori.runtime.session import Session
+    from metamori.store.store import Store
+
+    store = Store.open(path)
+    try:
+        area = Area(path)
+    except OSError:
+        raise NoLiveRun(f"no run is alive in {path}") from None
+    try:
+        if not finish.alive(area) and not _supervised(area):
+            raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
+        return Session(store, area).checkpoint(message)
+    except OSError as error:
+        raise MetamoriError(f"no checkpoint was taken: {error}") from error
+    finally:
+        area.close()
+        store.close()
+
+
+def _supervised(area) -> bool:  # type: ignore[no-untyped-def]
+    pid = area.head.supervisor
+    return bool(pid) and os.path.exists(f"/proc/{pid}")

@@ -1,0 +1,158 @@
+"""metamori run: a command under checkpoints. Its exit status is the command's; 125 when Metamori itself failed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+
+from metamori.config import Config, parse_duration, parse_size
+from metamori.errors import MetamoriError, StoreBusy, Usage
+
+FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
+LIBRARY = Path(__file__).resolve().parents[1] / "libmetamori.so"
+
+
+def signal_number(text: str) -> int:
+    """USR1, SIGUSR1 or 10."""
+    name = text.upper()
+    try:
+        number = int(name) if name.isdigit() else int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
+        if number in signal.valid_signals() and number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+            return number
+    except KeyError:
+        pass
+    raise Usage(f"'{text}' is not a signal that can be waited for; write USR1 or TERM")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
+    parser.add_argument("--mode", choices=("incremental", "single"), help="any index can be restored, or the last only")
+    parser.add_argument("--isolate", action="store_const", const=True,
+                        help="nothing comes home before the end of the run (or each checkpoint in single mode)")
+    parser.add_argument("--cache-size", metavar="SIZE", help="buffered bytes in memory per file (default 1M)")
+    parser.add_argument("--track", metavar="GLOB", action="append", help="follow these paths too")
+    parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
+    parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
+    parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
+    config = Config.make({
+        "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
+        "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
+        "track": tuple(arguments.track) if arguments.track else None,
+        "ignore": tuple(arguments.ignore) if arguments.ignore else None,
+        "every": parse_duration(arguments.every) if arguments.every else None,
+        "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
+        "durability": arguments.durability,
+    })
+    from metamori.runtime import supervise
+
+    try:
+        return _run(config, command)
+    except (MetamoriError, OSError) as error:
+        supervise.say(str(error))
+        return FAILED
+
+
+def environment(config: Config) -> dict[str, str]:
+    """The command's: ours is added to what was preloaded before, never put in its place."""
+    import sys
+
+    env = dict(os.environ)
+    before = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(LIBRARY)]
+    env.update(LD_PRELOAD=":".join([str(LIBRARY), *before]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
+               METAMORI_PYTHON=sys.executable)
+    for name, globs in (("METAMORI_TRACK", config.track), ("METAMORI_IGNORE", config.ignore)):
+        if globs:
+            env[name] = "\n".join(globs)
+    return env
+
+
+def _run(config: Config, command: list[str]) -> int:
+    from metamori.runtime import finish, supervise
+    from metamori.runtime.begin import begin
+    from metamori.store.store import Store
+
+    if not LIBRARY.exists():
+        raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
+    store = Store.create_or_open(config.store)
+    try:
+        store.lock()
+    except StoreBusy:
+        if os.environ.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in os.environ:
+            return _join(command)
+        raise
+    from metamori.runtime.unfollowed import warn
+
+    warn(command[0])
+    session, said = begin(store, config, os.getpid())
+    if said:
+        supervise.say(said)
+    try:
+        pid = supervise.spawn(command, environment(config))
+    except supervise.CannotStart as error:
+        session.area.remove()
+        supervise.say(f"{command[0]}: {error.strerror}")
+        return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
+    session.area.head.first_pid = pid
+
+    def checkpoint() -> None:
+        try:
+            session.checkpoint()
+        except (MetamoriError, OSError) as error:
+            supervise.say(f"no checkpoint: {error}")
+
+    status = supervise.watch(pid, config.every, config.on_signal, checkpoint)
+    try:
+        _end(session, status)
+    except (MetamoriError, OSError) as error:
+        supervise.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
+        return FAILED
+    finally:
+        store.close()
+    return supervise.end_as(status)
+
+
+def _end(session, status: int) -> None:  # type: ignore[no-untyped-def]
+    from metamori._area import lib
+    from metamori.runtime import finish, supervise
+
+    killed = os.WIFSIGNALED(status)
+    reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
+    deadline = time.monotonic() + 0.05
+    while finish.alive(session.area) and time.monotonic() < deadline:
+        time.sleep(0.002)                  # helpers of the command that are on their way out
+    index = finish.finish(session, reason, killed)
+    if killed:
+        known = f"0 to {index}" if index > 1 else f"0 and {index}"
+        supervise.say(f"the command was {reason}; its files can be taken back to checkpoints {known}: "
+                      f"metamori restore --store {session.store.path} INDEX")
+    if finish.alive(session.area):         # daemons: the last of them commits the rest
+        session.area.head.flags &= ~lib.MM_SUPERVISED
+        session.area.head.supervisor = 0
+        session.area.close()
+    else:
+        session.area.remove()
+
+
+def _join(command: list[str]) -> int:
+    """Inside a run: the command simply becomes part of it."""
+    from metamori.runtime import supervise
+
+    env = dict(os.environ)
+    if str(LIBRARY) not in env.get("LD_PRELOAD", ""):
+        env["LD_PRELOAD"] = ":".join(filter(None, [str(LIBRARY), env.get("LD_PRELOAD")]))
+    try:
+        os.execvpe(command[0], command, env)
+    except OSError as error:
+        supervise.say(f"{command[0]}: {error.strerror}")
+        return NOT_FOUND if error.errno == 2 else CANNOT_EXECUTE

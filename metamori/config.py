@@ -1,0 +1,71 @@
+"""What a run is told: one frozen value, made from flags over METAMORI_* variables over defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from metamori.errors import Usage
+
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DEFAULT_STORE = ".metamori"
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 4096, 64K, 25M, 1G."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if found is None:
+        raise Usage(f"'{text}' is not a size; write 4096, 64K, 25M or 1G")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def parse_duration(text: str) -> float:
+    """Seconds: 30, 500ms, 10m, 2h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)", text.strip().lower())
+    if found is None or float(found[1]) == 0:
+        raise Usage(f"'{text}' is not a duration; write 30s, 10m or 2h")
+    return float(found[1]) * _DURATIONS[found[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A run's settings. `origin` says of each where its value came from: default, METAMORI_X or flag."""
+
+    store: str = DEFAULT_STORE             # absolute once made
+    mode: str = "incremental"              # or single
+    isolate: bool = False
+    cache_size: int = 1 << 20              # bytes of AMLs in memory, per file
+    durability: str = "power"              # or process
+    every: float = 0.0                     # seconds between checkpoints, 0: none by itself
+    on_signal: int = 0
+    track: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    origin: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def make(cls, flags: dict[str, Any], environ: dict[str, str] | None = None) -> Config:
+        """Flags that are None were not given."""
+        env = os.environ if environ is None else environ
+        readers = {"cache_size": parse_size, "every": parse_duration,
+                   "isolate": lambda text: text not in ("", "0"), "store": str, "mode": str, "durability": str,
+                   "track": lambda text: tuple(filter(None, text.split("\n"))),
+                   "ignore": lambda text: tuple(filter(None, text.split("\n")))}
+        values: dict[str, Any] = {}
+        origin = {}
+        for each in fields(cls):
+            if each.name == "origin":
+                continue
+            variable = f"METAMORI_{each.name.upper()}"
+            if flags.get(each.name) is not None:
+                values[each.name], origin[each.name] = flags[each.name], "flag"
+            elif each.name in readers and variable in env:
+                values[each.name], origin[each.name] = readers[each.name](env[variable]), variable
+            else:
+                origin[each.name] = "default"
+        made = cls(**values, origin=origin)
+        if made.mode not in ("incremental", "single") or made.durability not in ("power", "process"):
+            raise Usage(f"mode is incremental or single, durability power or process: {made.mode}, {made.durability}")
+        return cls(**{**values, "store": os.path.abspath(made.store)}, origin=origin)

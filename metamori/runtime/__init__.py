@@ -1,0 +1,1 @@
+"""The live side: run area, checkpoints, restores inside the program, beginnings and ends of runs."""

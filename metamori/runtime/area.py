@@ -1,0 +1,225 @@
+"""The run area from Python: headers, processes, FITs, PIFs and the journal, as the C side keeps them.
+
+Nothing is cached here: the truth is in the mapped files (shim_c/src/area.h), shared with every process of the run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from metamori._area import ffi, lib
+from metamori.errors import MetamoriError
+
+NO_LIMIT: int = lib.MM_NO_LIMIT
+BLOCK: int = lib.MM_BLOCK
+_RANGES = 4096
+
+
+class NotAtRest(MetamoriError):
+    """A process of the run does not come to rest, so no instant can be had."""
+
+    errno = errno.EAGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A path as it was before the run first changed it in an epoch. mode 0: nothing was there."""
+
+    epoch: int
+    path: bytes
+    dev: int
+    ino: int
+    btime_ns: int
+    size: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    target: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Preimage:
+    """Home bytes [start, end) of a PIF, saved at buffer_start of the run's buffer."""
+
+    epoch: int
+    after_index: int
+    pif: int
+    start: int
+    end: int
+    buffer_start: int
+
+
+class Area:
+    """The run area of one store."""
+
+    def __init__(self, store_path: str, create: bool = False) -> None:
+        if create:
+            os.makedirs(os.path.join(store_path, "run"), mode=0o700, exist_ok=True)
+        self.path = os.path.join(store_path, "run")
+        self._area = lib.mm_attach(os.fsencode(store_path), create)
+        if self._area == ffi.NULL:
+            raise OSError(ffi.errno, os.strerror(ffi.errno), self.path)
+        self.head = lib.mm_head(self._area)
+        self._ranges = ffi.new("struct mm_range[]", _RANGES)
+
+    def close(self) -> None:
+        if self._area != ffi.NULL:
+            lib.mm_detach(self._area)
+            self._area = ffi.NULL
+
+    def remove(self) -> None:
+        """The run is over: its area goes. Whoever is still attached is told so first."""
+        self.head.flags |= lib.MM_CLOSED
+        self.close()
+        gone = self.path + ".over"
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    # -- exclusion -------------------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, timeout_s: float = 60.0) -> Iterator[None]:
+        """One runtime at a time works on the run."""
+        if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
+            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+        try:
+            yield
+        finally:
+            lib.mm_session_unlock(self._area)
+
+    def lock_session(self) -> None:
+        if lib.mm_session_lock(self._area, 60000) != 0:
+            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+
+    def unlock_session(self) -> None:
+        lib.mm_session_unlock(self._area)
+
+    def freeze(self, timeout_s: float = 1.0) -> None:
+        """From here on no call on a tracked file is under way, in any process."""
+        if lib.mm_freeze(self._area, int(timeout_s * 1000), 0) != 0:
+            raise NotAtRest("a process of the run is stopped in the middle of a call: no checkpoint was taken")
+
+    def thaw(self) -> None:
+        lib.mm_thaw(self._area)
+
+    # -- slots -----------------------------------------------------------------------------------
+
+    def process(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_proc(self._area, slot)
+
+    def processes(self) -> Iterator[int]:
+        """Slots of the processes that are alive."""
+        lib.mm_release_dead(self._area)
+        for slot in range(1, self.head.process_high):
+            if lib.mm_proc(self._area, slot).pid:
+                yield slot
+
+    def descriptors(self, process: int) -> dict[int, int]:
+        """Descriptor -> FIT slot of one process."""
+        room = 65536
+        fds, fits = ffi.new("int32_t[]", room), ffi.new("uint32_t[]", room)
+        count = lib.mm_fd_list(self._area, process, fds, fits, room)
+        return {fds[i]: fits[i] for i in range(count)}
+
+    def fit(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_fit_at(self._area, slot)
+
+    def pif(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_pif_at(self._area, slot)
+
+    def pif_path(self, pif) -> bytes:  # type: ignore[no-untyped-def]
+        return ffi.string(lib.mm_path_at(self._area, pif.path))
+
+    def pifs(self) -> Iterator[int]:
+        """Slots of all PIFs in use."""
+        for slot in range(1, self.head.pif_count):
+            if lib.mm_pif_at(self._area, slot).flags & lib.MM_USED:
+                yield slot
+
+    def dirty(self) -> list[int]:
+        """Slots of the PIFs touched since the last checkpoint that was written to its end."""
+        head = self.head
+        if head.cut_pending or head.mapped_count:
+            since = head.committed_epoch
+            return [slot for slot in self.pifs()
+                    if self.pif(slot).epoch > since or self.pif(slot).flags & lib.MM_MAPPED]
+        found, slot = [], head.dirty
+        while slot:
+            pif = self.pif(slot)
+            if pif.flags & lib.MM_USED:
+                found.append(slot)
+            slot = pif.next_dirty
+        return found
+
+    def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
+        return lib.mm_pif_find(self._area, dev, ino, btime_ns)
+
+    def set_path(self, pif, path: bytes) -> None:  # type: ignore[no-untyped-def]
+        lib.mm_set_path(self._area, pif, path)
+
+    def touch_pif(self, slot: int) -> None:
+        lib.mm_pif_touched(self._area, slot)
+
+    def drop_if_done(self, slot: int) -> None:
+        lib.mm_drop_if_done(self._area, slot)
+
+    def kept_name(self, slot: int) -> bytes:
+        return b"r%d.%d" % (self.head.run, slot)
+
+    # -- block tables ----------------------------------------------------------------------------
+
+    def ranges(self, pif, since_epoch: int, since_block: int) -> list[tuple[int, int, int]]:  # type: ignore[no-untyped-def]
+        """(first block, first buffer block, blocks) of what was redirected, in file order."""
+        count = lib.mm_collect(self._area, pif, since_epoch, since_block, self._ranges, len(self._ranges))
+        if count > len(self._ranges):
+            self._ranges = ffi.new("struct mm_range[]", count + count // 4)
+            return self.ranges(pif, since_epoch, since_block)
+        # as one buffer: a cffi struct access per number would cost ten times as much
+        data = bytes(ffi.buffer(self._ranges, count * 24))
+        return list(struct.iter_unpack("=QQQ", data))
+
+    def table_set(self, pif, block: int, buffer: int, count: int) -> None:  # type: ignore[no-untyped-def]
+        result = lib.mm_table_set(self._area, pif, block, buffer, count)
+        if result != 0:
+            raise OSError(-result, os.strerror(-result), self.path)
+
+    def table_get(self, pif, block: int) -> int:  # type: ignore[no-untyped-def]
+        return lib.mm_table_get(self._area, pif, block)
+
+    def table_clear(self, pif, from_block: int = 0) -> None:  # type: ignore[no-untyped-def]
+        lib.mm_table_clear(self._area, pif, from_block)
+
+    def take_blocks(self, count: int) -> int:
+        return lib.mm_blocks_take(self._area, count)
+
+    # -- journal ---------------------------------------------------------------------------------
+
+    def journal(self, start: int) -> Iterator[Touch | Preimage]:
+        """Complete records from a position on, in order."""
+        at, tail = start, self.head.journal_tail
+        while at < tail:
+            words = ffi.cast("uint32_t *", lib.mm_record_at(self._area, at))
+            length, kind = words[0], words[1]
+            if length < 8:
+                raise MetamoriError(f"the run area's journal is broken at byte {at}")
+            if kind == lib.MM_TOUCH:
+                yield self._touch(at)
+            elif kind == lib.MM_PREIMAGE:
+                r = ffi.cast("struct mm_preimage *", words)
+                yield Preimage(r.epoch, r.after_index, r.pif, r.start, r.end, r.buffer_start)
+            at += length
+
+    def _touch(self, at: int) -> Touch:
+        r = ffi.cast("struct mm_touch *", lib.mm_record_at(self._area, at))
+        text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
+                                r.path_length + r.target_length))
+        return Touch(r.epoch, text[:r.path_length], r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
+                     r.gid, text[r.path_length:])

@@ -1,0 +1,46 @@
+"""The beginning of a run: a run number, a disk buffer, a run area."""
+
+from __future__ import annotations
+
+import os
+
+from metamori._area import lib
+from metamori.config import Config
+from metamori.runtime.area import BLOCK, Area
+from metamori.runtime.finish import finish_if_needed
+from metamori.runtime.session import Session
+from metamori.store.commit import PRIVATE_FILE
+from metamori.store.store import Store
+
+
+def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, str]:
+    """Start a run in a store whose lock the caller holds. Also returns a line for a person, or ""."""
+    from metamori.store import move
+
+    move.recover(store)
+    said = finish_if_needed(store)
+    if store.changed_outside():
+        from metamori.store import present
+
+        present.record(store, "start of run")
+    store.refresh()
+    run = store.next_run()
+    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
+    finally:
+        os.close(fd)
+    area = Area(store.path, create=True)
+    head = area.head
+    head.run = run
+    head.parent = store.head.index
+    head.newest = store.newest
+    head.next_process = store.next_process()
+    head.cache_size = config.cache_size
+    head.committed_block = 1
+    head.committed_journal = 8
+    isolate = config.isolate or config.mode == "single"
+    head.flags |= (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
+    head.flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
+    head.supervisor = supervisor
+    return Session(store, area), said

@@ -1,0 +1,239 @@
+"""One instant of the run, copied out of the run area while it is frozen. What can wait is left for fold.py.
+
+Everything is counted from the last checkpoint that was written to its end: a checkpoint that failed half way, or a
+process killed in the middle of one, leaves its changes to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+
+from metamori._area import ffi, lib
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
+from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
+
+_REGULAR_OPEN_FLAGS = 0o17777777
+
+
+@dataclass(slots=True)
+class Found:
+    """What stands at a path: its lstat, and the target of a link. st None: nothing."""
+
+    st: os.stat_result | None
+    target: bytes = b""
+    btime_ns: int = 0
+
+
+@dataclass(slots=True)
+class PifCut:
+    """A touched file at the instant. home: where its bytes are at home, b"" when no name leads there."""
+
+    slot: int
+    object: int
+    dev: int
+    ino: int
+    btime_ns: int
+    flags: int
+    created: bool                    # by the run, since the last checkpoint
+    preexisting: bool                # it was there before the run
+    refs: int
+    path: bytes
+    home: bytes
+    size: int
+    home_limit: int
+    cut: int
+    mtime_ns: int
+    st: os.stat_result | None
+    old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
+    ranges: list[tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class Cut:
+    """One instant."""
+
+    parent: int
+    epoch: int
+    next_block: int
+    journal_end: int
+    pifs: list[PifCut] = field(default_factory=list)
+    touches: dict[bytes, Touch] = field(default_factory=dict)
+    preimages: list[Preimage] = field(default_factory=list)
+    found: dict[bytes, Found] = field(default_factory=dict)
+    fits: list[tuple[FitEntry, int]] = field(default_factory=list)   # with the PIF slot
+    processes: list[ProcessEntry] = field(default_factory=list)
+    inherited: list[InheritedEntry] = field(default_factory=list)
+
+
+def look(path: bytes) -> Found:
+    """What stands at a path now."""
+    try:
+        st = os.lstat(path)
+    except OSError:
+        return Found(None)
+    target = b""
+    if stat.S_ISLNK(st.st_mode):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            return Found(None)
+    return Found(st, target)
+
+
+def take(area: Area, kept_folder: bytes) -> Cut:
+    """The instant; the caller has frozen the run and advances the epoch afterwards."""
+    head = area.head
+    cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
+    _processes(area, cut)
+    for record in area.journal(head.committed_journal):
+        if isinstance(record, Preimage):
+            cut.preimages.append(record)
+        else:
+            cut.touches.setdefault(record.path, record)
+    for path in cut.touches:
+        cut.found[path] = look(path)
+    for slot in area.dirty():
+        cut.pifs.append(_pif(area, slot, cut, kept_folder))
+    return cut
+
+
+def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
+    head, p = area.head, area.pif(slot)
+    path = area.pif_path(p)
+    home, st = b"", None
+    kept = os.path.join(kept_folder, area.kept_name(slot))
+    for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
+        found = look(candidate)
+        if found.st and (p.flags & lib.MM_COPIED or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
+            home, st = candidate, found.st
+            break
+    if not p.flags & lib.MM_NAMELESS:
+        cut.found.setdefault(path, look(path))
+    if st is None:
+        home, st = _open_home(area, slot, p)
+    size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
+    return PifCut(
+        slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0, p.refs,
+        path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
+        max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
+        (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
+        area.ranges(p, head.committed_epoch + 1, head.committed_block))
+
+
+def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:  # type: ignore[no-untyped-def]
+    """A file that only a descriptor still holds: through that descriptor."""
+    for process in area.processes():
+        pid = area.process(process).pid
+        for fd, fit in area.descriptors(process).items():
+            if area.fit(fit).pif == slot:
+                path = b"/proc/%d/fd/%d" % (pid, fd)
+                try:
+                    st = os.stat(path)
+                except OSError:
+                    continue
+                if (st.st_dev, st.st_ino) == (p.dev, p.ino):
+                    return path, st
+    return b"", None
+
+
+def _processes(area: Area, cut: Cut) -> None:
+    for slot in area.processes():
+        process = area.process(slot)
+        pid = process.pid
+        try:
+            exe = os.readlink(b"/proc/%d/exe" % pid)
+        except OSError:
+            exe = b""
+        cut.processes.append(ProcessEntry(process.number, pid, process.start_time, exe))
+        groups: dict[int, list[int]] = {}
+        descriptors = area.descriptors(slot)
+        for fd, fit in sorted(descriptors.items()):
+            groups.setdefault(fit, []).append(fd)
+        for fit, fds in groups.items():
+            entry = _fit(area, slot, fit, fds)
+            if entry is not None:
+                cut.fits.append((entry, area.fit(fit).pif))
+        for fd in (0, 1, 2):
+            if fd not in descriptors:
+                _inherited(cut, process, fd)
+
+
+def _inherited(cut: Cut, process, fd: int) -> None:  # type: ignore[no-untyped-def]
+    """A standard descriptor on a regular file from outside the run, for restore --stdio."""
+    link = b"/proc/%d/fd/%d" % (process.pid, fd)
+    try:
+        st = os.stat(link)
+        if stat.S_ISREG(st.st_mode):
+            cut.inherited.append(InheritedEntry(process.number, fd, os.readlink(link), st.st_size, st.st_dev,
+                                                st.st_ino))
+    except OSError:
+        return
+
+
+def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int]) -> FitEntry | None:
+    process, f = area.process(process_slot), area.fit(fit_slot)
+    pid = process.pid
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fds[0]}", "rb") as info:
+            words = info.read().split()
+        filename = os.readlink(b"/proc/%d/fd/%d" % (pid, fds[0]))
+    except OSError:
+        return None
+    position, flags = int(words[1]), int(words[3], 8)
+    state = ffi.new("struct mm_stream_state *")
+    stream, ungetc, unflushed = 0, b"", b""
+    if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
+        stream = f.stream
+        position -= state.unread
+        ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
+        unflushed = _unflushed(pid, state)
+    return FitEntry(
+        process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
+        ffi.string(f.stream_attributes), f.mode, filename.removesuffix(b" (deleted)"), position, 0, 0,
+        state.flags if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
+        0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
+
+
+def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
+    """Bytes written to a stream that are still in the program's memory."""
+    count = min(state.unflushed, 8192)
+    if count <= 0:
+        return b""
+    room = ffi.new("char[]", count)
+    got = lib.mm_peek(pid, state.unflushed_at, room, count)
+    return bytes(ffi.buffer(room, got)) if got > 0 else b""
+
+
+def advance(area: Area, cut: Cut) -> None:
+    """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`."""
+    head = area.head
+    isolated = bool(head.flags & lib.MM_ISOLATE)
+    for pif in cut.pifs:
+        p = area.pif(pif.slot)
+        p.cut_before = min(p.cut, p.cut_before)
+        p.cut = NO_LIMIT
+        p.flags |= lib.MM_INDEXED
+        if not isolated and p.fresh_from != NO_LIMIT:
+            p.fresh_from = 0 if p.flags & lib.MM_MAPPED else pif.size
+    head.cut_pending = 1
+    head.dirty = 0
+    head.epoch += 1
+    head.epoch_block = head.next_block
+    buffer = os.path.join(os.path.dirname(area.path), "buffer", str(head.run))
+    if os.stat(buffer).st_size < head.next_block * BLOCK:
+        os.truncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
+
+
+def settle_cut(area: Area, cut: Cut, index: int) -> None:
+    """The checkpoint is written: the next one starts from here."""
+    head = area.head
+    for pif in cut.pifs:
+        area.pif(pif.slot).cut_before = NO_LIMIT
+    head.committed_epoch = cut.epoch
+    head.committed_block = cut.next_block
+    head.committed_journal = cut.journal_end
+    head.cut_pending = 0
+    head.parent = index
+    head.newest = index

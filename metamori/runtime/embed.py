@@ -1,0 +1,88 @@
+"""What the shim asks of the embedded Python (shim_c/src/runtime.h): converts, catches, gives -errno; decides nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+from metamori._area import ffi, lib
+from metamori.config import Config
+from metamori.errors import MetamoriError
+from metamori.runtime import finish, rollback
+from metamori.runtime.area import Area
+from metamori.runtime.begin import begin
+from metamori.runtime.session import Session
+from metamori.store.store import Store
+
+_sessions: dict[tuple[int, str], Session] = {}
+
+
+def _session(path: str) -> Session:
+    """The run of this process's store; after a fork a new one, since descriptors and locks are the parent's."""
+    key = (os.getpid(), path)
+    found = _sessions.get(key)
+    if found is None:
+        _sessions.clear()
+        found = _sessions[key] = Session(Store.open(path), Area(path))
+    return found
+
+
+def answer(what: int, argument: int, data: int, store: bytes) -> int:
+    """The result, or -errno."""
+    path = os.fsdecode(store)
+    try:
+        if what == lib.MM_CALL_BEGIN:
+            return _begin(path)
+        if what == lib.MM_CALL_CHECKPOINT:
+            message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
+            return _session(path).checkpoint(message)
+        actions = ffi.cast("struct mm_actions *", data)
+        if what == lib.MM_CALL_RESTORE:
+            rollback.roll_back(_session(path), argument, os.getpid(), actions)
+            return 0
+        if what == lib.MM_CALL_RESTORED:
+            rollback.go_on(_session(path))
+            return 0
+        if what == lib.MM_CALL_LAST_OUT:
+            return _last_out(path)
+        return -errno.ENOSYS
+    except MetamoriError as error:
+        return -error.errno
+    except OSError as error:
+        return -(error.errno or errno.EIO)
+    except Exception:                      # the program under us must not notice more than an errno
+        if "METAMORI_DEBUG" in os.environ:
+            traceback.print_exc(file=sys.stderr)
+        return -errno.EIO
+
+
+def _begin(path: str) -> int:
+    """By hand in LD_PRELOAD: whoever comes first makes the run; the lock is held only meanwhile."""
+    store = Store.create_or_open(path)
+    store.lock()
+    try:
+        area = os.path.join(path, "run")
+        if os.path.exists(area) and finish.alive(Area(path)):
+            return 0
+        session, said = begin(store, Config.make({"store": path}))
+        session.area.close()
+        if said:
+            os.write(2, f"metamori: {said}\n".encode())
+    finally:
+        store.close()
+    return 0
+
+
+def _last_out(path: str) -> int:
+    """The last process of a run by hand: what `metamori run` does otherwise."""
+    session = _session(path)
+    session.store.lock()
+    try:
+        finish.finish(session, finish.END, killed=False)
+        session.area.remove()
+    finally:
+        session.store.unlock()
+        _sessions.clear()
+    return 0

@@ -1,0 +1,119 @@
+"""The end of a run: the last index, then the buffered bytes go home; also after everything was killed."""
+
+from __future__ import annotations
+
+import os
+
+from metamori._area import lib
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.session import Session
+from metamori.store import commit as files
+from metamori.store import move
+from metamori.store.store import Store
+from metamori.tables.aml import AML, AddressMap
+
+END = "end of run"
+
+
+def pending(area: Area) -> dict[int, AddressMap]:
+    """By object: the bytes whose truth is not at home (also where home holds what no longer belongs to the file)."""
+    found: dict[int, AddressMap] = {}
+    run = area.head.run
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
+            continue
+        amls = AddressMap()
+        if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
+            amls.insert(AML(p.home_limit, p.size, run, p.home_limit))
+        for block, buffer, count in area.ranges(p, 0, 0):
+            amls.insert(AML(block * BLOCK, (block + count) * BLOCK, run, buffer * BLOCK))
+        found[p.object] = amls
+    return found
+
+
+def put_home(session: Session, index: int) -> None:
+    """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest."""
+    area, store = session.area, session.store
+    area.freeze()
+    try:
+        move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
+                         durable=session.durable)
+        _all_at_home(area)
+        size = store.buffers.size(area.head.run)
+        area.head.next_block = max(area.head.next_block, -(-size // BLOCK) + 1)
+        area.head.epoch_block = area.head.committed_block = area.head.next_block
+    finally:
+        area.thaw()
+
+
+def _all_at_home(area: Area) -> None:
+    isolated = bool(area.head.flags & lib.MM_ISOLATE)
+    for slot in area.pifs():
+        p = area.pif(slot)
+        area.table_clear(p)
+        if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
+            p.flags &= ~lib.MM_VIRTUAL
+            p.fresh_from = NO_LIMIT if isolated else p.size
+        p.home_limit = NO_LIMIT
+        p.mtime_ns = 0
+
+
+def finish(session: Session, reason: str, killed: bool) -> int:
+    """The run's last index, and what comes home with it; the run area stays. Returns the index.
+
+    Killed with isolation (or in single mode) nothing comes home: names go back to those of the last commit.
+    """
+    area, store = session.area, session.store
+    committed = store.head.index
+    index = session.checkpoint("", reason) if not (killed and session.single) else _last_single(session, reason)
+    if killed and area.head.flags & lib.MM_ISOLATE:
+        with area.session():
+            _leave_at(session, index, committed)
+    elif not session.single or killed:
+        with area.session():
+            put_home(session, index)
+    return index
+
+
+def _last_single(session: Session, reason: str) -> int:
+    with session.area.session():
+        return session._take("", reason)
+
+
+def _leave_at(session: Session, index: int, committed: int) -> None:
+    """The killed state stays in the store; the user's files are those of the last commit."""
+    store, area = session.store, session.area
+    # names are at `index`, homes still at `committed`: only the names have to move
+    store.set_head(index, durable=session.durable)
+    move.move_home(store, committed, save_preimages=False, run=area.head.run, durable=session.durable)
+
+
+def alive(area: Area, but: int = 0) -> list[int]:
+    """Pids of the run's processes, without one."""
+    return [area.process(slot).pid for slot in area.processes() if area.process(slot).pid != but]
+
+
+def finish_if_needed(store: Store) -> str:
+    """Complete a run that was killed together with `metamori run`; the caller holds the lock.
+
+    Returns a line for a person, or "" when there was nothing to do.
+    """
+    if not files.exists(store.door, store.layout.run_area):
+        return ""
+    try:
+        area = Area(store.path)
+    except OSError:                        # killed while it was being made: nothing can have happened under it
+        _remove_unborn(store)
+        return ""
+    session = Session(store, area)
+    index = finish(session, "killed", killed=True)
+    area.remove()
+    return f"the last run was killed: its state is checkpoint {index}"
+
+
+def _remove_unborn(store: Store) -> None:
+    folder = os.fsdecode(store.layout.run_area)
+    for name in os.listdir(folder):
+        os.unlink(os.path.join(folder, name))
+    os.rmdir(folder)

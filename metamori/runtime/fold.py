@@ -1,0 +1,255 @@
+"""From an instant of the run area to the records of a checkpoint: what changed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from dataclasses import replace
+
+from metamori._area import lib
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Touch
+from metamori.runtime.cut import Cut, Found, PifCut, look
+from metamori.store.records import (
+    FitEntry,
+    Meta,
+    NameEntry,
+    OffsetEntry,
+    Offsets,
+    PifEntry,
+    UndoEntry,
+)
+from metamori.store.store import Store
+from metamori.tables.aml import AML, AddressMap
+
+Identity = tuple[int, int]
+
+
+def kind_of(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "dir"
+    if stat.S_ISLNK(mode):
+        return "symlink"
+    return "fifo" if stat.S_ISFIFO(mode) else "other"
+
+
+class Fold:
+    """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
+
+    def __init__(self, store: Store, area: Area, cut: Cut, index: int) -> None:
+        self.store, self.area, self.cut, self.index = store, area, cut, index
+        self.before = store.state(cut.parent)
+        self.run = area.head.run
+        self._known: dict[Identity, int] = {}
+        for inode, pif in self.before.pifs.items():
+            self._known[(pif.dev, pif.ino)] = inode
+        self.pifs: dict[int, PifEntry] = {}
+        self.initial_pifs: dict[int, PifEntry] = {}
+        self.names: dict[bytes, NameEntry] = {}
+        self.initial_names: dict[bytes, NameEntry] = {}
+        self.objects: dict[int, int] = {}     # PIF slot -> object
+        self.offsets: list[OffsetEntry] = []
+
+    def records(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
+        """Meta file and offset file."""
+        for pif in self.cut.pifs:
+            self._file(pif, process)
+        self._names()
+        checked = tuple(self._with_checksum(entry) for entry in self.offsets)
+        meta = Meta(
+            self.index, self.cut.parent, time.time_ns(), message, reason, self.run, process, mode,
+            bool(self.area.head.flags & lib.MM_ISOLATE),
+            sum(entry.end - entry.start for entry in checked), False, tuple(self.cut.processes),
+            tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
+            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
+        return meta, Offsets(self.index, process, self.run, checked)
+
+    def undo_entries(self) -> dict[int, list[UndoEntry]]:
+        """Pre-images of the interval, by the highest index that they serve."""
+        entries: dict[int, list[UndoEntry]] = {}
+        for each in self.cut.preimages:
+            if each.start >= each.end:
+                continue
+            inode = self.objects.get(each.pif) or self.area.pif(each.pif).object
+            if inode:
+                entries.setdefault(each.after_index, []).append(UndoEntry(
+                    inode, each.start, each.end, self.run, each.buffer_start,
+                    self.store.buffers.checksum(self.run, each.buffer_start, each.end - each.start)))
+        return entries
+
+    def _with_checksum(self, entry: OffsetEntry) -> OffsetEntry:
+        length = entry.buffer_end - entry.buffer_start
+        return entry._replace(crc=self.store.buffers.checksum(self.run, entry.buffer_start, length))
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
+        """The store's number of a file, and whether the store has not seen it before."""
+        inode = 0
+        if not fresh:
+            inode = self._known.get(identity, 0)
+            pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+            if pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns:
+                inode = 0
+            inode = inode or self.store.find_object(*identity, btime_ns)
+        if inode:
+            return inode, inode not in self.before.pifs
+        inode = self.store.next_object()
+        self._known[identity] = inode
+        return inode, True
+
+    def _file(self, pif: PifCut, process: int) -> None:
+        inode, new = (pif.object, False) if pif.object else self._object(
+            (pif.dev, pif.ino), pif.btime_ns, pif.created)
+        self.objects[pif.slot] = inode
+        self.area.pif(pif.slot).object = inode
+        self._known[(pif.dev, pif.ino)] = inode
+        known = self.before.pifs.get(inode)
+        st = pif.st
+        mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
+        if pif.flags & lib.MM_COPIED and known:
+            mode, uid, gid = known.mode, known.uid, known.gid
+        elif pif.flags & lib.MM_COPIED:
+            mode, uid, gid = pif.old[2:]
+        nameless = bool(pif.flags & lib.MM_NAMELESS)
+        entry = PifEntry(
+            inode, pif.dev, pif.ino, pif.btime_ns, pif.refs, pif.path,
+            known.was_created if known else self.index if not pif.preexisting else 0,
+            0 if not nameless else known.was_deleted if known and known.was_deleted else self.index,
+            pif.size, pif.home_limit, pif.cut, mode, uid, gid, pif.mtime_ns,
+            self.area.kept_name(pif.slot) if pif.flags & lib.MM_KEPT else b"")
+        self.pifs[inode] = entry
+        if new and pif.preexisting:
+            size, mtime_ns, old_mode, old_uid, old_gid = pif.old
+            self.initial_pifs[inode] = replace(
+                entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
+                was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
+        if pif.flags & lib.MM_MAPPED or not (pif.home or pif.size == 0):
+            self._copy_whole(pif, inode, process)
+        else:
+            self._redirected(pif, inode, process)
+
+    def _redirected(self, pif: PifCut, inode: int, process: int) -> None:
+        """The touched blocks, neighbours merged, cut off at the file's end (thesis writeBinTreeToFile)."""
+        amls = AddressMap()
+        for block, buffer, count in pif.ranges:
+            start, end = block * BLOCK, min((block + count) * BLOCK, pif.size)
+            if start < end:
+                amls.insert(AML(start, end, self.run, buffer * BLOCK))
+        self.offsets.extend(OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
+                            for aml in amls)
+
+    def _copy_whole(self, pif: PifCut, inode: int, process: int) -> None:
+        """A file whose bytes change unseen (mapped shared and writable), or that no name leads to: all of it."""
+        if not pif.size or not pif.home:
+            return
+        blocks = -(-pif.size // BLOCK)
+        place = self.area.take_blocks(blocks) * BLOCK
+        source = os.open(pif.home, os.O_RDONLY)
+        target = os.open(self.store.layout.buffer(self.run), os.O_RDWR)
+        try:
+            os.truncate(target, max(os.fstat(target).st_size, place + blocks * BLOCK))
+            done = 0
+            while done < pif.size:
+                data = os.pread(source, min(1 << 20, pif.size - done), done)
+                if not data:
+                    break
+                os.pwrite(target, data, place + done)
+                done += len(data)
+        finally:
+            os.close(source)
+            os.close(target)
+        self.offsets.append(OffsetEntry(inode, process, 0, pif.size, place, place + pif.size))
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _names(self) -> None:
+        touched = self.cut.touches
+        for path, found in list(self._examined().items()):
+            entry = self._name(path, found)
+            if path not in self.before.names:
+                self.initial_names[path] = self._initial(path, touched.get(path), entry)
+            if self.before.names.get(path, self.initial_names.get(path)) != entry:
+                self.names[path] = entry
+
+    def _examined(self) -> dict[bytes, Found]:
+        """The touched paths, and those that moved along with a renamed folder."""
+        found = dict(self.cut.found)
+        arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items()
+                   if f.st and stat.S_ISDIR(f.st.st_mode)}
+        for path, touch in self.cut.touches.items():
+            if not stat.S_ISDIR(touch.mode):
+                continue
+            new = arrived.get((touch.dev, touch.ino))
+            prefix = path + b"/"
+            for inner in [p for p in (*self.before.names, *self.cut.touches) if p.startswith(prefix)]:
+                found.setdefault(inner, look(inner))
+                if new and new != path:
+                    there = new + inner[len(path):]
+                    found.setdefault(there, look(there))
+        return found
+
+    def _name(self, path: bytes, found: Found) -> NameEntry:
+        st = found.st
+        if st is None:
+            return NameEntry(path, "absent")
+        kind = kind_of(st.st_mode)
+        inode, mtime_ns = 0, st.st_mtime_ns
+        if kind in ("file", "dir"):
+            slot = self.area.find_pif(st.st_dev, st.st_ino) if kind == "file" else 0
+            inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
+            if not inode:
+                inode = self._untouched(path, st)
+            pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+            if pif is not None and kind == "file":
+                mtime_ns = pif.mtime_ns
+        return NameEntry(path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns, found.target)  # type: ignore[arg-type]
+
+    def _untouched(self, path: bytes, st: os.stat_result) -> int:
+        """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
+        inode, new = self._object((st.st_dev, st.st_ino), 0, False)
+        if new and inode not in self.pifs:
+            size = st.st_size if stat.S_ISREG(st.st_mode) else 0
+            entry = PifEntry(inode, st.st_dev, st.st_ino, 0, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode, st.st_uid,
+                             st.st_gid, st.st_mtime_ns, b"")
+            self.pifs[inode] = entry
+            self.initial_pifs[inode] = entry
+        elif stat.S_ISREG(st.st_mode) and inode in self.before.pifs and inode not in self.pifs:
+            old = self.before.pifs[inode]
+            self.pifs[inode] = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=st.st_mtime_ns,
+                                       cut=old.size)
+        return inode
+
+    def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
+        """What stood at a path before the run."""
+        if touch is None:                  # never noted: it changed only in its bytes, or moved with its folder
+            pif = self.initial_pifs.get(now.inode)
+            if pif is not None and now.kind == "file":
+                return replace(now, mode=pif.mode, uid=pif.uid, gid=pif.gid, mtime_ns=pif.mtime_ns)
+            return now if now.kind == "dir" else NameEntry(path, "absent")
+        if not touch.mode:
+            return NameEntry(path, "absent")
+        kind = kind_of(touch.mode)
+        inode = 0
+        if kind in ("file", "dir"):
+            slot = self.area.find_pif(touch.dev, touch.ino, touch.btime_ns) if kind == "file" else 0
+            inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
+            if not inode:
+                inode, new = self._object((touch.dev, touch.ino), touch.btime_ns, False)
+                if new and inode not in self.initial_pifs:
+                    size = touch.size if kind == "file" else 0
+                    self.initial_pifs[inode] = PifEntry(
+                        inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
+                        touch.uid, touch.gid, touch.mtime_ns, b"")
+        return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns, touch.target)  # type: ignore[arg-type]
+
+    # -- descriptors -----------------------------------------------------------------------------
+
+    def _fits(self) -> list[FitEntry]:
+        found = []
+        for entry, slot in self.cut.fits:
+            inode = (self.objects.get(slot, 0) or self.area.pif(slot).object) if slot else 0
+            found.append(replace(entry, inode=inode))
+        return found

@@ -1,0 +1,326 @@
+"""A restore inside the program (thesis rollbackFitList, rollbackFileList): files and names here, descriptors in C.
+
+The present is worked out as if it were a checkpoint, but not recorded. Names then move as a restore from the command
+line moves them. Bytes need not move: the block tables are pointed back at what the index says. Only home bytes beyond
+the index's size are saved (if an index knows them) and cut off, so that home sizes stay true.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from metamori._area import lib
+from metamori.errors import MetamoriError, NoSuchCheckpoint
+from metamori.runtime import cut as instants
+from metamori.runtime.area import BLOCK, NO_LIMIT
+from metamori.runtime.finish import alive
+from metamori.runtime.fold import Fold
+from metamori.runtime.session import Session
+from metamori.store.apply import Applier
+from metamori.store.head import kept_homes
+from metamori.store.names import NamesPlan
+from metamori.store.records import FitEntry, Intent, UndoEntry
+from metamori.store.state import State
+from metamori.tables.view import BUFFER, HOME, Piece, differences
+
+
+class NotThere(MetamoriError):
+    """The process took no part in the checkpoint."""
+
+    errno = errno.ESRCH
+
+
+class OthersAlive(MetamoriError):
+    """Other processes of the run would have to be rolled back too."""
+
+    errno = errno.EBUSY
+
+
+def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
+    """Files and names to `index`; `actions` say what the program has to do with its descriptors.
+
+    On success the run stays frozen and the session locked until `go_on`.
+    """
+    area, store = session.area, session.store
+    store.refresh()
+    if index < 0 or index not in store.history:
+        raise NoSuchCheckpoint(f"there is no checkpoint {index}")
+    number = _process_number(session, pid)
+    if index == 0 or all(each.process != number for each in store.meta(index).processes):
+        raise NotThere(f"this process took no part in checkpoint {index}")
+    if session.single:
+        store.require_restorable(index)
+    if alive(area, pid):
+        raise OthersAlive("other processes of the run are alive")
+    area.lock_session()
+    try:
+        area.freeze()
+        try:
+            _back(session, index)
+            _actions(session, index, number, actions)
+        except BaseException:
+            area.thaw()
+            raise
+    except BaseException:
+        area.unlock_session()
+        raise
+
+
+def go_on(session: Session) -> None:
+    """The descriptors are in place."""
+    for slot in list(session.area.pifs()):
+        session.area.drop_if_done(slot)
+    session.area.thaw()
+    session.area.unlock_session()
+
+
+def _process_number(session: Session, pid: int) -> int:
+    for slot in session.area.processes():
+        if session.area.process(slot).pid == pid:
+            return session.area.process(slot).number
+    raise NotThere("this process is no part of the run")
+
+
+def _back(session: Session, index: int) -> None:
+    area, store = session.area, session.store
+    cut = instants.take(area, store.layout.kept_folder)
+    fold = Fold(store, area, cut, store.newest + 1)
+    meta, offsets = fold.records("", "now", 0, "incremental")
+    for after_index, entries in sorted(fold.undo_entries().items()):
+        store.add_undo(entries, after_index, durable=session.durable)
+    now = store.state(cut.parent).successor([(meta, offsets)])
+    then = store.state(index)
+    instants.advance(area, cut)
+    area.head.committed_epoch = cut.epoch
+    area.head.committed_block = area.head.next_block
+    area.head.committed_journal = cut.journal_end
+    area.head.cut_pending = 0
+    area.head.parent = index
+    _names_back(session, now, then)
+    slots = {area.pif(slot).object: slot for slot in area.pifs() if area.pif(slot).object}
+    for inode in sorted({*then.pifs, *now.pifs}):
+        if inode in slots:
+            _Rollback(session, slots[inode], inode, now, then).run()
+
+
+def _names_back(session: Session, now: State, then: State) -> None:
+    store = session.store
+    homes = kept_homes(store.door, store.layout, store.head, now)
+    plan = NamesPlan(store.door, store.layout, now, then, homes)
+    Applier(store, session.durable).run(Intent(then.index, names=tuple(plan.ops)))
+    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
+    homes_after = {home.inode: home.name for home in plan.kept}
+    for inode in {*now.pifs, *then.pifs}:
+        if inode in slots:
+            _named(session, slots[inode], then.paths(inode), homes_after.get(inode))
+
+
+def _named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -> None:
+    """Tell the PIF where its names are now; a file without one is where the shim looks for it."""
+    area = session.area
+    p = area.pif(slot)
+    own = session.store.layout.kept(area.kept_name(slot))
+    if paths:
+        st = os.lstat(paths[0])
+        p.dev, p.ino = st.st_dev, st.st_ino
+        area.set_path(p, paths[0])
+        p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED)
+        p.deleted = 0
+        return
+    p.flags |= lib.MM_NAMELESS
+    if kept:
+        place = session.store.layout.kept(kept)
+        if place != own:
+            os.rename(place, own)
+        p.flags |= lib.MM_KEPT
+
+
+class _Rollback:
+    """The bytes of one file."""
+
+    def __init__(self, session: Session, slot: int, inode: int, now: State, then: State) -> None:
+        self.session, self.area, self.store = session, session.area, session.store
+        self.slot, self.inode, self.now, self.then = slot, inode, now, then
+        self.p = self.area.pif(slot)
+        self.run_number = self.area.head.run
+
+    def run(self) -> None:
+        pif = self.then.pifs.get(self.inode)
+        if pif is None:
+            return
+        # a file of another branch: what the table says of it is of no use, all of it is pointed anew
+        have = self.now.pieces(self.inode) if self.inode in self.now.pifs else []
+        want = self.then.pieces(self.inode)
+        changes = list(differences(have, want))
+        attributes = self.now.pifs.get(self.inode) != pif
+        if not changes and not attributes:
+            return
+        self.area.touch_pif(self.slot)
+        isolated = bool(self.area.head.flags & lib.MM_ISOLATE) or bool(self.p.flags & lib.MM_COPIED)
+        if isolated:
+            self._resize_virtual(pif.size, pif.home_limit)
+        else:
+            self._resize_home(pif.size)
+        # pieces are compared by place: what the home held in between is looked up by then's own view of it
+        self._point([(start, end, there) for start, end, _, there in changes if there is not None], pif.size)
+        self.p.cut = self.p.cut_before = NO_LIMIT
+        if not isolated:
+            self.p.fresh_from = pif.size
+        self.p.mtime_ns = pif.mtime_ns
+
+    def _resize_virtual(self, size: int, home_limit: int) -> None:
+        if not self.p.flags & lib.MM_VIRTUAL:
+            self.p.flags |= lib.MM_VIRTUAL
+            self.area.head.virtual_count += 1
+        self.p.size, self.p.home_limit = size, home_limit
+        self.area.table_clear(self.p, -(-size // BLOCK))
+
+    def _home(self) -> bytes:
+        paths = self.then.paths(self.inode)
+        if paths:
+            return paths[0]
+        return self.store.layout.kept(self.area.kept_name(self.slot))
+
+    def _resize_home(self, size: int) -> None:
+        path = self._home()
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except PermissionError:
+            mode = os.lstat(path).st_mode
+            os.chmod(path, mode | 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            os.chmod(path, mode & 0o7777)
+        except FileNotFoundError:
+            return
+        try:
+            found = os.fstat(fd).st_size
+            known = min(found, self.p.fresh_from)
+            if size < known:               # some index knows these bytes: saved before they go
+                place = self._save(fd, size, known)
+                self.store.add_undo([UndoEntry(self.inode, size, known, self.run_number, place,
+                                               self.store.buffers.checksum(self.run_number, place, known - size))],
+                                    self.store.newest, durable=self.session.durable)
+            if size != found:
+                self.area.table_clear(self.p, -(-size // BLOCK))
+                os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        if self.p.flags & lib.MM_VIRTUAL:
+            self.p.flags &= ~lib.MM_VIRTUAL
+            self.p.home_limit = NO_LIMIT
+
+    def _save(self, fd: int, start: int, end: int) -> int:
+        place = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK
+        with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
+            if os.fstat(buffer.fileno()).st_size < place + (end - start):
+                os.ftruncate(buffer.fileno(), -(-(place + end - start) // BLOCK) * BLOCK)
+            at = start
+            while at < end:
+                data = os.pread(fd, min(1 << 20, end - at), at)
+                os.pwrite(buffer.fileno(), data, place + at - start)
+                at += len(data)
+        if self.session.durable:
+            self.store.buffers.sync(self.run_number)
+        return place
+
+    # -- the block table -------------------------------------------------------------------------
+
+    def _point(self, changes: list[tuple[int, int, Piece]], size: int) -> None:
+        """Table entries for everything that differs: whole blocks by reference, the rest put together anew."""
+        done = -1                          # blocks up to here are right already
+        for start, end, piece in changes:
+            first, last = max(start // BLOCK, done + 1), -(-end // BLOCK)
+            while first < last:
+                count = self._by_reference(first, last, piece, size)
+                if not count:
+                    self._assemble(first, size)
+                    count = 1
+                first += count
+                done = first - 1
+
+    def _by_reference(self, first: int, last: int, piece: Piece, size: int) -> int:
+        """Point as many whole blocks as possible at the piece; how many."""
+        low, high = first * BLOCK, min(last * BLOCK, size)
+        if low < piece.start or high > piece.end:
+            high = min(high, piece.end) // BLOCK * BLOCK
+        if low < piece.start or high <= low:
+            return 0
+        count = -(-(high - low) // BLOCK)
+        if piece.kind == HOME:
+            self.area.table_set(self.p, first, 0, count)
+            return count
+        place = piece.offset + low - piece.start
+        recorded = self.then.maps.get(self.inode)
+        if piece.kind != BUFFER or piece.run != self.run_number or place % BLOCK or recorded is None:
+            return 0
+        if any(recorded.gaps(low, high)):  # known from an undo record only: the next index must say so itself
+            return 0
+        self.area.table_set(self.p, first, place // BLOCK, count)
+        return count
+
+    def _assemble(self, block: int, size: int) -> None:
+        """One block as it was at the index, into a new buffer block of this epoch."""
+        low, high = block * BLOCK, min((block + 1) * BLOCK, size)
+        data = bytearray(BLOCK)
+        for piece in self.then.pieces(self.inode):
+            start, end = max(low, piece.start), min(high, piece.end)
+            if start >= end:
+                continue
+            if piece.kind == BUFFER:
+                data[start - low:end - low] = self.store.buffers.read(
+                    piece.run, piece.offset + start - piece.start, end - start)
+            elif piece.kind == HOME:
+                with open(self._home(), "rb", buffering=0) as home:
+                    found = os.pread(home.fileno(), end - start, start)
+                data[start - low:start - low + len(found)] = found
+        place = self.area.take_blocks(1)
+        with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
+            os.pwrite(buffer.fileno(), data, place * BLOCK)
+        self.area.table_set(self.p, block, place, 1)
+
+
+# -- descriptors ---------------------------------------------------------------------------------
+
+
+def _actions(session: Session, index: int, number: int, actions) -> None:  # type: ignore[no-untyped-def]
+    store = session.store
+    then = store.state(index)
+    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
+    entries = [fit for fit in store.meta(index).fits if fit.process == number]
+    if len(entries) > actions.room:
+        raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
+    actions.count = len(entries)
+    base = actions.action + 0
+    for i, fit in enumerate(entries):
+        _action(base + i, fit, _where(session, then, slots, fit))
+
+
+def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) -> bytes:
+    paths = then.paths(fit.inode) if fit.inode else []
+    if paths:
+        return fit.filename if fit.filename in paths else paths[0]
+    if fit.inode in slots:
+        return session.store.layout.kept(session.area.kept_name(slots[fit.inode]))
+    return fit.filename
+
+
+def _action(action, fit: FitEntry, path: bytes) -> None:  # type: ignore[no-untyped-def]
+    from metamori._area import ffi
+
+    fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
+    action.fd_count = len(fds)
+    for i, fd in enumerate(fds):
+        action.fds[i] = fd
+    action.flags = fit.attributes & ~0o2000000
+    action.fd_flags = 1 if fit.attributes & 0o2000000 else 0
+    action.position = max(0, fit.seek_pointer)
+    action.stream = fit.stream
+    action.state.flags = fit.flags
+    pushed = fit.ungetc[:lib.MM_PUSHED]
+    action.state.pushed_count = len(pushed)
+    ffi.memmove(action.state.pushed, pushed, len(pushed))
+    action.unflushed_count = len(fit.unflushed)
+    ffi.memmove(action.unflushed, fit.unflushed, len(fit.unflushed))
+    ffi.memmove(action.mode, fit.stream_attributes[:15] + b"\0", len(fit.stream_attributes[:15]) + 1)
+    ffi.memmove(action.path, path[:4095] + b"\0", len(path[:4095]) + 1)

@@ -1,0 +1,90 @@
+"""A live run: the owner of a store's tables and of its run area; what a checkpoint is.
+
+States of a checkpoint: frozen (one instant) -> cut (the next epoch runs, the program goes on) -> durable (pre-images,
+buffer, offset file) -> it exists (meta file renamed into place) -> settled (the run area counts from here).
+A stop before the fourth leaves no trace but what the next checkpoint takes with it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from metamori._area import lib
+from metamori.runtime import cut as instants
+from metamori.runtime.area import Area
+from metamori.runtime.cut import Cut
+from metamori.runtime.fold import Fold
+from metamori.store.store import Store
+
+
+class Session:
+    """A store and its run area. Every runtime of the run has its own; the truth is in the files."""
+
+    def __init__(self, store: Store, area: Area) -> None:
+        self.store, self.area = store, area
+
+    @property
+    def durable(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_POWER)
+
+    @property
+    def single(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_SINGLE)
+
+    def checkpoint(self, message: str = "", reason: str = "checkpoint") -> int:
+        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it."""
+        with self.area.session():
+            index = self._take(message, reason)
+            if self.single:
+                from metamori.runtime import finish
+                finish.put_home(self, index)
+            return index
+
+    def _take(self, message: str, reason: str) -> int:
+        self.store.refresh()
+        index = self.store.newest + 1
+        self.area.freeze()
+        try:
+            cut = instants.take(self.area, self.store.layout.kept_folder)
+            # the new epoch's writes must not be taken for bytes that the new index does without
+            self.area.head.newest = index
+            instants.advance(self.area, cut)
+        finally:
+            self.area.thaw()
+        self._write(cut, index, message, reason)
+        instants.settle_cut(self.area, cut, index)
+        return index
+
+    def _write(self, cut: Cut, index: int, message: str, reason: str) -> None:
+        fold = Fold(self.store, self.area, cut, index)
+        process = cut.processes[0].process if cut.processes else self.area.head.next_process
+        meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
+        if self.durable:
+            self._sync(cut, bool(offsets.entries or cut.preimages))
+        for after_index, entries in sorted(fold.undo_entries().items()):
+            self.store.add_undo(entries, after_index, durable=self.durable)
+        self.store.commit_checkpoint(meta, offsets, durable=self.durable)
+
+    def _sync(self, cut: Cut, buffered: bool) -> None:
+        """Everything that the records name: the buffer's new bytes, and the bytes written home."""
+        if buffered:
+            self.store.buffers.sync(self.area.head.run)
+        folders = set()
+        for pif in cut.pifs:
+            if pif.home and not pif.home.startswith(b"/proc/"):
+                _fsync(pif.home, os.O_RDONLY)
+        for path in cut.touches:
+            folders.add(os.path.dirname(path))
+        for folder in folders:
+            _fsync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: bytes, flags: int) -> None:
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return                             # gone since: its absence is a name's change
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)

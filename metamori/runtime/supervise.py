@@ -1,0 +1,96 @@
+"""`metamori run`'s loop: one child, its signals, the timer, its end. Knows nothing of what a checkpoint is.
+
+All signals that can be waited for are blocked and taken one at a time, so nothing happens behind anybody's back.
+A signal from the terminal reaches the command by itself (one foreground group); one sent to `metamori run` alone is
+passed on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+_SI_KERNEL = 0x80
+_LEFT_ALONE = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT,
+               signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
+WAITED = signal.valid_signals() - _LEFT_ALONE
+
+
+class CannotStart(OSError):
+    """The command could not be executed; errno says why."""
+
+
+def spawn(command: list[str], environ: dict[str, str]) -> int:
+    """Start the command; its pid. Signals are blocked here from now on, and in the command as they were."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        try:
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):   # Python ignores them; the command must not
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.execvpe(command[0], command, environ)
+        except OSError as error:
+            os.write(writer, b"%d" % error.errno)
+        finally:
+            os._exit(127)
+    os.close(writer)
+    with open(reader, "rb") as failure:
+        said = failure.read()
+    if said:
+        os.waitpid(pid, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise CannotStart(int(said), os.strerror(int(said)), command[0])
+    return pid
+
+
+def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], None]) -> int:
+    """Until the command ends; its wait status. `checkpoint` is called by the timer and on `on_signal`."""
+    due = time.monotonic() + every_s if every_s else 0.0
+    while True:
+        wait = max(0.0, due - time.monotonic()) if due else 3600.0
+        found = signal.sigtimedwait(WAITED, wait)
+        if due and time.monotonic() >= due:
+            checkpoint()
+            due = time.monotonic() + every_s
+        if found is None:
+            continue
+        if found.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended == pid:
+                return status
+            continue
+        if found.si_signo == on_signal:
+            checkpoint()
+        if found.si_code != _SI_KERNEL or found.si_signo == on_signal:
+            _pass_on(pid, found.si_signo)
+
+
+def _pass_on(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EPERM:
+            raise
+
+
+def end_as(status: int) -> int:
+    """The exit status that a shell would see."""
+    return os.waitstatus_to_exitcode(status) if not os.WIFSIGNALED(status) else 128 + os.WTERMSIG(status)
+
+
+def say(text: str) -> None:
+    """One line on stderr, in one piece."""
+    try:
+        os.write(2, f"metamori: {text}\n".encode(errors="surrogateescape"))
+    except OSError:
+        sys.stderr = None

@@ -1,0 +1,23 @@
+/* aliases.h - expands calls.def's aliases for the one group that the including file defined ALIAS_<group> for. */
+#ifndef ALIAS_fd
+#define ALIAS_fd(alias, name)
+#endif
+#ifndef ALIAS_data
+#define ALIAS_data(alias, name)
+#endif
+#ifndef ALIAS_path
+#define ALIAS_path(alias, name)
+#endif
+#ifndef ALIAS_temp
+#define ALIAS_temp(alias, name)
+#endif
+#ifndef ALIAS_stat
+#define ALIAS_stat(alias, name)
+#endif
+#ifndef ALIAS_stream
+#define ALIAS_stream(alias, name)
+#endif
+#ifndef ALIAS_process
+#define ALIAS_process(alias, name)
+#endif
+#include "calls.def"

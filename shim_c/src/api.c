@@ -1,0 +1,203 @@
+/* api.c - metamori.h, and what a restore does to this process's descriptors and streams. */
+#include "shim.h"
+#include "streams.h"
+#include "runtime.h"
+
+#include <stdlib.h>
+
+#define ACTIONS 1024
+
+/* A stream with empty buffers, neither reading nor writing: as right after fopen. */
+void mm_stream_empty(FILE *f)
+{
+    if (f->_flags & 0x100) {           /* in the backup area: back to the main buffer */
+        f->_flags &= ~0x100;
+        char *end = f->_IO_read_end, *base = f->_IO_read_base;
+        f->_IO_read_end = f->_IO_save_end;
+        f->_IO_read_base = f->_IO_save_base;
+        f->_IO_save_end = end;
+        f->_IO_save_base = base;
+    }
+    f->_IO_read_ptr = f->_IO_read_end = f->_IO_read_base = f->_IO_buf_base;
+    f->_IO_write_ptr = f->_IO_write_end = f->_IO_write_base = f->_IO_buf_base;
+    f->_flags &= ~(0x10 | 0x20 | 0x800);
+    f->_offset = -1;
+}
+
+static int stream_back(const struct mm_action *a)
+{
+    FILE *f = (FILE *)(uintptr_t)a->stream;
+    mm_stream_empty(f);
+    f->_fileno = a->fds[0];
+    f->_flags &= ~0x0c;
+    int access = a->flags & O_ACCMODE;
+    f->_flags |= access == O_RDONLY ? 0x08 : access == O_WRONLY ? 0x04 : 0;
+    if (a->unflushed_count && fwrite(a->unflushed, 1, a->unflushed_count, f) != (size_t)a->unflushed_count)
+        return -EIO;
+    for (int i = a->state.pushed_count - 1; i >= 0; i--)
+        ungetc(a->state.pushed[i], f);
+    if (a->state.flags & 1)
+        f->_flags |= 0x10;
+    if (a->state.flags & 2)
+        f->_flags |= 0x20;
+    return 0;
+}
+
+/* Everything is opened at high numbers first and then put into place: no order of closing can go wrong. */
+static int descriptors_back(struct mm_actions *list, int *opened)
+{
+    for (int i = 0; i < list->count; i++) {
+        struct mm_action *a = &list->action[i];
+        int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC);
+        if (fd < 0)
+            return -errno;
+        opened[i] = mm_high_fd(fd);
+        if (sys_lseek(opened[i], a->position, SEEK_SET) < 0)
+            return -EIO;
+    }
+    return 0;
+}
+
+static int put_into_place(struct mm_actions *list, const int *opened)
+{
+    char keep[MM_FDS / 8] = { 0 };
+    int result = 0;
+    for (int i = 0; i < list->count; i++)
+        for (int j = 0; j < list->action[i].fd_count; j++)
+            keep[list->action[i].fds[j] / 8] |= 1 << list->action[i].fds[j] % 8;
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        if (!mm_fds[fd].fit)
+            continue;
+        mm_closing(fd);
+        if (!(keep[fd / 8] & 1 << fd % 8))
+            sys_close(fd);
+    }
+    for (int i = 0; i < list->count; i++) {
+        struct mm_action *a = &list->action[i];
+        for (int j = 0; j < a->fd_count; j++) {
+            mm_move_own(a->fds[j]);
+            if (sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
+                result = -EBADF;
+        }
+        sys_close(opened[i]);
+        int e = mm_opened(a->fds[0], a->flags, 0, 0, NULL);
+        if (e < 0)
+            result = e;
+        for (int j = 1; j < a->fd_count; j++)
+            mm_duplicated(a->fds[0], a->fds[j]);
+        if (!mm_fds[a->fds[0]].fit)
+            continue;
+        struct mm_fit *f = mm_fit_at(mm_area, mm_fds[a->fds[0]].fit);
+        f->created = 0;                /* known to an index from the start */
+        if (a->stream) {
+            f->stream = a->stream;
+            f->stream_type = 1;
+            memcpy(f->stream_attributes, a->mode, sizeof a->mode);
+            e = stream_back(a);
+            if (e < 0)
+                result = e;
+        }
+    }
+    return result;
+}
+
+/* Streams opened since the index: their descriptors are closed, so they hold nothing to write. */
+static void forget_streams(void)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        struct mm_fit *f = mm_fds[fd].fit ? mm_fit_at(mm_area, mm_fds[fd].fit) : NULL;
+        if (f && f->stream && f->process == mm_self_slot) {
+            FILE *stream = (FILE *)(uintptr_t)f->stream;
+            mm_stream_empty(stream);
+            stream->_fileno = -1;
+        }
+    }
+}
+
+static int flush_streams(void)
+{
+    int result = 0;
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        struct mm_fit *f = mm_fds[fd].fit ? mm_fit_at(mm_area, mm_fds[fd].fit) : NULL;
+        if (!f || !f->stream || f->process != mm_self_slot)
+            continue;
+        FILE *stream = (FILE *)(uintptr_t)f->stream;
+        if (ftrylockfile(stream) == 0) {
+            if ((stream->_flags & 0x800) && fflush_unlocked(stream) != 0)
+                result = -errno;
+            funlockfile(stream);
+        }
+    }
+    if (ftrylockfile(stdout) == 0) {
+        fflush_unlocked(stdout);
+        funlockfile(stdout);
+    }
+    return result;
+}
+
+static int fail(int error)
+{
+    errno = -error;
+    return -1;
+}
+
+EXPORT int metamori_active(void) { return active() || mm_ready == 2; }
+
+EXPORT int metamori_checkpoint_message(const char *message)
+{
+    if (!following())
+        return fail(-ENOSYS);
+    if (mm_depth)
+        return fail(-EAGAIN);
+    int saved = errno, e = flush_streams();
+    int r = e < 0 ? e : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
+    if (r < 0)
+        return fail(r);
+    errno = saved;
+    return r;
+}
+
+EXPORT int metamori_checkpoint(void) { return metamori_checkpoint_message(NULL); }
+
+EXPORT int metamori_restore(int index)
+{
+    if (!following())
+        return fail(-ENOSYS);
+    if (mm_depth)
+        return fail(-EAGAIN);
+    size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);
+    struct mm_actions *list = REAL(mmap)(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (list == MAP_FAILED)
+        return -1;
+    int *opened = (int *)((char *)list + bytes - ACTIONS * sizeof(int)), saved = errno;
+    list->room = ACTIONS;
+    mm_depth++;                        /* the run is frozen: this thread alone goes on */
+    int r = mm_runtime_call(MM_CALL_RESTORE, index, list);
+    if (r == 0) {
+        r = descriptors_back(list, opened);
+        forget_streams();
+        int e = put_into_place(list, opened);
+        r = r < 0 ? r : e;
+        int t = mm_runtime_call(MM_CALL_RESTORED, index, list);
+        r = r < 0 ? r : t;
+    }
+    mm_depth--;
+    sys(SYS_munmap, list, bytes);
+    if (r < 0)
+        return fail(r);
+    errno = saved;
+    return 0;
+}
+
+/* what the header's weak definitions look for */
+EXPORT int metamori_v1_checkpoint(int unused)
+{
+    (void)unused;
+    return metamori_checkpoint();
+}
+EXPORT int metamori_v1_restore(int index) { return metamori_restore(index); }
+EXPORT int metamori_v1_active(int unused)
+{
+    (void)unused;
+    return metamori_active();
+}

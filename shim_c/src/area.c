@@ -1,0 +1,263 @@
+/* area.c - the run area's files, mapped piece by piece; its locks; its pages. */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings" };
+static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16 };
+
+static int region_open(struct mm_area *a, int region, int flags)
+{
+    char path[MM_STORE_MAX + 32];
+    snprintf(path, sizeof path, "%s/run/%s", a->store, region_name[region]);
+    return (int)sys_openat(AT_FDCWD, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* Allocate file space for bytes [from, to) of a region: after this they can be touched without SIGBUS. */
+static long region_allocate(int fd, uint64_t from, uint64_t to)
+{
+    long r = sys(SYS_fallocate, fd, 0, from, to - from);
+    if (r != -EOPNOTSUPP && r != -ENOSYS)
+        return r;
+    static const char zeros[MM_BLOCK];
+    for (uint64_t at = from; at < to; at += MM_BLOCK) {
+        r = sys_pwrite(fd, zeros, MM_BLOCK, at);
+        if (r != MM_BLOCK)
+            return r < 0 ? r : -ENOSPC;
+    }
+    return 0;
+}
+
+void *mm_region(struct mm_area *a, int region, uint64_t offset)
+{
+    uint64_t n = offset >> MM_SEGMENT_BITS;
+    char *p = __atomic_load_n(&a->segment[region][n], __ATOMIC_ACQUIRE);
+    if (__builtin_expect(!p, 0)) {
+        int fd = region_open(a, region, O_RDWR);
+        if (fd < 0)
+            return NULL;
+        long r = sys(SYS_mmap, 0, 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                     n << MM_SEGMENT_BITS);
+        sys_close(fd);
+        if (r < 0 && r > -4096)
+            return NULL;
+        char *expected = NULL;
+        p = (char *)r;
+        if (!__atomic_compare_exchange_n(&a->segment[region][n], &expected, p, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            sys(SYS_munmap, p, 1ul << MM_SEGMENT_BITS);
+            p = expected;
+        }
+    }
+    return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
+}
+
+/* Make bytes [0, end) of a growing region usable.  Called with the area lock held. */
+int mm_reserve(struct mm_area *a, int region, uint64_t end)
+{
+    uint64_t have = a->head->reserved[region];
+    if (end <= have)
+        return 0;
+    uint64_t want = (end + region_step[region] - 1) / region_step[region] * region_step[region];
+    int fd = region_open(a, region, O_RDWR);
+    if (fd < 0)
+        return fd;
+    long r = region_allocate(fd, have, want);
+    sys_close(fd);
+    if (r == 0)
+        a->head->reserved[region] = want;
+    return (int)r;
+}
+
+static int create_files(struct mm_area *a)
+{
+    static const uint64_t fixed[2] = { sizeof(struct mm_header), sizeof(struct mm_process) * MM_PROCESSES };
+    for (int region = 0; region < REGIONS; region++) {
+        int fd = region_open(a, region, O_RDWR | O_CREAT | O_EXCL);
+        if (fd < 0)
+            return fd;
+        uint64_t size = region < 2 ? (fixed[region] + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK : region_step[region];
+        long r = region_allocate(fd, 0, size);
+        sys_close(fd);
+        if (r < 0)
+            return (int)r;
+    }
+    return 0;
+}
+
+static void first_values(struct mm_header *h)
+{
+    for (int region = 2; region < REGIONS; region++)
+        h->reserved[region] = region_step[region];
+    h->version = 1;
+    h->epoch = 1;
+    h->next_block = h->epoch_block = 1;
+    h->next_page = 1;
+    h->fit_count = h->pif_count = h->process_high = 1;
+    h->journal_tail = h->strings_tail = 8;
+    h->pif_generation = 1;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    memcpy(h->magic, MM_MAGIC, 8);
+}
+
+/* Attach to the run area of a store; create: make a new one (EEXIST when there is one).  NULL and errno on failure. */
+struct mm_area *mm_attach(const char *store, int create)
+{
+    if (strlen(store) >= MM_STORE_MAX) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    long r = sys(SYS_mmap, 0, sizeof(struct mm_area), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r < 0 && r > -4096) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct mm_area *a = (struct mm_area *)r;
+    strcpy(a->store, store);
+    int e = create ? create_files(a) : 0;
+    if (e == 0) {
+        int fd = region_open(a, HEADER, O_RDWR);
+        struct stat st;
+        if (fd >= 0 && (sys(SYS_fstat, fd, &st) != 0 || st.st_size < (off_t)sizeof(struct mm_header)))
+            e = -EINVAL;
+        if (fd >= 0)
+            sys_close(fd);
+        else
+            e = fd;
+    }
+    if (e == 0 && !(a->head = mm_region(a, HEADER, 0)))
+        e = -ENOMEM;
+    if (e == 0 && create)
+        first_values(a->head);
+    if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 1))
+        e = -EINVAL;
+    if (e != 0) {
+        mm_detach(a);
+        errno = -e;
+        return NULL;
+    }
+    return a;
+}
+
+void mm_detach(struct mm_area *a)
+{
+    for (int region = 0; region < REGIONS; region++)
+        for (unsigned n = 0; n < MM_SEGMENTS; n++)
+            if (a->segment[region][n])
+                sys(SYS_munmap, a->segment[region][n], 1ul << MM_SEGMENT_BITS);
+    sys(SYS_munmap, a, sizeof *a);
+}
+
+struct mm_header *mm_head(struct mm_area *a) { return a->head; }
+
+const char *mm_path_at(struct mm_area *a, uint64_t offset) { return offset ? mm_region(a, STRINGS, offset) : ""; }
+
+const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(a, JOURNAL, offset); }
+
+/* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
+#define WAITED 0x80000000u
+
+static int owner_dead(uint32_t word) { return sys(SYS_tkill, word & ~WAITED, 0) == -ESRCH; }
+
+int mm_lock_timed(uint32_t *lock, long timeout_ms)
+{
+    uint32_t me = (uint32_t)sys_gettid();
+    for (int spins = 0;; spins++) {
+        uint32_t seen = 0;
+        if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+        if (spins < 64) {
+            __builtin_ia32_pause();
+            continue;
+        }
+        uint32_t waited = seen | WAITED;
+        if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            continue;
+        if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
+            continue;
+        if (owner_dead(waited)
+            && __atomic_compare_exchange_n(lock, &waited, me | WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+        if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
+            return -ETIMEDOUT;
+    }
+}
+
+void mm_lock(uint32_t *lock) { mm_lock_timed(lock, -1); }
+
+void mm_unlock(uint32_t *lock)
+{
+    if (__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & WAITED)
+        sys_futex_wake(lock, 1);
+}
+
+int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a->head->session_lock, timeout_ms); }
+
+void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }
+
+/* Pages of 4 KB for block tables and descriptor maps; all zero when handed out. */
+uint32_t mm_page_take(struct mm_area *a)
+{
+    struct mm_header *h = a->head;
+    uint32_t page = 0;
+    mm_lock(&h->lock);
+    if (h->free_page) {
+        page = h->free_page;
+        uint32_t *p = mm_page(a, page);
+        h->free_page = *p;
+        *p = 0;
+    } else if (mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0) {
+        page = h->next_page++;
+    }
+    mm_unlock(&h->lock);
+    return page;
+}
+
+void mm_page_give(struct mm_area *a, uint32_t page)
+{
+    uint32_t *p = mm_page(a, page);
+    memset(p, 0, MM_BLOCK);
+    mm_lock(&a->head->lock);
+    *p = a->head->free_page;
+    a->head->free_page = page;
+    mm_unlock(&a->head->lock);
+}
+
+void *mm_page(struct mm_area *a, uint32_t page) { return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK); }
+
+uint64_t mm_blocks_take(struct mm_area *a, uint64_t count)
+{
+    return __atomic_fetch_add(&a->head->next_block, count, __ATOMIC_RELAXED);
+}
+
+/* Append one complete record; the tail moves last.  Called with the area lock held. */
+int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length)
+{
+    struct mm_header *h = a->head;
+    uint32_t total = (length + more_length + 7) & ~7u;
+    uint64_t at = h->journal_tail;
+    /* a record never crosses a segment: the reader gets one pointer */
+    if ((at ^ (at + total + 16)) >> MM_SEGMENT_BITS) {
+        uint64_t next = ((at >> MM_SEGMENT_BITS) + 1) << MM_SEGMENT_BITS;
+        int e = mm_reserve(a, JOURNAL, next + total + 16);
+        if (e)
+            return e;
+        uint32_t *skip = mm_region(a, JOURNAL, at);
+        skip[0] = (uint32_t)(next - at);
+        skip[1] = 0;
+        at = next;
+    }
+    int e = mm_reserve(a, JOURNAL, at + total + 16);
+    if (e)
+        return e;
+    char *p = mm_region(a, JOURNAL, at);
+    if (!p)
+        return -ENOMEM;
+    memcpy(p, record, length);
+    memcpy(p + length, more, more_length);
+    ((uint32_t *)p)[0] = total;
+    __atomic_store_n(&h->journal_tail, at + total, __ATOMIC_RELEASE);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* area.h - the run area: everything that the processes of a run share, in mapped files below <store>/run.
+ *
+ * Invariants
+ *  1. Position independent: no pointer is stored, only slot numbers, page numbers and byte offsets.
+ *  2. The area is true after a SIGKILL of any process at any instruction: data is in the buffer before the table entry
+ *     that names it, a journal record is complete before the tail moves past it.
+ *  3. Slot 0 of every kind means "none".  Page 0 is never used.  Buffer block 0 is never written: it reads as zeros.
+ *  4. No mapped byte is touched before its file space was allocated: a full disk is an errno, not a SIGBUS.
+ *
+ * The part between the CDEF marks is also what Python sees (metamori/runtime/build_area.py): keep it plain C.
+ */
+#ifndef MM_AREA_H
+#define MM_AREA_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+/* CDEF-BEGIN */
+#define MM_BLOCK 4096
+#define MM_NO_LIMIT 9223372036854775807
+#define MM_BUCKETS 65536
+#define MM_PROCESSES 4000
+#define MM_SEEN 65536
+
+/* header.flags */
+#define MM_ISOLATE 1
+#define MM_SINGLE 2
+#define MM_SUPERVISED 4
+#define MM_POWER 8
+#define MM_CLOSED 16
+
+/* pif.flags */
+#define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
+#define MM_KEPT 2       /* linked (or copied) into <store>/kept */
+#define MM_NAMELESS 4   /* no name is left */
+#define MM_MAPPED 8     /* a shared writable mapping exists or existed: copied whole at each checkpoint */
+#define MM_COPIED 16    /* the kept file is a copy: the store is on another file system */
+#define MM_INDEXED 32   /* some checkpoint knows this file */
+#define MM_USED 64      /* slot in use */
+
+/* journal record types */
+#define MM_TOUCH 1      /* a path, as it was before the run touched it */
+#define MM_PREIMAGE 2   /* home bytes saved before they were destroyed */
+
+struct mm_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t flags;
+    uint64_t run;              /* number of the run; names the buffer file */
+    uint64_t epoch;            /* 1, 2, ...: the interval that runs now */
+    uint64_t parent;           /* index that the present interval grew from */
+    uint64_t newest;           /* newest index of the store */
+    uint64_t next_block;       /* first buffer block never handed out */
+    uint64_t epoch_block;      /* blocks below it belong to earlier intervals: never overwritten */
+    uint64_t journal_tail;     /* bytes of complete records */
+    uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
+    uint64_t next_process;     /* store-wide process numbers */
+    uint64_t strings_tail;
+    /* where the last checkpoint that was written to its end had cut: the next one starts there */
+    uint64_t committed_epoch, committed_block, committed_journal;
+    uint64_t supervisor_start;
+    uint64_t reserved[8];      /* bytes allocated in each region's file */
+    uint32_t lock;             /* tid of the holder */
+    uint32_t freeze;           /* 0, or the pid that froze the run */
+    uint32_t session_lock;     /* pid of the process whose runtime is at work */
+    uint32_t supervisor;       /* pid of `metamori run`, 0 without */
+    uint32_t first_pid;        /* the run's first process */
+    uint32_t next_page, free_page;
+    uint32_t pif_count, free_pif;
+    uint32_t fit_count, free_fit;
+    uint32_t pif_generation;   /* grows when a PIF appears: readers look again */
+    uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
+    uint32_t dirty;            /* list of PIFs touched in this epoch */
+    uint32_t process_high;
+    uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
+    uint32_t mapped_count;     /* PIFs that were ever mapped shared and writable */
+    uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
+    uint32_t bucket[MM_BUCKETS];
+};
+
+struct mm_process {
+    uint32_t pid;              /* 0: free */
+    uint32_t calls;            /* calls on tracked files under way */
+    uint64_t start_time;       /* clock ticks since boot, field 22 of /proc/PID/stat */
+    uint64_t number;           /* store-wide */
+    uint64_t epoch;            /* joined in this epoch */
+    uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
+    uint32_t ticket_;
+    char pad_[24];
+};
+
+/* Physical File (thesis fig. 4.3) */
+struct mm_pif {
+    uint32_t lock;             /* tid of the holder */
+    uint32_t flags;
+    uint64_t dev, ino, btime_ns;
+    uint64_t object;           /* the store's number for it, 0 until a checkpoint gave one */
+    uint64_t epoch;            /* last epoch that touched it */
+    uint64_t created;          /* epoch in which the run created it, 0: it was there before */
+    uint64_t deleted;          /* epoch in which its last name went, 0: it has one */
+    uint64_t fresh_from;       /* home bytes from here on are known to no index */
+    uint64_t size;             /* only when MM_VIRTUAL */
+    uint64_t home_limit;       /* home bytes from here on read as zeros */
+    uint64_t cut;              /* smallest size in this epoch */
+    uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
+    uint64_t mtime_ns;         /* of redirected writes; 0: the home's */
+    uint64_t path;             /* offset in the strings region */
+    uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
+    uint64_t old_size, old_mtime_ns;  /* before the run touched it */
+    uint32_t old_mode, old_uid, old_gid;
+    uint32_t path_capacity;
+    uint32_t refs;             /* FITs that point here */
+    uint32_t root;             /* block table, 0: every block is home */
+    uint32_t next_hash, next_dirty;
+};
+
+/* File Information Table entry (thesis fig. 4.2): one per open description */
+struct mm_fit {
+    uint32_t refs;             /* descriptors of all processes; 0: free */
+    uint32_t stream_type;      /* 0 descriptor, 1 stream */
+    uint64_t stream;           /* FILE address in its process */
+    uint64_t dev, ino;
+    uint32_t attributes;       /* open(2) flags */
+    uint32_t mode;             /* creation mode */
+    char stream_attributes[16];/* fopen(3) mode */
+    uint64_t created, closed;  /* epochs */
+    uint32_t pif;
+    uint32_t process;          /* slot of the process that opened it */
+    uint32_t next_free;
+    uint32_t kept_stream;      /* the FILE outlives fclose: an index knows it */
+};
+
+struct mm_touch {
+    uint32_t length, type;     /* of the whole record, multiple of 8 */
+    uint64_t epoch;
+    uint64_t dev, ino, btime_ns, size, mtime_ns;
+    uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
+    uint16_t path_length, target_length;   /* both follow the record, unterminated */
+};
+
+struct mm_preimage {
+    uint32_t length, type;
+    uint64_t epoch;
+    uint64_t after_index;
+    uint32_t pif, pad_;
+    uint64_t start, end, buffer_start;     /* bytes */
+};
+
+struct mm_range {
+    uint64_t block, buffer, count;         /* blocks */
+};
+
+struct mm_area;
+struct mm_area *mm_attach(const char *store, int create);
+void mm_detach(struct mm_area *area);
+struct mm_header *mm_head(struct mm_area *area);
+struct mm_process *mm_proc(struct mm_area *area, uint32_t slot);
+struct mm_pif *mm_pif_at(struct mm_area *area, uint32_t slot);
+struct mm_fit *mm_fit_at(struct mm_area *area, uint32_t slot);
+uint32_t mm_fd_fit(struct mm_area *area, uint32_t process, int fd);
+long mm_fd_list(struct mm_area *area, uint32_t process, int32_t *fds, uint32_t *fits, long room);
+const char *mm_path_at(struct mm_area *area, uint64_t offset);
+const void *mm_record_at(struct mm_area *area, uint64_t offset);
+uint32_t mm_pif_find(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns);
+uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path);
+int mm_process_alive(struct mm_area *area, uint32_t slot);
+int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_slot);
+void mm_thaw(struct mm_area *area);
+int mm_session_lock(struct mm_area *area, int timeout_ms);
+void mm_session_unlock(struct mm_area *area);
+long mm_collect(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                struct mm_range *out, long room);
+int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
+uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
+int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
+void mm_release_dead(struct mm_area *area);
+uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);
+uint64_t mm_start_time(uint32_t pid);
+void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
+void mm_pif_touched(struct mm_area *area, uint32_t slot);
+void mm_drop_if_done(struct mm_area *area, uint32_t slot);
+/* CDEF-END */
+
+#endif

@@ -1,0 +1,43 @@
+/* area_internal.h - what the C side of the run area shares between its files; not for Python. */
+#ifndef MM_AREA_INTERNAL_H
+#define MM_AREA_INTERNAL_H
+
+#include "area.h"
+#include "sys.h"
+
+#define MM_MAGIC "MMAREA\n\0"
+#define MM_STORE_MAX 3800
+#define MM_SEGMENT_BITS 26
+#define MM_SEGMENTS 1024
+
+enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, REGIONS };
+
+struct mm_area {
+    struct mm_header *head;
+    char store[MM_STORE_MAX];
+    char *segment[REGIONS][MM_SEGMENTS];
+};
+
+void *mm_region(struct mm_area *a, int region, uint64_t offset);
+int mm_reserve(struct mm_area *a, int region, uint64_t end);
+void mm_lock(uint32_t *lock);
+int mm_lock_timed(uint32_t *lock, long timeout_ms);
+void mm_unlock(uint32_t *lock);
+uint32_t mm_page_take(struct mm_area *a);
+void mm_page_give(struct mm_area *a, uint32_t page);
+void *mm_page(struct mm_area *a, uint32_t page);
+int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
+
+/* table.c */
+void mm_table_free(struct mm_area *a, struct mm_pif *pif);
+
+/* slots.c */
+void mm_process_leave(struct mm_area *a, uint32_t slot);
+uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
+uint32_t mm_fit_new(struct mm_area *a);
+void mm_fit_ref(struct mm_area *a, uint32_t slot);
+void mm_fit_unref(struct mm_area *a, uint32_t slot);
+int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit);
+void mm_pif_drop(struct mm_area *a, uint32_t slot);
+
+#endif

@@ -1,0 +1,397 @@
+/* data.c - the engine: where a byte is read from and where it goes.
+ *
+ * Invariants
+ *  1. A home byte below fresh_from is known to an index and is not overwritten: its block goes to the buffer.
+ *  2. A block with a table entry is read from and written to the buffer only.
+ *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
+ *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
+ *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
+ * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
+ */
+#include "shim.h"
+
+#include <sys/resource.h>
+
+#define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
+#define RUN_MAX 256
+
+long mm_size(struct mm_pif *p, int fd)
+{
+    if (p->flags & MM_VIRTUAL)
+        return (long)p->size;
+    struct stat st;
+    long r = sys(SYS_fstat, fd, &st);
+    return r < 0 ? r : st.st_size;
+}
+
+static void make_virtual(struct mm_pif *p, uint64_t size)
+{
+    p->size = size;
+    if (p->flags & MM_VIRTUAL)
+        return;
+    p->flags |= MM_VIRTUAL;
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+}
+
+static void stamp(struct mm_pif *p)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    if (!p->mtime_ns)
+        __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    p->mtime_ns = (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+static int own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
+
+/* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
+static uint64_t take_blocks(struct mm_pif *p, uint64_t count)
+{
+    if (p->alloc_next < mm_area->head->epoch_block || p->alloc_end - p->alloc_next < count) {
+        uint64_t reserve = count < 64 ? 64 : count;
+        p->alloc_next = mm_blocks_take(mm_area, reserve);
+        p->alloc_end = p->alloc_next + reserve;
+    }
+    uint64_t first = p->alloc_next;
+    p->alloc_next += count;
+    return first;
+}
+
+static long read_zeros(char *to, size_t count)
+{
+    return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);
+}
+
+/* One run of bytes that lie together; at < size. */
+static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
+    uint64_t entry = mm_table_get(mm_area, p, block);
+    if (count > size - at)
+        count = size - at;
+    uint64_t run = MM_BLOCK - inside;
+    if (entry) {
+        for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
+            run += MM_BLOCK;
+        long r = sys_pread(mm_buffer_fd, to, run < count ? run : count, entry * MM_BLOCK + inside);
+        return r == 0 ? read_zeros(to, run < count ? run : count) : r;
+    }
+    if (at >= p->home_limit)
+        return read_zeros(to, run < count ? run : count);
+    if (!p->root)
+        run = count;
+    else
+        for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, block + i); i++)
+            run += MM_BLOCK;
+    if (run > p->home_limit - at)
+        run = p->home_limit - at;
+    long r = sys_pread(fd, to, run < count ? run : count, at);
+    return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
+}
+
+static long read_at(struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+{
+    long size = mm_size(p, fd), total = 0;
+    if (size < 0)
+        return size;
+    for (int i = 0; i < n; i++) {
+        for (size_t done = 0; done < v[i].iov_len && at < (uint64_t)size;) {
+            long r = read_some(p, fd, (char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
+            if (r <= 0)
+                return total ? total : r;
+            done += r, at += r, total += r;
+        }
+    }
+    return total;
+}
+
+/* at < 0: at the description's position, which moves */
+long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (at >= 0)
+        return read_at(p, fd, v, n, at);
+    uint64_t mask = sys_mask_all();
+    mm_lock(&p->lock);
+    long r = sys_lseek(fd, 0, SEEK_CUR);
+    if (r >= 0) {
+        at = r;
+        r = read_at(p, fd, v, n, at);
+        if (r > 0)
+            sys_lseek(fd, at + r, SEEK_SET);
+    }
+    mm_unlock(&p->lock);
+    sys_mask_back(mask);
+    return r;
+}
+
+/* What a block of the file holds now, into a new buffer block. */
+static long copy_up(struct mm_pif *p, int home, uint64_t block, uint64_t to, uint64_t size)
+{
+    char old[MM_BLOCK];
+    uint64_t at = block * MM_BLOCK;
+    size_t count = 0;
+    while (at + count < size && count < MM_BLOCK) {
+        long r = read_some(p, home, old + count, MM_BLOCK - count, at + count, size);
+        if (r <= 0)
+            return r < 0 ? r : -EIO;
+        count += r;
+    }
+    if (!count)
+        return 0;
+    long r = sys_pwrite(mm_buffer_fd, old, count, to * MM_BLOCK);
+    return r == (long)count ? 0 : r < 0 ? r : -ENOSPC;
+}
+
+static long write_own(struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
+    for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
+        run += MM_BLOCK;
+    return sys_pwrite(mm_buffer_fd, from, run < count ? run : count, entry * MM_BLOCK + inside);
+}
+
+/* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
+static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
+                       uint64_t size)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
+    uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
+    for (; blocks < wanted && blocks < RUN_MAX; blocks++) {
+        uint64_t entry = mm_table_get(mm_area, p, block + blocks);
+        if (entry ? own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
+            break;
+    }
+    if (count > blocks * MM_BLOCK - inside)
+        count = blocks * MM_BLOCK - inside;
+    uint64_t to = take_blocks(p, blocks), last = blocks - 1;
+    int tail = (inside + count) % MM_BLOCK && at + count < size;
+    int home = fd;
+    if (inside || tail) {
+        home = mm_home_reader(slot, fd);
+        if (home < 0)
+            return home;
+    }
+    long r = 0;
+    if (inside || (tail && last == 0))
+        r = copy_up(p, home, block, to, size);
+    if (r == 0 && tail && last > 0)
+        r = copy_up(p, home, block + last, to + last, size);
+    if (r < 0)
+        return r;
+    r = sys_pwrite(mm_buffer_fd, from, count, to * MM_BLOCK + inside);
+    if (r <= 0)
+        return r;
+    if ((size_t)r < count) {       /* only whole blocks count: a half one has lost what was below it */
+        blocks = (inside + r) / MM_BLOCK;
+        if (!blocks)
+            return -ENOSPC;
+        r = blocks * MM_BLOCK - inside;
+    }
+    int e = mm_table_set(mm_area, p, block, to, blocks);
+    return e ? e : r;
+}
+
+/* The kernel's file size limit, for bytes that the kernel does not see at their place. */
+static long within_limit(uint64_t at, size_t *count)
+{
+    struct rlimit limit;
+    sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit);
+    if (limit.rlim_cur == RLIM_INFINITY || at + *count <= limit.rlim_cur)
+        return 0;
+    if (at >= limit.rlim_cur) {
+        sys(SYS_tkill, sys_gettid(), SIGXFSZ);
+        return -EFBIG;
+    }
+    *count = limit.rlim_cur - at;
+    return 0;
+}
+
+static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
+                       uint64_t size)
+{
+    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    if (!entry && at >= p->fresh_from) {
+        if (p->root) {
+            uint64_t run = MM_BLOCK - at % MM_BLOCK;
+            for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, at / MM_BLOCK + i); i++)
+                run += MM_BLOCK;
+            if (run < count)
+                count = run;
+        }
+        long r = sys_pwrite(fd, from, count, at);
+        if (r > 0 && (p->flags & MM_VIRTUAL) && at + r > size)
+            p->size = at + r;
+        return r;
+    }
+    long r = at + count > size ? within_limit(at, &count) : 0;
+    if (r == 0)
+        r = own(entry) ? write_own(p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+    if (r <= 0)
+        return r;
+    stamp(p);
+    if (at + r > size) {
+        if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
+            make_virtual(p, at + r);
+        } else {                   /* invariant 5; the bytes themselves are in the buffer */
+            long e = sys(SYS_ftruncate, fd, at + r);
+            if (e < 0)
+                return e;
+        }
+    }
+    return r;
+}
+
+/* at < 0: at the description's position, which moves; append: at the end */
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = sys_mask_all();
+    mm_lock(&p->lock);
+    touched(slot, p);
+    long total = 0, r = 0, size = mm_size(p, fd);
+    int move = at < 0;
+    if (size < 0)
+        r = size;
+    else if (append)
+        at = size;
+    else if (move && (r = sys_lseek(fd, 0, SEEK_CUR)) >= 0)
+        at = r;
+    for (int i = 0; i < n && r >= 0; i++) {
+        for (size_t done = 0; done < v[i].iov_len;) {
+            r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
+            if (r <= 0)
+                break;
+            done += r, at += r, total += r;
+            if (at > size)
+                size = at;
+        }
+        if (r <= 0 && v[i].iov_len)
+            break;
+    }
+    if (total && move)
+        sys_lseek(fd, at, SEEK_SET);
+    mm_unlock(&p->lock);
+    sys_mask_back(mask);
+    return total ? total : r < 0 ? r : 0;
+}
+
+/* Zeros from a size on in the block that holds it, so that growing again shows none of the old bytes. */
+static long clean_tail(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    static const char zeros[MM_BLOCK];
+    uint64_t block = length / MM_BLOCK, inside = length % MM_BLOCK;
+    uint64_t entry = inside ? mm_table_get(mm_area, p, block) : 0;
+    if (!entry)
+        return 0;
+    uint64_t end = size < (block + 1) * MM_BLOCK ? size : (block + 1) * MM_BLOCK;
+    for (uint64_t at = length; at < end;) {
+        long r = own(mm_table_get(mm_area, p, block))
+               ? write_own(p, zeros, end - at, at, mm_table_get(mm_area, p, block))
+               : write_away(slot, p, fd, zeros, end - at, at, size);
+        if (r <= 0)
+            return r < 0 ? r : -ENOSPC;
+        at += r;
+    }
+    return 0;
+}
+
+static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    if (length < size) {
+        long r = clean_tail(slot, p, fd, length, size);
+        if (r < 0)
+            return r;
+        mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+        if (length < p->home_limit)
+            p->home_limit = length;
+        if (length < p->cut)
+            p->cut = length;
+    }
+    make_virtual(p, length);
+    stamp(p);
+    return 0;
+}
+
+static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    if (length < size) {
+        uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
+        if (length < needed) {
+            int reader = mm_home_reader(slot, fd);
+            long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed);
+            if (r < 0)
+                return r;
+            p->fresh_from = length;
+        }
+        long r = clean_tail(slot, p, fd, length, size);
+        if (r < 0)
+            return r;
+        mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+        if (length < p->cut)
+            p->cut = length;
+    }
+    return sys(SYS_ftruncate, fd, length);
+}
+
+long mm_truncate(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = sys_mask_all();
+    mm_lock(&p->lock);
+    touched(slot, p);
+    long r = mm_size(p, fd);
+    if (r >= 0) {
+        size_t growth = length > (uint64_t)r ? length - r : 0;
+        if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
+            r = truncate_home(slot, p, fd, length, r);
+        else if (!growth || ((uint64_t)r + growth <= INT64_MAX && within_limit(r, &growth) == 0 && r + growth == length))
+            r = truncate_virtual(slot, p, fd, length, r);
+        else
+            r = -EFBIG;
+    }
+    mm_unlock(&p->lock);
+    sys_mask_back(mask);
+    return r;
+}
+
+/* Put the file's bytes home for a call that only the kernel can do: what an index needs of the home is saved first.
+ * Afterwards the file is native until the next checkpoint. */
+long mm_settle(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = sys_mask_all();
+    mm_lock(&p->lock);
+    touched(slot, p);
+    struct stat st;
+    int home = mm_home_reader(slot, fd);
+    long size = mm_size(p, home), r = home < 0 ? home : sys(SYS_fstat, home, &st);
+    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
+    if (r == 0 && needed)
+        r = mm_save_preimage(slot, home, 0, needed);
+    if (r == 0 && p->home_limit < (uint64_t)st.st_size)
+        r = sys(SYS_ftruncate, home, p->home_limit);
+    struct mm_range range[64];
+    for (long n = 1; r == 0 && n > 0 && p->root;) {
+        n = mm_collect(mm_area, p, 0, 0, range, 64);
+        for (long i = 0; r == 0 && i < n && i < 64; i++) {
+            uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
+            if (at + length > (uint64_t)size)
+                length = at < (uint64_t)size ? size - at : 0;
+            r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
+            if (r == 0)
+                r = mm_table_set(mm_area, p, range[i].block, 0, range[i].count);
+        }
+    }
+    if (r == 0 && size != st.st_size)
+        r = sys(SYS_ftruncate, home, size);
+    if (r == 0) {
+        mm_table_free(mm_area, p);
+        p->flags &= ~MM_VIRTUAL;
+        p->fresh_from = p->cut = 0;
+        p->home_limit = MM_NO_LIMIT;
+    }
+    mm_unlock(&p->lock);
+    sys_mask_back(mask);
+    return r;
+}

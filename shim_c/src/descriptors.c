@@ -1,0 +1,309 @@
+/* descriptors.c - which descriptor is which open description (FIT) of which file (PIF).
+ *
+ * The process's own array answers in two loads; the same map stands in the run area, where a checkpoint from outside
+ * and the program after exec find it.  Positions are the kernel's own: shared by dup, fork, exec and passing on.
+ */
+#include "shim.h"
+#include "names.h"
+
+#include <stdlib.h>
+
+struct mm_descriptor mm_fds[MM_FDS];
+int mm_top_fd = -1;
+
+/* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
+ * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) the home. */
+#define READERS 64
+static struct { uint32_t pif; int fd; } readers[READERS];
+
+int mm_is_ours(int fd)
+{
+    if (fd < 0)
+        return 0;
+    if (fd == mm_buffer_fd)
+        return 1;
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            return 1;
+    return 0;
+}
+
+/* Move one of our descriptors out of the program's way. */
+static int high(int fd)
+{
+    for (int floor = 60000; floor >= 100; floor /= 2) {
+        long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
+        if (up >= 0) {
+            sys_close(fd);
+            return (int)up;
+        }
+    }
+    return fd;
+}
+
+int mm_high_fd(int fd) { return high(fd); }
+
+/* The lowest of our descriptors that is not below from, or -1. */
+int mm_next_own(int from)
+{
+    int best = mm_buffer_fd >= from ? mm_buffer_fd : -1;
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
+            best = readers[i].fd;
+    return best;
+}
+
+/* The program wants this number for itself. */
+void mm_move_own(int fd)
+{
+    if (!mm_is_ours(fd))
+        return;
+    long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
+    if (up < 0)
+        up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+    if (up < 0)
+        return;
+    if (fd == mm_buffer_fd)
+        mm_buffer_fd = (int)up;
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            readers[i].fd = (int)up;
+}
+
+int mm_home_reader(uint32_t slot, int fd)
+{
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif == slot)
+            return readers[i].fd;
+    long flags = sys(SYS_fcntl, fd, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDWR)
+        return fd;
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    long r = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+    if (r < 0)
+        r = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (r < 0)
+        return (int)r;
+    for (int i = 0; i < READERS; i++) {
+        if (!readers[i].pif) {
+            readers[i].fd = high((int)r);
+            readers[i].pif = slot;
+            return readers[i].fd;
+        }
+    }
+    sys_close((int)r);
+    return -EMFILE;
+}
+
+static void drop_reader(uint32_t slot)
+{
+    for (int i = 0; i < READERS; i++) {
+        if (readers[i].pif == slot) {
+            sys_close(readers[i].fd);
+            readers[i].pif = 0;
+        }
+    }
+}
+
+static void map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
+{
+    mm_fds[fd] = (struct mm_descriptor){ fit, pif, generation };
+    if (fd > mm_top_fd)
+        mm_top_fd = fd;
+}
+
+/* The PIF of a descriptor after PIFs have appeared: a reader's file may be written by now. */
+uint32_t mm_pif_again(int fd)
+{
+    struct mm_descriptor *d = &mm_fds[fd];
+    struct mm_fit *f = mm_fit_at(mm_area, d->fit);
+    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+    if (!f->pif) {
+        uint32_t pif = mm_pif_find(mm_area, f->dev, f->ino, 0);
+        if (pif) {
+            __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
+            f->pif = pif;
+        }
+    }
+    d->pif = f->pif;
+    d->generation = generation;
+    return d->pif;
+}
+
+static void describe_old(struct mm_pif *p, const struct statx *st)
+{
+    p->old_size = st->stx_size;
+    p->old_mtime_ns = sys_ns(st->stx_mtime);
+    p->old_mode = st->stx_mode;
+    p->old_uid = st->stx_uid;
+    p->old_gid = st->stx_gid;
+}
+
+/* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
+uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
+{
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
+    uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
+    *error = 0;
+    if (slot)
+        return slot;
+    if (!created && (*error = mm_touch(canonical)) < 0)
+        return 0;
+    slot = mm_pif_new(mm_area, dev, st->stx_ino, btime, canonical);
+    if (!slot) {
+        *error = -ENOSPC;
+        return 0;
+    }
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    describe_old(p, st);
+    p->created = created ? mm_area->head->epoch : 0;
+    p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : created ? 0 : st->stx_size;
+    return slot;
+}
+
+static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t pif)
+{
+    uint32_t slot = mm_fit_new(mm_area);
+    if (!slot)
+        return 0;
+    struct mm_fit *f = mm_fit_at(mm_area, slot);
+    f->refs = 1;
+    f->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    f->ino = st->stx_ino;
+    f->attributes = flags;
+    f->mode = mode;
+    f->process = mm_self_slot;
+    f->pif = pif;
+    if (pif)
+        __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
+    if (mm_fd_set(mm_area, mm_self_slot, fd, slot) < 0) {
+        mm_fit_unref(mm_area, slot);
+        return 0;
+    }
+    return slot;
+}
+
+/* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
+ * 0, or -errno when the run area has no room (the caller closes the descriptor). */
+int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
+{
+    struct statx st;
+    char link[40], name[4096 + 16];
+    if ((unsigned)fd >= MM_FDS || (flags & O_PATH))
+        return 0;
+    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0 || !S_ISREG(st.stx_mode))
+        return 0;
+    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
+    uint64_t dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+    if ((flags & O_ACCMODE) == O_RDONLY) {
+        pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
+    } else {
+        if (!path) {
+            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+            long n = sys_readlink(link, name, 4096);
+            if (n <= 0)
+                return 0;
+            name[n] = 0;
+            path = name;
+        }
+        long error = 0;
+        if (mm_tracked(path) && !(pif = mm_pif_for(&st, path, created, &error)))
+            return (int)error;
+        if (pif)
+            touched(pif, mm_pif_at(mm_area, pif));
+        if (pif && st.stx_nlink == 0)
+            mm_pif_at(mm_area, pif)->flags |= MM_NAMELESS;
+    }
+    uint32_t fit = new_fit(fd, flags, mode, &st, pif);
+    if (!fit)
+        return pif ? -ENOSPC : 0;
+    map(fd, fit, pif, generation);
+    return 0;
+}
+
+/* A descriptor is about to be closed. */
+void mm_closing(int fd)
+{
+    if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return;
+    uint32_t fit = mm_fds[fd].fit, pif = mm_fds[fd].pif;
+    mm_fds[fd] = (struct mm_descriptor){ 0, 0, 0 };
+    mm_fd_set(mm_area, mm_self_slot, fd, 0);
+    if (pif)
+        drop_reader(pif);
+    mm_fit_unref(mm_area, fit);
+}
+
+void mm_duplicated(int fd, int to)
+{
+    if ((unsigned)fd >= MM_FDS || (unsigned)to >= MM_FDS || !mm_fds[fd].fit)
+        return;
+    mm_fit_ref(mm_area, mm_fds[fd].fit);
+    if (mm_fd_set(mm_area, mm_self_slot, to, mm_fds[fd].fit) < 0) {
+        mm_fit_unref(mm_area, mm_fds[fd].fit);
+        return;
+    }
+    map(to, mm_fds[fd].fit, mm_fds[fd].pif, mm_fds[fd].generation);
+}
+
+static int same_file(int fd, const struct mm_fit *f)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino;
+}
+
+/* After exec: the descriptors that stayed open.  After posix_spawn: the parent's, as far as they are the same files. */
+void mm_adopt(void)
+{
+    uint32_t from = mm_self_slot;
+    int own_slot = mm_self->fd_root != 0;
+    if (!own_slot && !(from = mm_process_of(mm_area, (uint32_t)sys(SYS_getppid))))
+        return;
+    struct mm_process *process = mm_proc(mm_area, from);
+    if (!process->fd_root)
+        return;
+    uint32_t *root = mm_page(mm_area, process->fd_root);
+    for (int page = 0; page < MM_FDS / 1024; page++) {
+        if (!root[page])
+            continue;
+        uint32_t *fits = mm_page(mm_area, root[page]);
+        for (int i = 0; i < 1024; i++) {
+            uint32_t fit = fits[i];
+            int fd = page * 1024 + i;
+            if (!fit)
+                continue;
+            if (same_file(fd, mm_fit_at(mm_area, fit))) {
+                if (!own_slot) {
+                    mm_fit_ref(mm_area, fit);
+                    mm_fd_set(mm_area, mm_self_slot, fd, fit);
+                }
+                map(fd, fit, 0, 0);
+            } else if (own_slot) {
+                mm_fd_set(mm_area, mm_self_slot, fd, 0);
+                mm_fit_unref(mm_area, fit);
+            }
+        }
+    }
+}
+
+/* In the child: a slot of its own, one reference more on every description. */
+void mm_after_fork(void)
+{
+    uint32_t pid = (uint32_t)sys_getpid();
+    uint32_t slot = mm_process_join(mm_area, pid, mm_start_time(pid));
+    if (!slot) {
+        mm_area = NULL;
+        return;
+    }
+    mm_self_slot = slot;
+    mm_self = mm_proc(mm_area, slot);
+    mm_self->calls = mm_depth > 0;
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        if (mm_fds[fd].fit) {
+            mm_fit_ref(mm_area, mm_fds[fd].fit);
+            mm_fd_set(mm_area, slot, fd, mm_fds[fd].fit);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+/* init.c - how a process joins the run, and how it leaves. */
+#include "shim.h"
+#include "runtime.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#define CALL(group, type, name, parameters) type (*real_##name) parameters;
+#define ALIAS(group, alias, name)
+#include "calls.def"
+#undef CALL
+#undef ALIAS
+
+struct mm_area *mm_area;
+struct mm_process *mm_self;
+uint32_t mm_self_slot;
+int mm_buffer_fd = -1;
+__thread int mm_depth __attribute__((tls_model("initial-exec")));
+int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */
+static uint32_t begin_lock;
+
+void mm_say(const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(text, sizeof text - 1, format, list);
+    va_end(list);
+    if (n > (int)sizeof text - 2)
+        n = sizeof text - 2;
+    text[n++] = '\n';
+    sys(SYS_write, 2, "metamori: ", 10);
+    sys(SYS_write, 2, text, n);
+}
+
+static void resolve(void)
+{
+#define CALL(group, type, name, parameters) \
+    if (!real_##name) \
+        real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
+#define ALIAS(group, alias, name)
+#include "calls.def"
+#undef CALL
+#undef ALIAS
+}
+
+static int join(const char *store)
+{
+    struct mm_area *area = mm_attach(store, 0);
+    if (!area)
+        return -errno;
+    if (area->head->flags & MM_CLOSED) {
+        mm_detach(area);
+        return -ESRCH;
+    }
+    uint32_t pid = (uint32_t)sys_getpid();
+    uint64_t start = mm_start_time(pid);
+    uint32_t slot = mm_process_of(area, pid);
+    if (slot && mm_proc(area, slot)->start_time != start) {
+        mm_process_leave(area, slot);  /* the pid has come round */
+        slot = 0;
+    }
+    if (!slot)
+        slot = mm_process_join(area, pid, start);
+    if (!slot) {
+        mm_release_dead(area);
+        slot = mm_process_join(area, pid, start);
+    }
+    char path[MM_STORE_MAX + 64];
+    snprintf(path, sizeof path, "%s/buffer/%llu", store, (unsigned long long)area->head->run);
+    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (!slot || fd < 0) {
+        mm_detach(area);
+        return slot ? (int)fd : -EAGAIN;
+    }
+    mm_buffer_fd = mm_high_fd((int)fd);
+    mm_self_slot = slot;
+    mm_self = mm_proc(area, slot);
+    mm_self->calls = 0;
+    mm_area = area;
+    mm_adopt();
+    return 0;
+}
+
+/* Preloaded by hand: the first call that changes a file begins the run (or joins the one that another process began). */
+int mm_active_slow(void)
+{
+    if (mm_depth)
+        return 0;
+    int saved = errno;
+    mm_depth++;
+    mm_lock(&begin_lock);
+    if (!mm_area && mm_ready == 2) {
+        const char *store = getenv("METAMORI_STORE");
+        int e = join(store);
+        if (e < 0) {
+            e = mm_runtime_call(MM_CALL_BEGIN, 0, NULL);
+            if (e >= 0)
+                e = join(store);
+        }
+        if (e < 0)
+            mm_say("not followed: the store %s cannot be used (%s)", store, strerror(-e));
+        mm_ready = 1;
+    }
+    mm_unlock(&begin_lock);
+    mm_depth--;
+    errno = saved;
+    return mm_area != NULL;
+}
+
+static void in_child(void)
+{
+    mm_runtime_after_fork();
+    begin_lock = 0;
+    if (mm_area)
+        mm_after_fork();
+}
+
+/* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
+static const char *store_by_hand(void)
+{
+    static char path[4096];
+    const char *store = getenv("METAMORI_STORE");
+    if (store && store[0] == '/')
+        return store;
+    long n = sys(SYS_getcwd, path, sizeof path - 16);
+    if (n <= 0)
+        return NULL;
+    if ((size_t)n + strlen(store ? store : ".metamori") + 2 > sizeof path)
+        return NULL;
+    strcat(strcat(path, "/"), store ? store : ".metamori");
+    setenv("METAMORI_STORE", path, 1);
+    return path;
+}
+
+__attribute__((constructor)) void mm_init(void)
+{
+    if (mm_ready)
+        return;
+    int saved = errno;
+    mm_ready = 1;
+    resolve();
+    mm_names_config();
+    const char *store = store_by_hand();
+    if (store && !getenv("METAMORI_DISABLE")) {
+        pthread_atfork(NULL, NULL, in_child);
+        if (join(store) < 0 && !getenv("METAMORI_SUPERVISED"))
+            mm_ready = 2;
+        if (mm_area || mm_ready == 2)
+            mm_streams_init();
+    }
+    errno = saved;
+}
+
+/* A metamori verb that was started inside a run: it is no part of it. */
+EXPORT void metamori_step_out(void)
+{
+    if (mm_area)
+        mm_process_leave(mm_area, mm_self_slot);
+    mm_area = NULL;
+    mm_ready = 1;
+}
+
+/* The last process of a run without `metamori run` puts the buffered bytes home. */
+void mm_last_out(void)
+{
+    if (!mm_area || (mm_area->head->flags & MM_SUPERVISED) || mm_depth)
+        return;
+    fflush(NULL);
+    for (uint32_t i = 1; i < mm_area->head->process_high; i++)
+        if (i != mm_self_slot && mm_process_alive(mm_area, i))
+            return;
+    if (mm_runtime_call(MM_CALL_LAST_OUT, 0, NULL) >= 0)
+        mm_area = NULL;
+}
+
+__attribute__((destructor)) static void at_exit(void) { mm_last_out(); }
+
+/* A checkpoint is being cut: wait outside until it is done.  One whose process was killed is not waited for. */
+void mm_enter_wait(void)
+{
+    uint32_t *freeze = &mm_area->head->freeze, owner;
+    int saved = errno;
+    while ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))) {
+        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+        if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT && sys(SYS_kill, owner, 0) == -ESRCH)
+            __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+    }
+    errno = saved;
+}

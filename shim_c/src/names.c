@@ -1,0 +1,282 @@
+/* names.c - names change in the user's folders at once; what they were is noted first, and what would be destroyed is
+ * first linked into the store.
+ *
+ * A path is noted ("touched") once per epoch, before the call that changes it.  A checkpoint then looks at every noted
+ * path as it is: so a call that failed, or a process killed between note and call, does no harm.
+ */
+#include "shim.h"
+#include "names.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+
+static const char *const outside[] = { "/proc/", "/sys/", "/dev/", "/run/", NULL };
+static const char *track_globs, *ignore_globs;
+
+void mm_names_config(void)
+{
+    track_globs = getenv("METAMORI_TRACK");
+    ignore_globs = getenv("METAMORI_IGNORE");
+}
+
+/* Globs are separated by newlines. */
+static int matches(const char *globs, const char *path)
+{
+    char glob[4096];
+    for (const char *g = globs; g && *g;) {
+        size_t n = strcspn(g, "\n");
+        if (n && n < sizeof glob) {
+            memcpy(glob, g, n);
+            glob[n] = 0;
+            if (fnmatch(glob, path, 0) == 0)
+                return 1;
+        }
+        g += n + (g[n] == '\n');
+    }
+    return 0;
+}
+
+static int below(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0 || folder[n - 1] == '/');
+}
+
+int mm_tracked(const char *path)
+{
+    if (path[0] != '/' || below(path, mm_area->store))
+        return 0;
+    if (UNLIKELY(track_globs || ignore_globs)) {
+        if (matches(track_globs, path))
+            return 1;
+        if (matches(ignore_globs, path))
+            return 0;
+    }
+    for (int i = 0; outside[i]; i++)
+        if (below(path, outside[i]))
+            return 0;
+    return 1;
+}
+
+static int path_of_fd(int fd, char *out, size_t room)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long n = sys_readlink(link, out, room - 1);
+    if (n <= 0)
+        return n < 0 ? (int)n : -ENOENT;
+    out[n] = 0;
+    return 0;
+}
+
+/* The path of an open file, if it still has that name. */
+int mm_path_of(int fd, char *out, size_t room)
+{
+    struct stat a, b;
+    int e = path_of_fd(fd, out, room);
+    if (e == 0 && sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, out, &b, AT_SYMLINK_NOFOLLOW) == 0
+        && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return 0;
+    return -ENOENT;
+}
+
+static int canonical_whole(int dir, const char *path, char *out, size_t room)
+{
+    long fd = sys_openat(dir, path, O_PATH | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int)fd;
+    int e = path_of_fd((int)fd, out, room);
+    sys_close((int)fd);
+    return e;
+}
+
+/* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
+int mm_canonical(int dir, const char *path, char *out, size_t room)
+{
+    char folder[4096];
+    size_t n = path ? strnlen(path, sizeof folder) : 0;
+    if (n == 0 || n >= sizeof folder - 1)
+        return -ENOENT;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t base = n;
+    while (base > 0 && path[base - 1] != '/')
+        base--;
+    size_t length = n - base;
+    if (length == 0 || (path[base] == '.' && (length == 1 || (length == 2 && path[base + 1] == '.'))))
+        return canonical_whole(dir, path, out, room);
+    memcpy(folder, path, base);
+    folder[base] = 0;
+    int e = base == 0 && dir == AT_FDCWD ? canonical_whole(AT_FDCWD, ".", out, room)
+          : base == 0 ? path_of_fd(dir, out, room) : canonical_whole(dir, folder, out, room);
+    if (e)
+        return e;
+    size_t at = strlen(out);
+    if (at == 1)
+        at = 0;
+    if (at + length + 2 > room)
+        return -ENAMETOOLONG;
+    out[at] = '/';
+    memcpy(out + at + 1, path + base, length);
+    out[at + 1 + length] = 0;
+    return 0;
+}
+
+/* As mm_canonical, but through a symbolic link at the end too. */
+int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
+{
+    return canonical_whole(dir, path, out, room);
+}
+
+static uint64_t hash_of(const char *path, uint64_t epoch)
+{
+    uint64_t x = 0xcbf29ce484222325ull ^ epoch * 0x9e3779b97f4a7c15ull;
+    for (; *path; path++)
+        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
+    x ^= x >> 32;
+    return (x * 0xd6e8feb86659fd93ull) | 1;
+}
+
+/* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
+long mm_touch(const char *path)
+{
+    struct mm_header *h = mm_area->head;
+    uint64_t hash = hash_of(path, h->epoch), *seen = &h->seen[hash >> 20 & (MM_SEEN - 1)];
+    if (__atomic_load_n(seen, __ATOMIC_ACQUIRE) == hash)
+        return 0;
+    struct statx st;
+    struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
+    char text[8192];
+    memcpy(text, path, record.path_length);
+    if (sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) == 0) {
+        record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+        record.ino = st.stx_ino;
+        record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
+        record.size = st.stx_size;
+        record.mtime_ns = sys_ns(st.stx_mtime);
+        record.mode = st.stx_mode, record.uid = st.stx_uid, record.gid = st.stx_gid;
+        if (S_ISLNK(st.stx_mode)) {
+            long n = sys_readlink(path, text + record.path_length, 4096);
+            record.target_length = n > 0 ? (uint16_t)n : 0;
+        }
+    }
+    uint64_t mask = sys_mask_all();
+    mm_lock(&h->lock);
+    int e = mm_journal_append(mm_area, &record, sizeof record, text, record.path_length + record.target_length);
+    if (e == 0)
+        __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
+    mm_unlock(&h->lock);
+    sys_mask_back(mask);
+    return e;
+}
+
+static long keep_copy(const char *path, const char *kept)
+{
+    long from = sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (from < 0)
+        return from;
+    struct stat st;
+    long r = sys(SYS_fstat, from, &st);
+    long to = r < 0 ? r : sys_openat(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (to >= 0) {
+        r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
+        sys_close((int)to);
+        if (r < 0)
+            sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    sys_close((int)from);
+    return to < 0 ? to : r;
+}
+
+/* Before a regular file loses a name: what an index or an open descriptor needs of it goes into the store. */
+long mm_keep(const char *path, struct mm_doomed *doomed)
+{
+    struct statx st;
+    doomed->pif = 0;
+    doomed->linked = 0;
+    if (sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
+        || !S_ISREG(st.stx_mode))
+        return 0;
+    long error;
+    uint32_t slot = mm_pif_for(&st, path, 0, &error);
+    if (!slot)
+        return error;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    doomed->pif = slot;
+    doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
+    int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
+    if (!needed || (p->flags & MM_KEPT))
+        return 0;
+    char kept[MM_STORE_MAX + 64];
+    mm_kept_name(mm_area, slot, kept, sizeof kept);
+    long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    if (r == -EEXIST) {
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+        r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    }
+    uint32_t copied = 0;
+    if (r == -EXDEV || r == -EPERM || r == -EMLINK) {
+        r = keep_copy(path, kept);
+        if (r == 0) {              /* the copy is the home from now on: later writes go to the buffer */
+            copied = MM_COPIED;
+            uint64_t size = st.stx_size;
+            if (!(p->flags & MM_VIRTUAL))
+                p->size = size;
+            p->flags |= MM_VIRTUAL;
+            p->fresh_from = MM_NO_LIMIT;
+        }
+    }
+    if (r < 0)
+        return r;
+    doomed->linked = 1;
+    __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* The call that took the name has failed: nothing needs keeping. */
+void mm_spared(struct mm_doomed *doomed)
+{
+    if (!doomed->pif || !doomed->linked)
+        return;
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
+    if (p->flags & MM_COPIED)
+        return;
+    char kept[MM_STORE_MAX + 64];
+    mm_kept_name(mm_area, doomed->pif, kept, sizeof kept);
+    __atomic_and_fetch(&p->flags, ~MM_KEPT, __ATOMIC_ACQ_REL);
+    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+}
+
+/* The name is gone. */
+void mm_gone(struct mm_doomed *doomed)
+{
+    if (!doomed->pif)
+        return;
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
+    touched(doomed->pif, p);
+    if (doomed->names > 1)
+        return;
+    p->deleted = mm_area->head->epoch;
+    __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
+    if (p->refs == 0)
+        mm_pif_drop(mm_area, doomed->pif);
+}
+
+/* A file has a (new) name. */
+void mm_named(const char *path)
+{
+    struct stat st;
+    if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return;
+    uint32_t slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0);
+    if (!slot)
+        return;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    touched(slot, p);
+    mm_lock(&mm_area->head->lock);
+    p->deleted = 0;
+    __atomic_and_fetch(&p->flags, ~MM_NAMELESS, __ATOMIC_ACQ_REL);
+    mm_set_path(mm_area, p, path);
+    mm_unlock(&mm_area->head->lock);
+}

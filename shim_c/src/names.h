@@ -1,0 +1,19 @@
+/* names.h - a name about to go, and the paths of calls. */
+#ifndef MM_NAMES_H
+#define MM_NAMES_H
+
+struct mm_doomed {
+    uint32_t pif;              /* 0: not a regular file */
+    uint32_t linked;           /* this call put it into the store */
+    uint64_t names;            /* names that it has outside the store */
+};
+
+long mm_keep(const char *path, struct mm_doomed *doomed);
+void mm_spared(struct mm_doomed *doomed);
+void mm_gone(struct mm_doomed *doomed);
+void mm_named(const char *path);
+int mm_path_of(int fd, char *out, size_t room);
+int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
+uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
+
+#endif

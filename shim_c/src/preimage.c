@@ -1,0 +1,60 @@
+/* preimage.c - bytes that are about to be destroyed at home, saved to the buffer and noted in the journal. */
+#include "shim.h"
+
+#include <linux/fs.h>
+
+/* Copy bytes between files: by reflink or inside the kernel where that is possible.  0 or -errno. */
+long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length)
+{
+    int kernel = 1;
+    char piece[MM_BLOCK];
+    while (length) {
+        long r = -EXDEV;
+        if (kernel) {
+            loff_t a = from_at, b = to_at;
+            r = sys(SYS_copy_file_range, from, &a, to, &b, length, 0);
+            if (r < 0 && r != -EINTR)
+                kernel = 0;
+        }
+        if (r <= 0) {
+            r = sys_pread(from, piece, length < sizeof piece ? length : sizeof piece, from_at);
+            if (r == 0)            /* a hole at the end reads as zeros */
+                return 0;
+            if (r > 0)
+                r = sys_pwrite(to, piece, r, to_at);
+        }
+        if (r <= 0)
+            return r < 0 ? r : -ENOSPC;
+        from_at += r, to_at += r, length -= r;
+    }
+    return 0;
+}
+
+/* Save home bytes [start, end); holes stay holes.  Called with the PIF's lock held. */
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end)
+{
+    struct mm_header *h = mm_area->head;
+    uint64_t blocks = (end - start + MM_BLOCK - 1) / MM_BLOCK;
+    uint64_t buffer = mm_blocks_take(mm_area, blocks) * MM_BLOCK;
+    for (uint64_t at = start; at < end;) {
+        long data = sys_lseek(reader, at, SEEK_DATA);
+        if (data == -ENXIO)
+            break;
+        long hole = data < 0 ? data : sys_lseek(reader, data, SEEK_HOLE);
+        if (data < 0 || hole < 0)
+            data = at, hole = end;
+        if ((uint64_t)data >= end)
+            break;
+        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
+        long r = mm_copy(reader, data, mm_buffer_fd, buffer + (data - start), stop - data);
+        if (r < 0)
+            return r;
+        at = stop;
+    }
+    struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .pif = slot,
+                                  .start = start, .end = end, .buffer_start = buffer };
+    mm_lock(&h->lock);
+    int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
+    mm_unlock(&h->lock);
+    return e;
+}

@@ -1,0 +1,101 @@
+/* runtime.c - the embedded Python: a link namespace of its own, a thread of its own, one request at a time.
+ *
+ * dlmopen gives the runtime a libc of its own; a thread made by *that* libc's pthread_create has proper thread-local
+ * state there, all signals blocked, a large stack.  The program's threads hand it one request and wait on a futex.
+ * Preloaded objects are not in that namespace: what the runtime reads and writes never comes back here.
+ * After a fork the child starts its own at the first need (docs/adr/0001).
+ */
+#include "shim.h"
+#include "runtime.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+static uint32_t lock, posted, answered;
+static int (*entry)(int, long, void *, const char *);
+static struct { int what, result; long argument; void *data; } request;
+static int started;                    /* pid-wise: 0 after a fork */
+static void *handle;
+
+static void *serve(void *unused)
+{
+    (void)unused;
+    uint32_t seen = __atomic_load_n(&answered, __ATOMIC_ACQUIRE);
+    for (;;) {
+        while (__atomic_load_n(&posted, __ATOMIC_ACQUIRE) == seen)
+            sys_futex_wait(&posted, seen, 1000000);
+        seen++;
+        request.result = entry(request.what, request.argument, request.data, getenv("METAMORI_STORE"));
+        __atomic_store_n(&answered, seen, __ATOMIC_RELEASE);
+        sys_futex_wake(&answered, 1);
+    }
+    return NULL;
+}
+
+static int load(void)
+{
+    Dl_info me;
+    char path[PATH_MAX];
+    if (!dladdr((void *)load, &me) || !realpath(me.dli_fname, path))
+        return -ENOENT;
+    char *name = strrchr(path, '/');
+    strcpy(name, "/libmetamori_rt.so");
+    handle = dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        mm_say("the runtime cannot start: %s", dlerror());
+        return -ENOSYS;
+    }
+    *name = 0;
+    void (*prepare)(const char *, const char *) = (void (*)(const char *, const char *))dlsym(handle, "metamori_rt_prepare");
+    entry = (int (*)(int, long, void *, const char *))dlsym(handle, "metamori_rt");
+    if (!prepare || !entry)
+        return -ENOSYS;
+    prepare(path, getenv("METAMORI_PYTHON"));
+    return 0;
+}
+
+static int start(void)
+{
+    int e = handle ? 0 : load();
+    if (e < 0)
+        return e;
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(handle, "pthread_create");
+    pthread_t thread;
+    posted = answered = 0;
+    uint64_t mask = sys_mask_all();
+    e = create(&thread, NULL, serve, NULL);
+    sys_mask_back(mask);
+    if (e)
+        return -e;
+    started = 1;
+    return 0;
+}
+
+int mm_runtime_call(int what, long argument, void *data)
+{
+    uint64_t mask = sys_mask_all();
+    mm_lock(&lock);
+    int r = started ? 0 : start();
+    if (r == 0) {
+        request.what = what;
+        request.argument = argument;
+        request.data = data;
+        uint32_t ticket = __atomic_add_fetch(&posted, 1, __ATOMIC_ACQ_REL);
+        sys_futex_wake(&posted, 1);
+        for (uint32_t seen; (seen = __atomic_load_n(&answered, __ATOMIC_ACQUIRE)) != ticket;)
+            sys_futex_wait(&answered, seen, 1000000);
+        r = request.result;
+    }
+    mm_unlock(&lock);
+    sys_mask_back(mask);
+    return r;
+}
+
+void mm_runtime_after_fork(void)
+{
+    lock = 0;
+    started = 0;
+}

@@ -1,0 +1,137 @@
+/* shim.h - what the wrappers share.
+ *
+ * Every wrapper: if the call is about nothing that is followed, the real call at once.  Otherwise between enter() and
+ * leave(), which a checkpoint waits for.  Engine code uses raw system calls (sys.h): it is never intercepted, never a
+ * cancellation point, and returns -errno; only the outermost wrapper sets errno.
+ */
+#ifndef MM_SHIM_H
+#define MM_SHIM_H
+
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <utime.h>
+
+#include "area_internal.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#define CALL(group, type, name, parameters) extern type (*real_##name) parameters;
+#define ALIAS(group, alias, name)
+#include "calls.def"
+#undef CALL
+#undef ALIAS
+
+/* the real call; another library's constructor may come before ours */
+#define REAL(name) (LIKELY(real_##name) ? real_##name : (mm_init(), real_##name))
+
+/* in the file that holds the wrappers of a group, after them */
+#define SYMBOL_ALIAS(alias, name) \
+    __asm__(".globl " #alias "\n.type " #alias ",%function\n.set " #alias "," #name "\n");
+
+#define MM_FDS 65536
+struct mm_descriptor {
+    uint32_t fit;              /* 0: not a regular file that we know */
+    uint32_t pif;              /* 0: nothing of this file is followed */
+    uint32_t generation;       /* of the PIF table when pif was looked up */
+};
+extern struct mm_descriptor mm_fds[MM_FDS];
+
+extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet */
+extern struct mm_process *mm_self;
+extern uint32_t mm_self_slot;
+extern int mm_buffer_fd;
+extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
+
+/* init.c */
+void mm_init(void);
+int mm_active_slow(void);                /* by hand in LD_PRELOAD: starts the run at the first need */
+void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern int mm_ready;
+/* is the process part of a run? */
+static inline int active(void)
+{
+    if (UNLIKELY(!mm_ready))
+        mm_init();
+    return mm_area != NULL;
+}
+/* the same before a call that changes something: by hand in LD_PRELOAD, the run begins here */
+static inline int following(void) { return active() || (UNLIKELY(mm_ready == 2) && mm_active_slow()); }
+void mm_enter_wait(void);
+static inline void enter(void)
+{
+    if (mm_depth++ == 0) {
+        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+        if (UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))
+            mm_enter_wait();
+    }
+}
+static inline void leave(void)
+{
+    if (--mm_depth == 0)
+        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
+}
+
+/* descriptors.c */
+int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
+void mm_closing(int fd);
+void mm_duplicated(int fd, int to);
+uint32_t mm_pif_again(int fd);
+int mm_home_reader(uint32_t pif, int fd);
+int mm_is_ours(int fd);
+int mm_next_own(int from);
+void mm_move_own(int fd);
+int mm_high_fd(int fd);
+void mm_adopt(void);
+void mm_after_fork(void);
+extern int mm_top_fd;
+static inline uint32_t pif_of(int fd)
+{
+    if (UNLIKELY((unsigned)fd >= MM_FDS) || !mm_fds[fd].fit || UNLIKELY(!mm_area))
+        return 0;
+    if (mm_fds[fd].generation != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
+        return mm_pif_again(fd);
+    return mm_fds[fd].pif;
+}
+/* every byte at home, the kernel knows the size */
+static inline int is_native(const struct mm_pif *p) { return !p->root && !(p->flags & MM_VIRTUAL); }
+
+/* data.c: the engine; results or -errno */
+long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
+long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
+long mm_size(struct mm_pif *p, int fd);
+long mm_truncate(uint32_t pif, int fd, uint64_t length);
+long mm_settle(uint32_t pif, int fd);
+long mm_prepare_native_write(uint32_t pif, int fd, uint64_t start, uint64_t end);
+static inline void touched(uint32_t slot, struct mm_pif *p)
+{
+    if (UNLIKELY(p->epoch != mm_area->head->epoch))
+        mm_pif_touched(mm_area, slot);
+}
+
+/* preimage.c */
+long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end);
+long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
+
+/* names.c */
+int mm_canonical(int dir, const char *path, char *out, size_t room);
+int mm_tracked(const char *canonical);
+long mm_touch(const char *canonical);
+void mm_names_config(void);
+
+/* streams.c */
+void mm_streams_init(void);
+
+/* runtime.c */
+int mm_runtime_call(int what, long argument, void *data);
+void mm_last_out(void);
+void mm_runtime_after_fork(void);
+
+#endif

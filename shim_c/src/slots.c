@@ -1,0 +1,383 @@
+/* slots.c - processes, FITs and PIFs of the run area, and the freeze.
+ *
+ * Invariants: a slot is filled before it is published (bucket, descriptor map, pid); lists change under the area lock;
+ * a dead process is recognised by pid and start time, so a pid that came round is not mistaken for it.
+ */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+{
+    return (struct mm_process *)mm_region(a, PROCESSES, 0) + slot;
+}
+struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PIFS, (uint64_t)slot * sizeof(struct mm_pif));
+}
+struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
+}
+
+uint64_t mm_start_time(uint32_t pid)
+{
+    char path[40], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    long n = sys_pread((int)fd, text, sizeof text - 1, 0);
+    sys_close((int)fd);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    char *p = strrchr(text, ')');
+    /* a zombie has ended: it holds nothing and never comes back */
+    if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+        return 0;
+    for (int field = 2; p && field < 22; field++)
+        p = strchr(p + 1, ' ');
+    return p ? strtoull(p + 1, NULL, 10) : 0;
+}
+
+int mm_process_alive(struct mm_area *a, uint32_t slot)
+{
+    struct mm_process *p = mm_proc(a, slot);
+    return p->pid && mm_start_time(p->pid) == p->start_time;
+}
+
+uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
+{
+    for (uint32_t i = 1; i < a->head->process_high; i++)
+        if (mm_proc(a, i)->pid == pid)
+            return i;
+    return 0;
+}
+
+uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
+{
+    struct mm_header *h = a->head;
+    uint32_t slot = 0;
+    mm_lock(&h->lock);
+    for (uint32_t i = 1; i < h->process_high && !slot; i++)
+        if (!mm_proc(a, i)->pid)
+            slot = i;
+    if (!slot && h->process_high < MM_PROCESSES)
+        slot = h->process_high++;
+    if (slot) {
+        struct mm_process *p = mm_proc(a, slot);
+        p->calls = 0;
+        p->fd_root = 0;
+        p->start_time = start_time;
+        p->number = h->next_process++;
+        p->epoch = h->epoch;
+        __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+    return slot;
+}
+
+static uint32_t *fd_entry(struct mm_area *a, uint32_t process, int fd, int make)
+{
+    struct mm_process *p = mm_proc(a, process);
+    if (fd < 0 || fd >= 1 << 20)
+        return NULL;
+    if (!p->fd_root) {
+        uint32_t page = make ? mm_page_take(a) : 0;
+        if (!page)
+            return NULL;
+        p->fd_root = page;
+    }
+    uint32_t *root = mm_page(a, p->fd_root);
+    if (!root[fd >> 10]) {
+        uint32_t page = make ? mm_page_take(a) : 0;
+        if (!page)
+            return NULL;
+        root[fd >> 10] = page;
+    }
+    return (uint32_t *)mm_page(a, root[fd >> 10]) + (fd & 1023);
+}
+
+uint32_t mm_fd_fit(struct mm_area *a, uint32_t process, int fd)
+{
+    uint32_t *entry = fd_entry(a, process, fd, 0);
+    return entry ? *entry : 0;
+}
+
+/* The descriptors of a process and their FITs; returns their number, at most room. */
+long mm_fd_list(struct mm_area *a, uint32_t process, int32_t *fds, uint32_t *fits, long room)
+{
+    struct mm_process *p = mm_proc(a, process);
+    long n = 0;
+    if (!p->fd_root)
+        return 0;
+    uint32_t *root = mm_page(a, p->fd_root);
+    for (int i = 0; i < 1024; i++) {
+        if (!root[i])
+            continue;
+        uint32_t *page = mm_page(a, root[i]);
+        for (int j = 0; j < 1024 && n < room; j++) {
+            if (page[j]) {
+                fds[n] = i * 1024 + j;
+                fits[n++] = page[j];
+            }
+        }
+    }
+    return n;
+}
+
+int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit)
+{
+    uint32_t *entry = fd_entry(a, process, fd, fit != 0);
+    if (!entry)
+        return fit ? -ENOSPC : 0;
+    *entry = fit;
+    return 0;
+}
+
+void mm_process_leave(struct mm_area *a, uint32_t slot)
+{
+    struct mm_process *p = mm_proc(a, slot);
+    if (p->fd_root) {
+        uint32_t *root = mm_page(a, p->fd_root);
+        for (int i = 0; i < 1024; i++) {
+            if (!root[i])
+                continue;
+            uint32_t *fits = mm_page(a, root[i]);
+            for (int j = 0; j < 1024; j++)
+                if (fits[j])
+                    mm_fit_unref(a, fits[j]);
+            mm_page_give(a, root[i]);
+        }
+        uint32_t page = p->fd_root;
+        p->fd_root = 0;
+        mm_page_give(a, page);
+    }
+    __atomic_store_n(&p->calls, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->pid, 0, __ATOMIC_RELEASE);
+}
+
+/* Free what processes that were killed left behind. */
+void mm_release_dead(struct mm_area *a)
+{
+    for (uint32_t i = 1; i < a->head->process_high; i++)
+        if (mm_proc(a, i)->pid && !mm_process_alive(a, i))
+            mm_process_leave(a, i);
+}
+
+uint32_t mm_fit_new(struct mm_area *a)
+{
+    struct mm_header *h = a->head;
+    uint32_t slot = 0;
+    mm_lock(&h->lock);
+    if (h->free_fit) {
+        slot = h->free_fit;
+        h->free_fit = mm_fit_at(a, slot)->next_free;
+    } else if (mm_reserve(a, FITS, ((uint64_t)h->fit_count + 1) * sizeof(struct mm_fit)) == 0) {
+        slot = h->fit_count++;
+    }
+    if (slot) {
+        struct mm_fit *f = mm_fit_at(a, slot);
+        memset(f, 0, sizeof *f);
+        f->created = h->epoch;
+    }
+    mm_unlock(&h->lock);
+    return slot;
+}
+
+void mm_fit_ref(struct mm_area *a, uint32_t slot)
+{
+    __atomic_add_fetch(&mm_fit_at(a, slot)->refs, 1, __ATOMIC_RELAXED);
+}
+
+void mm_fit_unref(struct mm_area *a, uint32_t slot)
+{
+    struct mm_fit *f = mm_fit_at(a, slot);
+    if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) != 0)
+        return;
+    uint32_t pif = f->pif;
+    mm_lock(&a->head->lock);
+    f->pif = 0;
+    f->next_free = a->head->free_fit;
+    a->head->free_fit = slot;
+    mm_unlock(&a->head->lock);
+    if (pif && __atomic_sub_fetch(&mm_pif_at(a, pif)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        mm_pif_drop(a, pif);
+}
+
+static uint32_t *bucket_of(struct mm_area *a, uint64_t dev, uint64_t ino)
+{
+    uint64_t x = (ino ^ dev * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+    return &a->head->bucket[x >> 48 & (MM_BUCKETS - 1)];
+}
+
+/* btime_ns 0: whatever its birth (a caller that has only struct stat) */
+uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns)
+{
+    uint32_t slot = __atomic_load_n(bucket_of(a, dev, ino), __ATOMIC_ACQUIRE);
+    for (uint32_t steps = 0; slot && steps < 1u << 20; steps++) {
+        struct mm_pif *p = mm_pif_at(a, slot);
+        if (p->ino == ino && p->dev == dev && (p->flags & MM_USED) && (!btime_ns || p->btime_ns == btime_ns))
+            return slot;
+        slot = __atomic_load_n(&p->next_hash, __ATOMIC_ACQUIRE);
+    }
+    return 0;
+}
+
+/* The file's path in the strings region: written over in place when it fits. */
+int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
+{
+    struct mm_header *h = a->head;
+    uint32_t need = (uint32_t)strlen(path) + 1;
+    if (need > p->path_capacity) {
+        uint32_t room = (need + 63) & ~63u;
+        uint64_t at = h->strings_tail;
+        if ((at ^ (at + room)) >> MM_SEGMENT_BITS)
+            at = ((at >> MM_SEGMENT_BITS) + 1) << MM_SEGMENT_BITS;
+        int e = mm_reserve(a, STRINGS, at + room);
+        if (e)
+            return e;
+        h->strings_tail = at + room;
+        p->path = at;
+        p->path_capacity = room;
+    }
+    memcpy(mm_region(a, STRINGS, p->path), path, need);
+    return 0;
+}
+
+/* A PIF for a file that has none; another process may have been first.  0: no room (ENOSPC). */
+uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path)
+{
+    struct mm_header *h = a->head;
+    mm_lock(&h->lock);
+    uint32_t slot = mm_pif_find(a, dev, ino, btime_ns);
+    if (slot) {
+        mm_unlock(&h->lock);
+        return slot;
+    }
+    if (h->free_pif) {
+        slot = h->free_pif;
+        h->free_pif = mm_pif_at(a, slot)->next_hash;
+    } else if (mm_reserve(a, PIFS, ((uint64_t)h->pif_count + 1) * sizeof(struct mm_pif)) == 0) {
+        slot = h->pif_count++;
+    }
+    if (slot) {
+        struct mm_pif *p = mm_pif_at(a, slot);
+        /* a slot that was freed in this epoch is still on the dirty list: its place there stays */
+        struct mm_pif old = *p;
+        memset(p, 0, sizeof *p);
+        p->path = old.path;
+        p->path_capacity = old.path_capacity;
+        p->epoch = old.epoch;
+        p->next_dirty = old.next_dirty;
+        p->dev = dev, p->ino = ino, p->btime_ns = btime_ns;
+        p->home_limit = p->cut = p->cut_before = MM_NO_LIMIT;
+        p->flags = MM_USED;
+        if (mm_set_path(a, p, path) < 0) {
+            p->flags = 0;
+            p->next_hash = h->free_pif;
+            h->free_pif = slot;
+            slot = 0;
+        } else {
+            uint32_t *bucket = bucket_of(a, dev, ino);
+            p->next_hash = *bucket;
+            __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
+            __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
+        }
+    }
+    mm_unlock(&h->lock);
+    return slot;
+}
+
+void mm_kept_name(struct mm_area *a, uint32_t slot, char *out, size_t room)
+{
+    snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
+}
+
+/* The last descriptor and the last name are gone: what no index knows is forgotten. */
+void mm_pif_drop(struct mm_area *a, uint32_t slot)
+{
+    struct mm_header *h = a->head;
+    struct mm_pif *p = mm_pif_at(a, slot);
+    if (!(p->flags & MM_NAMELESS) || (p->flags & MM_INDEXED) || p->created != h->epoch)
+        return;
+    if (p->flags & MM_KEPT) {
+        char name[MM_STORE_MAX + 64];
+        mm_kept_name(a, slot, name, sizeof name);
+        sys(SYS_unlinkat, AT_FDCWD, name, 0);
+    }
+    mm_lock(&h->lock);
+    if (p->refs == 0 && (p->flags & MM_USED)) {
+        uint32_t *link = bucket_of(a, p->dev, p->ino);
+        while (*link && *link != slot)
+            link = &mm_pif_at(a, *link)->next_hash;
+        if (*link)
+            __atomic_store_n(link, p->next_hash, __ATOMIC_RELEASE);
+        p->flags = 0;
+        __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
+    } else {
+        slot = 0;
+    }
+    mm_unlock(&h->lock);
+    if (!slot)
+        return;
+    mm_table_free(a, p);
+    mm_lock(&h->lock);
+    p->next_hash = h->free_pif;
+    h->free_pif = slot;
+    mm_unlock(&h->lock);
+}
+
+/* After a checkpoint or a restore in which its last descriptor went. */
+void mm_drop_if_done(struct mm_area *a, uint32_t slot)
+{
+    if (mm_pif_at(a, slot)->refs == 0)
+        mm_pif_drop(a, slot);
+}
+
+/* First touch in this epoch: onto the list that the next checkpoint walks. */
+void mm_pif_touched(struct mm_area *a, uint32_t slot)
+{
+    struct mm_header *h = a->head;
+    struct mm_pif *p = mm_pif_at(a, slot);
+    mm_lock(&h->lock);
+    if (p->epoch != h->epoch) {
+        p->next_dirty = h->dirty;
+        __atomic_store_n(&h->dirty, slot, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->epoch, h->epoch, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+}
+
+int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_slot)
+{
+    struct mm_header *h = a->head;
+    (void)own_slot;
+    __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
+    long waited_us = 0;
+    for (uint32_t i = 1; i < h->process_high; i++) {
+        struct mm_process *p = mm_proc(a, i);
+        for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
+            if (waited_us > 5000 && !mm_process_alive(a, i))
+                break;
+            if (waited_us > timeout_ms * 1000L) {
+                mm_thaw(a);
+                return -EAGAIN;
+            }
+            sys_pause_us(step);
+            if (step < 1000)
+                step *= 2;
+        }
+    }
+    return 0;
+}
+
+void mm_thaw(struct mm_area *a)
+{
+    __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&a->head->freeze, 1 << 30);
+}

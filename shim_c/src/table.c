@@ -1,0 +1,143 @@
+/* table.c - the block table: which buffer block holds a block of a file, 0 for home.
+ *
+ * Three levels of 512 entries, like a processor's page table: 512 TB of 4 KB blocks.
+ * A leaf entry is a buffer block number.  An upper entry is (epoch << 32 | page): the epoch is the last one that set an
+ * entry below it, so that a checkpoint visits only what changed.
+ * Invariants: entries are changed under the PIF's lock; a reader may look without it, since every entry is one
+ * aligned word and buffer blocks are never handed out twice.
+ */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#define FAN 512
+#define INDEX(block, level) ((block) >> (9 * (level)) & (FAN - 1))
+#define LIMIT (1ull << 27)
+
+static uint64_t *level_at(struct mm_area *a, uint64_t entry) { return mm_page(a, (uint32_t)entry); }
+
+uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block)
+{
+    uint32_t root = __atomic_load_n(&pif->root, __ATOMIC_ACQUIRE);
+    if (!root || block >= LIMIT)
+        return 0;
+    uint64_t mid = __atomic_load_n(&level_at(a, root)[INDEX(block, 2)], __ATOMIC_ACQUIRE);
+    if (!mid)
+        return 0;
+    uint64_t leaf = __atomic_load_n(&level_at(a, mid)[INDEX(block, 1)], __ATOMIC_ACQUIRE);
+    return leaf ? __atomic_load_n(&level_at(a, leaf)[INDEX(block, 0)], __ATOMIC_ACQUIRE) : 0;
+}
+
+static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
+{
+    uint32_t page = (uint32_t)*entry;
+    if (!page && !(page = mm_page_take(a)))
+        return NULL;
+    __atomic_store_n(entry, a->head->epoch << 32 | page, __ATOMIC_RELEASE);
+    return mm_page(a, page);
+}
+
+/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
+int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    if (block + count > LIMIT)
+        return -EFBIG;
+    if (!pif->root) {
+        uint32_t page = mm_page_take(a);
+        if (!page)
+            return -ENOSPC;
+        __atomic_store_n(&pif->root, page, __ATOMIC_RELEASE);
+    }
+    uint64_t *root = mm_page(a, pif->root);
+    while (count) {
+        uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
+        uint64_t *leaf = mid ? step_down(a, &mid[INDEX(block, 1)]) : NULL;
+        if (!leaf)
+            return -ENOSPC;
+        do {
+            __atomic_store_n(&leaf[INDEX(block, 0)], buffer, __ATOMIC_RELEASE);
+            block++, count--;
+            if (buffer)
+                buffer++;
+        } while (count && INDEX(block, 0));
+    }
+    return 0;
+}
+
+/* Forget every entry from a block on.  Pages stay: readers may be looking at them; they go with the PIF. */
+void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
+{
+    if (!pif->root || from >= LIMIT)
+        return;
+    uint64_t *root = mm_page(a, pif->root);
+    for (uint64_t i = INDEX(from, 2); i < FAN; i++) {
+        if (!root[i])
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (uint64_t j = i == INDEX(from, 2) ? INDEX(from, 1) : 0; j < FAN; j++) {
+            if (!mid[j])
+                continue;
+            int edge = i == INDEX(from, 2) && j == INDEX(from, 1);
+            uint64_t *leaf = level_at(a, mid[j]);
+            for (uint64_t k = edge ? INDEX(from, 0) : 0; k < FAN; k++)
+                if (leaf[k])
+                    __atomic_store_n(&leaf[k], 0, __ATOMIC_RELEASE);
+        }
+    }
+}
+
+/* Give back all pages.  Only when nobody can be looking: the file is gone, or the run is frozen. */
+void mm_table_free(struct mm_area *a, struct mm_pif *pif)
+{
+    if (!pif->root)
+        return;
+    uint64_t *root = mm_page(a, pif->root);
+    for (int i = 0; i < FAN; i++) {
+        if (!root[i])
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (int j = 0; j < FAN; j++)
+            if (mid[j])
+                mm_page_give(a, (uint32_t)mid[j]);
+        mm_page_give(a, (uint32_t)root[i]);
+    }
+    uint32_t page = pif->root;
+    __atomic_store_n(&pif->root, 0, __ATOMIC_RELEASE);
+    mm_page_give(a, page);
+}
+
+/* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
+ * at since_block or above.  Returns their number; more than room: only the first room are in out. */
+long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                struct mm_range *out, long room)
+{
+    long n = 0;
+    struct mm_range last = { 0, 0, 0 };
+    if (!pif->root)
+        return 0;
+    uint64_t *root = mm_page(a, pif->root);
+    for (uint64_t i = 0; i < FAN; i++) {
+        if (!root[i] || root[i] >> 32 < since_epoch)
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (uint64_t j = 0; j < FAN; j++) {
+            if (!mid[j] || mid[j] >> 32 < since_epoch)
+                continue;
+            uint64_t *leaf = level_at(a, mid[j]), block = (i * FAN + j) * FAN;
+            for (uint64_t k = 0; k < FAN; k++, block++) {
+                uint64_t e = leaf[k];
+                if (!e || e < since_block)
+                    continue;
+                if (last.count && last.block + last.count == block && last.buffer + last.count == e) {
+                    last.count++;
+                } else {
+                    if (last.count && n++ < room)
+                        out[n - 1] = last;
+                    last = (struct mm_range){ block, e, 1 };
+                }
+            }
+        }
+    }
+    if (last.count && n++ < room)
+        out[n - 1] = last;
+    return n;
+}

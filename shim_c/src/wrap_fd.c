@@ -1,0 +1,193 @@
+/* wrap_fd.c - descriptors: opening, closing, duplicating. */
+#include "shim.h"
+#include "names.h"
+
+#define CREATED 1
+
+static int fail(long error)
+{
+    errno = (int)-error;
+    return -1;
+}
+
+/* Take note of a new descriptor; if there is no room for the note, the call fails as on a full disk. */
+static int noted(int fd, int flags, mode_t mode, int created, const char *path)
+{
+    if (fd < 0)
+        return fd;
+    int saved = errno;
+    enter();
+    long e = mm_opened(fd, flags & ~O_TRUNC, mode, created, path);
+    if (e == 0 && (flags & O_TRUNC) && !created) {
+        uint32_t pif = pif_of(fd);
+        e = pif && (flags & O_ACCMODE) != O_RDONLY ? mm_truncate(pif, fd, 0) : sys(SYS_ftruncate, fd, 0);
+        if (e == -EINVAL)              /* a FIFO or a terminal: O_TRUNC means nothing there */
+            e = 0;
+    }
+    if (e < 0) {
+        mm_closing(fd);
+        sys_close(fd);
+        leave();
+        return fail(e);
+    }
+    leave();
+    errno = saved;
+    return fd;
+}
+
+/* O_CREAT where no file was: the path is noted as absent before it appears. */
+static int create_new(int dir, const char *path, int flags, mode_t mode)
+{
+    char name[4096];
+    int known = mm_canonical(dir, path, name, sizeof name) == 0;
+    enter();
+    long e = known && mm_tracked(name) ? mm_touch(name) : 0;
+    int fd = e < 0 ? fail(e) : REAL(openat)(dir, path, flags | O_EXCL, mode);
+    int exists = fd < 0 && errno == EEXIST;
+    leave();
+    if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
+        return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+    return noted(fd, flags, mode, CREATED, known ? name : NULL);
+}
+
+static int open_any(int dir, const char *path, int flags, mode_t mode)
+{
+    int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
+    if (!(writes ? following() : active()) || (flags & O_PATH))
+        return REAL(openat)(dir, path, flags, mode);
+    if ((flags & O_TMPFILE) == O_TMPFILE)
+        return noted(REAL(openat)(dir, path, flags, mode), flags, mode, CREATED, NULL);
+    if (!(flags & O_CREAT))
+        return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+    if ((flags & O_DIRECTORY) || !path)
+        return REAL(openat)(dir, path, flags, mode);
+    if (!(flags & O_EXCL)) {
+        int saved = errno, fd = REAL(openat)(dir, path, flags & ~(O_CREAT | O_TRUNC), mode);
+        if (fd >= 0 || errno != ENOENT)
+            return noted(fd, flags, mode, 0, NULL);
+        errno = saved;
+    }
+    return create_new(dir, path, flags, mode);
+}
+
+static mode_t mode_argument(int flags, va_list list)
+{
+    return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(list, mode_t) : 0;
+}
+
+EXPORT int open(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = mode_argument(flags, list);
+    va_end(list);
+    return open_any(AT_FDCWD, path, flags, mode);
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = mode_argument(flags, list);
+    va_end(list);
+    return open_any(dir, path, flags, mode);
+}
+
+EXPORT int creat(const char *path, mode_t mode)
+{
+    return open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+EXPORT int __open_2(const char *path, int flags) { return open_any(AT_FDCWD, path, flags, 0); }
+
+EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(dir, path, flags, 0); }
+
+EXPORT int close(int fd)
+{
+    if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {
+        enter();
+        mm_closing(fd);
+        leave();
+    } else if (mm_is_ours(fd)) {
+        return fail(-EBADF);
+    }
+    return REAL(close)(fd);
+}
+
+/* Closes by number pass over our own descriptors. */
+EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+    if (!active() || (flags & CLOSE_RANGE_CLOEXEC))
+        return REAL(close_range)(first, last, flags);
+    if (first > last)
+        return fail(-EINVAL);
+    enter();
+    for (int fd = (int)first; fd <= mm_top_fd && (unsigned)fd <= last; fd++)
+        if (mm_fds[fd].fit)
+            mm_closing(fd);
+    leave();
+    unsigned from = first;
+    for (;;) {
+        unsigned ours = last;
+        int found = 0;
+        for (int fd = mm_next_own((int)from); fd >= 0 && (unsigned)fd <= last; fd = -1)
+            ours = fd, found = 1;
+        int r = !found ? REAL(close_range)(from, last, flags)
+              : ours > from ? REAL(close_range)(from, ours - 1, flags) : 0;
+        if (r < 0 || !found || ours == last)
+            return r;
+        from = ours + 1;
+    }
+}
+
+EXPORT void closefrom(int first) { close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0); }
+
+EXPORT int dup(int fd)
+{
+    int to = REAL(dup)(fd);
+    if (to >= 0 && active())
+        mm_duplicated(fd, to);
+    return to;
+}
+
+static int onto(int fd, int to, int flags, int three)
+{
+    if (active() && fd != to) {
+        if (sys(SYS_fcntl, fd, F_GETFD) >= 0) {
+            mm_move_own(to);
+            mm_closing(to);
+        }
+    }
+    int r = three ? REAL(dup3)(fd, to, flags) : REAL(dup2)(fd, to);
+    if (r >= 0 && active() && fd != to)
+        mm_duplicated(fd, to);
+    return r;
+}
+
+EXPORT int dup2(int fd, int to) { return onto(fd, to, 0, 0); }
+
+EXPORT int dup3(int fd, int to, int flags) { return onto(fd, to, flags, 1); }
+
+EXPORT int fcntl(int fd, int command, ...)
+{
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    int r = REAL(fcntl)(fd, command, argument);
+    if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return r;
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        mm_duplicated(fd, r);
+    else if (command == F_SETFL)
+        mm_fit_at(mm_area, mm_fds[fd].fit)->attributes =
+            (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK))
+            | ((int)(long)argument & (O_APPEND | O_NONBLOCK));
+    return r;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_fd(alias, name) SYMBOL_ALIAS(alias, name)
+#include "aliases.h"
+#undef ALIAS_fd

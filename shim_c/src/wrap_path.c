@@ -1,0 +1,226 @@
+/* wrap_path.c - names and attributes. */
+#include "shim.h"
+#include "names.h"
+
+#define PATH_ROOM 4096
+
+static int fail(long error)
+{
+    errno = (int)-error;
+    return -1;
+}
+
+/* A call that gives, takes or changes what stands at one path: note it, call, and say what came of it. */
+#define NOTED(dir, path, resolve, call) \
+    ({ char name_[PATH_ROOM]; int r_; \
+       if (!following() || resolve(dir, path, name_, sizeof name_) != 0 || !mm_tracked(name_)) { r_ = call; } else { \
+           enter(); \
+           long e_ = mm_touch(name_); \
+           r_ = e_ < 0 ? fail(e_) : call; \
+           leave(); \
+       } r_; })
+
+static int take_away(int dir, const char *path, int flags)
+{
+    char name[PATH_ROOM];
+    if (flags & AT_REMOVEDIR)
+        return NOTED(dir, path, mm_canonical, REAL(unlinkat)(dir, path, flags));
+    if (!following() || mm_canonical(dir, path, name, sizeof name) != 0 || !mm_tracked(name))
+        return REAL(unlinkat)(dir, path, flags);
+    struct mm_doomed doomed;
+    enter();
+    long e = mm_touch(name);
+    if (e == 0)
+        e = mm_keep(name, &doomed);
+    int r = e < 0 ? fail(e) : REAL(unlinkat)(dir, path, flags);
+    int saved = errno;
+    if (r == 0)
+        mm_gone(&doomed);
+    else if (e == 0)
+        mm_spared(&doomed);
+    leave();
+    errno = saved;
+    return r;
+}
+
+EXPORT int unlinkat(int dir, const char *path, int flags) { return take_away(dir, path, flags); }
+EXPORT int unlink(const char *path) { return take_away(AT_FDCWD, path, 0); }
+EXPORT int rmdir(const char *path) { return take_away(AT_FDCWD, path, AT_REMOVEDIR); }
+
+EXPORT int remove(const char *path)
+{
+    struct stat st;
+    if (!following() || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return REAL(remove)(path);
+    return take_away(AT_FDCWD, path, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+}
+
+static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    char old[PATH_ROOM], new[PATH_ROOM];
+    if (!following() || mm_canonical(from_dir, from, old, sizeof old) || mm_canonical(to_dir, to, new, sizeof new)
+        || !(mm_tracked(old) || mm_tracked(new)))
+        return flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
+    struct mm_doomed doomed = { 0, 0, 0 };
+    struct stat a, b;
+    enter();
+    long e = mm_touch(old);
+    if (e == 0)
+        e = mm_touch(new);
+    int replaces = !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE))
+        && sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW) == 0
+        && sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW) == 0
+        && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+    if (e == 0 && replaces)
+        e = mm_keep(new, &doomed);
+    int r = e < 0 ? fail(e)
+          : flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
+    int saved = errno;
+    if (r == 0) {
+        mm_gone(&doomed);
+        mm_named(new);
+        if (flags & RENAME_EXCHANGE)
+            mm_named(old);
+    } else {
+        mm_spared(&doomed);
+    }
+    leave();
+    errno = saved;
+    return r;
+}
+
+EXPORT int rename(const char *from, const char *to) { return move(AT_FDCWD, from, AT_FDCWD, to, 0); }
+EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    return move(from_dir, from, to_dir, to, 0);
+}
+EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    return move(from_dir, from, to_dir, to, flags);
+}
+
+EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+    int r = NOTED(to_dir, to, mm_canonical, REAL(linkat)(from_dir, from, to_dir, to, flags));
+    char name[PATH_ROOM];
+    if (r == 0 && active() && mm_canonical(to_dir, to, name, sizeof name) == 0 && mm_tracked(name)) {
+        int saved = errno;
+        enter();
+        mm_named(name);
+        leave();
+        errno = saved;
+    }
+    return r;
+}
+EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+EXPORT int symlinkat(const char *target, int dir, const char *path)
+{
+    return NOTED(dir, path, mm_canonical, REAL(symlinkat)(target, dir, path));
+}
+EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
+
+EXPORT int mkdirat(int dir, const char *path, mode_t mode)
+{
+    return NOTED(dir, path, mm_canonical, REAL(mkdirat)(dir, path, mode));
+}
+EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
+
+EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
+{
+    return NOTED(dir, path, mm_canonical, REAL(mknodat)(dir, path, mode, device));
+}
+EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
+EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
+EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
+
+/* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
+static int fd_resolve(int fd, const char *path, char *out, size_t room)
+{
+    (void)path;
+    return mm_path_of(fd, out, room);
+}
+#define AT_PATH(dir, path, flags, call) \
+    ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
+#define AT_FD(fd, call) NOTED(fd, NULL, fd_resolve, call)
+
+EXPORT int chmod(const char *path, mode_t mode) { return AT_PATH(AT_FDCWD, path, 0, REAL(chmod)(path, mode)); }
+EXPORT int fchmod(int fd, mode_t mode) { return AT_FD(fd, REAL(fchmod)(fd, mode)); }
+EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
+{
+    return AT_PATH(dir, path, flags, REAL(fchmodat)(dir, path, mode, flags));
+}
+EXPORT int chown(const char *path, uid_t uid, gid_t gid)
+{
+    return AT_PATH(AT_FDCWD, path, 0, REAL(chown)(path, uid, gid));
+}
+EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
+{
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lchown)(path, uid, gid));
+}
+EXPORT int fchown(int fd, uid_t uid, gid_t gid) { return AT_FD(fd, REAL(fchown)(fd, uid, gid)); }
+EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
+{
+    if ((flags & AT_EMPTY_PATH) && path && !*path)
+        return AT_FD(dir, REAL(fchownat)(dir, path, uid, gid, flags));
+    return AT_PATH(dir, path, flags, REAL(fchownat)(dir, path, uid, gid, flags));
+}
+
+/* A time that the program set stands until it writes again. */
+static int timed(int r, const char *name)
+{
+    struct stat st;
+    uint32_t slot;
+    if (r == 0 && name && sys(SYS_newfstatat, AT_FDCWD, name, &st, 0) == 0
+        && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
+        mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    return r;
+}
+#define TIMED(call) timed(call, name_)
+
+EXPORT int utime(const char *path, const struct utimbuf *times)
+{
+    return AT_PATH(AT_FDCWD, path, 0, TIMED(REAL(utime)(path, times)));
+}
+EXPORT int utimes(const char *path, const struct timeval times[2])
+{
+    return AT_PATH(AT_FDCWD, path, 0, TIMED(REAL(utimes)(path, times)));
+}
+EXPORT int lutimes(const char *path, const struct timeval times[2])
+{
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lutimes)(path, times));
+}
+EXPORT int futimes(int fd, const struct timeval times[2]) { return AT_FD(fd, TIMED(REAL(futimes)(fd, times))); }
+EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
+{
+    return AT_PATH(dir, path, 0, TIMED(REAL(futimesat)(dir, path, times)));
+}
+EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
+{
+    if (!path)
+        return AT_FD(dir, TIMED(REAL(utimensat)(dir, path, times, flags)));
+    return AT_PATH(dir, path, flags, TIMED(REAL(utimensat)(dir, path, times, flags)));
+}
+EXPORT int futimens(int fd, const struct timespec times[2]) { return AT_FD(fd, TIMED(REAL(futimens)(fd, times))); }
+
+EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+    return AT_PATH(AT_FDCWD, path, 0, REAL(setxattr)(path, name, value, size, flags));
+}
+EXPORT int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lsetxattr)(path, name, value, size, flags));
+}
+EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
+{
+    return AT_FD(fd, REAL(fsetxattr)(fd, name, value, size, flags));
+}
+EXPORT int removexattr(const char *path, const char *name)
+{
+    return AT_PATH(AT_FDCWD, path, 0, REAL(removexattr)(path, name));
+}
+EXPORT int lremovexattr(const char *path, const char *name)
+{
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lremovexattr)(path, name));
+}
+EXPORT int fremovexattr(int fd, const char *name) { return AT_FD(fd, REAL(fremovexattr)(fd, name)); }

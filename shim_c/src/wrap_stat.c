@@ -1,0 +1,75 @@
+/* wrap_stat.c - sizes and times as the program made them, link counts without the store's. */
+#include "shim.h"
+
+static struct mm_pif *differs(mode_t mode, uint64_t dev, uint64_t ino)
+{
+    if (LIKELY(!mm_area) || !S_ISREG(mode) || !__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE))
+        return NULL;
+    uint32_t slot = mm_pif_find(mm_area, dev, ino, 0);
+    return slot ? mm_pif_at(mm_area, slot) : NULL;
+}
+
+static int ours_linked(const struct mm_pif *p) { return (p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT; }
+
+static int corrected(int r, struct stat *st)
+{
+    struct mm_pif *p = r == 0 ? differs(st->st_mode, st->st_dev, st->st_ino) : NULL;
+    if (!p)
+        return r;
+    if (p->flags & MM_VIRTUAL) {
+        st->st_size = p->size;
+        st->st_blocks = (p->size + 511) / 512;
+    }
+    uint64_t ns = p->mtime_ns;
+    if (ns > (uint64_t)st->st_mtim.tv_sec * 1000000000u + st->st_mtim.tv_nsec)
+        st->st_mtim = st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
+    if (ours_linked(p) && st->st_nlink)
+        st->st_nlink--;
+    return r;
+}
+
+EXPORT int stat(const char *path, struct stat *out) { return corrected(REAL(stat)(path, out), out); }
+EXPORT int fstat(int fd, struct stat *out) { return corrected(REAL(fstat)(fd, out), out); }
+EXPORT int lstat(const char *path, struct stat *out) { return corrected(REAL(lstat)(path, out), out); }
+EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
+{
+    return corrected(REAL(fstatat)(dir, path, out, flags), out);
+}
+EXPORT int __xstat(int version, const char *path, struct stat *out)
+{
+    return corrected(REAL(__xstat)(version, path, out), out);
+}
+EXPORT int __fxstat(int version, int fd, struct stat *out) { return corrected(REAL(__fxstat)(version, fd, out), out); }
+EXPORT int __lxstat(int version, const char *path, struct stat *out)
+{
+    return corrected(REAL(__lxstat)(version, path, out), out);
+}
+EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, int flags)
+{
+    return corrected(REAL(__fxstatat)(version, dir, path, out, flags), out);
+}
+
+EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
+{
+    int r = REAL(statx)(dir, path, flags, mask, out);
+    struct mm_pif *p = r == 0 ? differs(out->stx_mode, sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino)
+                              : NULL;
+    if (!p)
+        return r;
+    if (p->flags & MM_VIRTUAL) {
+        out->stx_size = p->size;
+        out->stx_blocks = (p->size + 511) / 512;
+    }
+    if (p->mtime_ns > sys_ns(out->stx_mtime)) {
+        out->stx_mtime.tv_sec = out->stx_ctime.tv_sec = p->mtime_ns / 1000000000u;
+        out->stx_mtime.tv_nsec = out->stx_ctime.tv_nsec = p->mtime_ns % 1000000000u;
+    }
+    if (ours_linked(p) && out->stx_nlink)
+        out->stx_nlink--;
+    return r;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_stat(alias, name) SYMBOL_ALIAS(alias, name)
+#include "aliases.h"

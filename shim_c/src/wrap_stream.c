@@ -1,0 +1,205 @@
+/* wrap_stream.c - stdio streams, at native speed.
+ *
+ * glibc's stdio reaches the kernel by internal calls that no symbol shows.  Its two exported tables of file operations
+ * are pointed at our calls instead: every stream, narrow or wide, then reads, writes, seeks, asks its size and closes
+ * through the wrappers.  fopen itself is open + fdopen, so that "w" truncates under control.
+ * A stream that an index knows outlives fclose: its memory stays, so that the FILE pointer works again after a restore.
+ */
+#include "shim.h"
+#include "streams.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* positions in struct _IO_jump_t, unchanged from glibc 2.1 on */
+enum { SLOT_READ = 14, SLOT_WRITE, SLOT_SEEK, SLOT_CLOSE, SLOT_STAT };
+
+static ssize_t slot_read(FILE *f, void *buffer, ssize_t count) { return read(f->_fileno, buffer, count); }
+
+static ssize_t slot_write(FILE *f, const void *buffer, ssize_t count)
+{
+    ssize_t left = count;
+    while (left > 0) {
+        ssize_t r = f->_flags2 & 1 ? REAL(write)(f->_fileno, buffer, left) : write(f->_fileno, buffer, left);
+        if (r < 0) {
+            f->_flags |= 0x20;         /* _IO_ERR_SEEN */
+            break;
+        }
+        left -= r;
+        buffer = (const char *)buffer + r;
+    }
+    if (f->_offset >= 0)
+        f->_offset += count - left;
+    return count - left;
+}
+
+static off64_t slot_seek(FILE *f, off64_t at, int whence) { return lseek(f->_fileno, at, whence); }
+static int slot_close(FILE *f) { return close(f->_fileno); }
+static int slot_stat(FILE *f, void *st) { return fstat(f->_fileno, st); }
+
+int mm_streams_followed;
+
+static int patch(const char *table, const char *names[5])
+{
+    static void *const ours[5] = { slot_read, slot_write, slot_seek, slot_close, slot_stat };
+    void **jumps = dlsym(RTLD_DEFAULT, table);
+    if (!jumps)
+        return 0;
+    for (int i = 0; i < 5; i++)
+        if (jumps[SLOT_READ + i] != dlsym(RTLD_DEFAULT, names[i]))
+            return 0;
+    uintptr_t first = (uintptr_t)jumps & ~4095ul, last = ((uintptr_t)(jumps + SLOT_STAT + 1) + 4095) & ~4095ul;
+    if (sys(SYS_mprotect, first, last - first, PROT_READ | PROT_WRITE) < 0)
+        return 0;
+    for (int i = 0; i < 5; i++)
+        jumps[SLOT_READ + i] = ours[i];
+    sys(SYS_mprotect, first, last - first, PROT_READ);
+    return 1;
+}
+
+void mm_streams_init(void)
+{
+    const char *names[5] = { "_IO_file_read", "_IO_file_write", "_IO_file_seek", "_IO_file_close", "_IO_file_stat" };
+    mm_streams_followed = patch("_IO_file_jumps", names) && patch("_IO_wfile_jumps", names);
+    if (!mm_streams_followed)
+        mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not followed");
+}
+
+/* open(2) flags of an fopen mode, or -1 */
+static int flags_of(const char *mode)
+{
+    int flags = mode[0] == 'r' ? O_RDONLY : mode[0] == 'w' ? O_WRONLY | O_CREAT | O_TRUNC
+              : mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : -1;
+    if (flags < 0)
+        return -1;
+    for (int i = 1; i < 7 && mode[i] && mode[i] != ','; i++) {
+        if (mode[i] == '+')
+            flags = (flags & ~O_ACCMODE) | O_RDWR;
+        else if (mode[i] == 'x')
+            flags |= O_EXCL;
+        else if (mode[i] == 'e')
+            flags |= O_CLOEXEC;
+    }
+    return flags;
+}
+
+static void register_stream(FILE *f, const char *mode)
+{
+    int fd = f->_fileno;
+    if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return;
+    struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
+    fit->stream = (uint64_t)(uintptr_t)f;
+    fit->stream_type = 1;
+    fit->process = mm_self_slot;
+    strncpy(fit->stream_attributes, mode, sizeof fit->stream_attributes - 1);
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    int flags = flags_of(mode);
+    if (!active() && mm_ready != 2)
+        return REAL(fopen)(path, mode);
+    if (flags < 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    int fd = open(path, flags, 0666);
+    if (fd < 0)
+        return NULL;
+    FILE *f = REAL(fdopen)(fd, mode);
+    if (!f) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return NULL;
+    }
+    if (mode[0] == 'a')
+        lseek(fd, 0, SEEK_END);
+    register_stream(f, mode);
+    return f;
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+    FILE *f = REAL(fdopen)(fd, mode);
+    if (f)
+        register_stream(f, mode);
+    return f;
+}
+
+/* glibc reopens by internal calls: let it make the stream anew on /dev/null, then put the file in that place. */
+EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
+{
+    char link[40], plain[16];
+    int flags = flags_of(mode);
+    if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
+        return REAL(freopen)(path, mode, f);
+    if (!path) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", f->_fileno);
+        path = link;
+        flags &= ~(O_CREAT | O_EXCL);
+    }
+    fflush(f);
+    int fd = open(path, flags & ~O_CLOEXEC, 0666), saved = errno, n = 0;
+    for (int i = 0; mode[i] && n < 15; i++)
+        if (mode[i] != 'x')
+            plain[n++] = mode[i];
+    plain[n] = 0;
+    if (fd < 0) {
+        fclose(f);
+        errno = saved;
+        return NULL;
+    }
+    int old = f->_fileno;
+    if (mm_area && (unsigned)old < MM_FDS && mm_fds[old].fit) {
+        enter();
+        mm_closing(old);
+        leave();
+    }
+    if (!REAL(freopen)("/dev/null", plain, f)) {
+        saved = errno;
+        close(fd);
+        errno = saved;
+        return NULL;
+    }
+    int r = dup3(fd, f->_fileno, flags & O_CLOEXEC);
+    close(fd);
+    if (r < 0)
+        return NULL;
+    if (mode[0] == 'a')
+        lseek(f->_fileno, 0, SEEK_END);
+    f->_offset = -1;
+    register_stream(f, mode);
+    return f;
+}
+
+/* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */
+static int close_but_keep(FILE *f)
+{
+    int failed = fflush(f), saved = errno, fd = f->_fileno;
+    mm_stream_empty(f);
+    f->_fileno = -1;
+    f->_flags |= 0x0c;                 /* neither reads nor writes */
+    if (close(fd) < 0)
+        return -1;
+    errno = saved;
+    return failed;
+}
+
+EXPORT int fclose(FILE *f)
+{
+    int fd = f ? f->_fileno : -1;
+    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
+        return REAL(fclose)(f);
+    struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
+    if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_slot)
+        return close_but_keep(f);
+    fit->stream = 0;
+    return REAL(fclose)(f);
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_stream(alias, name) SYMBOL_ALIAS(alias, name)
+#include "aliases.h"
