@@ -81,7 +81,7 @@ def recover(store: Store, durable: bool = True) -> bool:
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool) -> None:
     try:
         if save_preimages and work.saves:
-            _save(store, work.saves, run or _newest_run(store), durable)
+            _save(store, work.saves, run or newest_run(store), durable)
         _clear_stages(store, work.intent)
         if not work.is_empty:
             write_intent(store, work.intent, durable)
@@ -99,7 +99,8 @@ def _finish(store: Store, intent: Intent, durable: bool) -> None:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
 
 
-def _newest_run(store: Store) -> int:
+def newest_run(store: Store) -> int:
+    """The run whose buffer takes what has to be saved between runs."""
     runs = store.buffers.runs()
     if runs:
         return runs[-1]

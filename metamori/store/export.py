@@ -1,0 +1,83 @@
+"""A copy of the tracked files as at an index, in a folder of its own; the user's files are not touched.
+
+A path below the folder that holds the store keeps its place relative to that folder (with the default store
+that is where the run was started); any other keeps its whole path, without the slash at its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from metamori.errors import MetamoriError
+from metamori.store.content import Reader
+from metamori.store.records import NameEntry
+from metamori.store.state import State
+from metamori.store.store import Store
+
+
+def export(store: Store, index: int, folder: str | bytes) -> int:
+    """Copy everything that is there at `index` into `folder`, new or empty. Returns the number of names."""
+    store.require_restorable(index)
+    root = os.path.abspath(os.fsencode(folder))
+    os.makedirs(root, exist_ok=True)
+    if os.listdir(root):
+        raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
+    state = store.state(index)
+    entries = state.existing()
+    copies: dict[int, bytes] = {}
+    for entry in entries:
+        target = place(store, root, entry.path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _make(store, state, entry, target, copies)
+    for entry in reversed(entries):
+        if entry.kind == "dir":
+            _attributes(place(store, root, entry.path), entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    return len(entries)
+
+
+def place(store: Store, root: bytes, path: bytes) -> bytes:
+    """Where a tracked path is in the copy."""
+    base = os.path.dirname(store.layout.root)
+    inside = base == b"/" or path.startswith(base + b"/")
+    return os.path.join(root, path[len(base):].lstrip(b"/") if inside else path.lstrip(b"/"))
+
+
+def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
+    if entry.kind == "dir":
+        os.makedirs(target, exist_ok=True)
+    elif entry.kind == "symlink":
+        os.symlink(entry.target, target)
+    elif entry.kind == "fifo":
+        os.mkfifo(target)
+        _attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    elif entry.kind == "file" and entry.inode in copies:
+        os.link(copies[entry.inode], target)
+    elif entry.kind == "file":
+        copies[entry.inode] = target
+        _copy(store, state, entry.inode, target)
+
+
+def _copy(store: Store, state: State, inode: int, target: bytes) -> None:
+    pif = state.pifs[inode]
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, pif.size)
+        with Reader(store, state.index, inode) as reader:
+            for start, _, data in reader.chunks():
+                if data is not None:
+                    store.door.pwrite(fd, data, start)
+    finally:
+        os.close(fd)
+    _attributes(target, pif.mode, pif.uid, pif.gid, pif.mtime_ns)
+
+
+def _attributes(path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
+    found = os.lstat(path)
+    if (found.st_uid, found.st_gid) != (uid, gid):
+        try:
+            os.chown(path, uid, gid, follow_symlinks=False)
+        except PermissionError:
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
+    os.chmod(path, stat.S_IMODE(mode))
+    os.utime(path, ns=(mtime_ns, mtime_ns))
