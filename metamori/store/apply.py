@@ -221,20 +221,23 @@ class Applier:
 
     def _attributes(self, path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
         """Owner before mode, because a change of owner clears set-id bits; time last."""
-        self._own(path, uid, gid)
-        if stat.S_IMODE(self._door.lstat(path).st_mode) != stat.S_IMODE(mode):
-            self._door.chmod(path, stat.S_IMODE(mode))
+        mode = stat.S_IMODE(mode)
+        if not self._own(path, uid, gid):
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
+        if stat.S_IMODE(self._door.lstat(path).st_mode) != mode:
+            self._door.chmod(path, mode)
         if self._door.lstat(path).st_mtime_ns != mtime_ns:
             self._door.set_mtime(path, mtime_ns)
 
-    def _own(self, path: bytes, uid: int, gid: int) -> None:
-        """Only where it differs and we may: an ordinary user cannot give files away."""
+    def _own(self, path: bytes, uid: int, gid: int) -> bool:
+        """Whether it has this owner now: an ordinary user cannot give files away."""
         found = self._door.lstat(path)
         if (found.st_uid, found.st_gid) != (uid, gid):
             try:
                 self._door.chown(path, uid, gid)
             except PermissionError:
-                pass
+                return False
+        return True
 
     def _sync_folders(self) -> None:
         if self._durable:

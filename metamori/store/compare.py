@@ -55,7 +55,7 @@ def _change(
             ranges = list(_really_different(store, old, new, before.inode, after.inode, ranges))
     elif sizes != (0, 0):
         ranges = [(0, max(sizes))]
-    same = before.kind == after.kind and before.target == after.target and modes == modes[::-1]
+    same = before.kind == after.kind and before.target == after.target and modes[0] == modes[1]
     if what == "M" and same and not ranges and sizes[0] == sizes[1]:
         return None
     return Change(path, what, kind, tuple(ranges), sizes, modes)
@@ -82,7 +82,7 @@ def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[i
 def _really_different(
     store: Store, old: State, new: State, before: int, after: int, ranges: list[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Compare the bytes, in grains; neighbouring grains that differ become one range, trimmed at both ends."""
+    """Compare the bytes, in grains; neighbouring ones that differ become one range, trimmed at both ends."""
     found: list[tuple[int, int]] = []
     with Reader(store, old.index, before) as one, Reader(store, new.index, after) as other:
         for start, end in ranges:
@@ -104,5 +104,9 @@ def _grains(one: bytes, other: bytes, length: int) -> Iterator[tuple[int, int]]:
         left, right = one[low:high], other[low:high]
         if left == right:
             continue
-        differ = [i for i in range(high - low) if left[i:i + 1] != right[i:i + 1]]
-        yield low + differ[0], low + differ[-1] + 1
+        both = min(len(left), len(right))
+        first = next((i for i in range(both) if left[i] != right[i]), both)
+        last = high - low - 1
+        while last < both and left[last] == right[last]:
+            last -= 1
+        yield low + first, low + last + 1

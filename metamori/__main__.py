@@ -1,0 +1,5 @@
+"""python -m metamori"""
+
+from metamori.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,102 @@
+"""Which files, names and ranges differ between two checkpoints; with PATH, the lines of one file."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from typing import Any
+
+from metamori.cli import opening, output
+from metamori.errors import MetamoriError
+from metamori.store.compare import Change, compare
+from metamori.store.content import Reader
+from metamori.store.store import Store
+
+TEXT_LIMIT_BYTES = 16 << 20
+_COLOURS = {"A": "green", "D": "red", "M": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", metavar="A", type=opening.index_number, help="a checkpoint")
+    parser.add_argument("second", metavar="B", type=opening.index_number, help="another")
+    parser.add_argument("path", metavar="PATH", nargs="?", help="a file whose lines are to be compared")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with opening.for_reading(arguments) as store:
+        for index in (arguments.first, arguments.second):
+            store.require(index)
+        if arguments.path is not None:
+            return _one(arguments, store)
+        changes = list(compare(store, arguments.first, arguments.second))
+    output.result(arguments, {"first": arguments.first, "second": arguments.second,
+                              "changes": [describe(change) for change in changes]},
+                  "\n".join(map(line, changes)))
+    return 0
+
+
+def describe(change: Change) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        **output.path_fields(change.path), "change": change.what, "kind": change.kind,
+        "ranges": [list(each) for each in change.ranges], "size": list(change.size),
+        "mode": [f"{mode:04o}" for mode in change.mode],
+    }
+
+
+def line(change: Change) -> str:
+    """For a person: what changed, with the first ranges."""
+    text = f"{output.paint(change.what, _COLOURS[change.what])} {output.path_text(change.path)}"
+    if change.kind != "file":
+        text += f" ({change.kind})"
+    if change.what == "M":
+        ranges = [f"{start}-{end}" for start, end in change.ranges[:5]]
+        more = [f"and {len(change.ranges) - 5} more"] if len(change.ranges) > 5 else []
+        text += "  " + ", ".join([*ranges, *more]) if ranges else ""
+        if change.size[0] != change.size[1]:
+            text += f"  size {change.size[0]} -> {change.size[1]}"
+        if change.mode[0] != change.mode[1]:
+            text += f"  mode {change.mode[0]:04o} -> {change.mode[1]:04o}"
+    return text
+
+
+def _one(arguments: argparse.Namespace, store: Store) -> int:
+    """A unified diff of one file; files that are not text are said to differ."""
+    sides, paths = [], []
+    for index in (arguments.first, arguments.second):
+        try:
+            path = opening.tracked_path(store, index, arguments.path)
+        except MetamoriError:
+            sides.append(None)
+            continue
+        paths.append(path)
+        sides.append(_content(store, index, path))
+    if not paths:
+        raise MetamoriError(f"{arguments.path} was not there at either checkpoint")
+    found = next((change for change in compare(store, arguments.first, arguments.second)
+                  if change.path == paths[0]), None)
+    text = "\n".join(_unified(arguments, sides)) if found is not None else ""
+    output.result(arguments, {"first": arguments.first, "second": arguments.second,
+                              "changes": [describe(found)] if found else [], "diff": text}, text)
+    return 0
+
+
+def _content(store: Store, index: int, path: bytes) -> bytes:
+    state = store.state(index)
+    entry = state.names[path]
+    if entry.kind != "file":
+        return entry.target
+    if state.pifs[entry.inode].size > TEXT_LIMIT_BYTES:
+        return b"\0"
+    with Reader(store, index, entry.inode) as reader:
+        return reader.read()
+
+
+def _unified(arguments: argparse.Namespace, sides: list[bytes | None]) -> list[str]:
+    name = os.fspath(arguments.path)
+    labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
+    if any(b"\0" in (side or b"") for side in sides):
+        return [f"{labels[0]} and {labels[1]} differ; they are not text, or too large to compare by line"]
+    before, after = [(side or b"").decode("utf-8", "surrogateescape").splitlines() for side in sides]
+    return list(difflib.unified_diff(before, after, *labels, lineterm=""))

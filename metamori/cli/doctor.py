@@ -1,0 +1,121 @@
+"""What can and cannot be followed: by this machine, and, with BINARY, in that program."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from metamori.cli import output
+from metamori.runtime import elf
+from metamori.store.door import REAL
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_BLOCK_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`good` None: it is worth knowing, and nothing depends on it."""
+
+    what: str
+    good: bool | None
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("binary", metavar="BINARY", nargs="?", help="a program that is to be run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = [_libc(), *_libraries(), _filesystem(arguments.store)]
+    if arguments.binary is not None:
+        findings.append(_binary(arguments.binary))
+    signs = {True: output.paint("yes", "green"), False: output.paint("NO ", "red"), None: "   "}
+    text = "\n".join(f"{signs[each.good]} {each.what:<16}{each.text}" for each in findings)
+    ready = all(each.good is not False for each in findings)
+    output.result(arguments, {"ready": ready, "findings": [asdict(each) for each in findings]}, text)
+    return 0 if ready else 1
+
+
+def _libc() -> Finding:
+    name, version = platform.libc_ver()
+    streams = all(_has(None, table) for table in ("_IO_file_jumps", "_IO_wfile_jumps"))
+    if name != "glibc":
+        return Finding("C library", False, f"{name or 'an unknown one'}: programs must use the GNU C library")
+    if not streams:
+        return Finding("C library", False, f"glibc {version} does not export its stream tables: stdio output "
+                                           "cannot be followed")
+    return Finding("C library", True, f"glibc {version}, streams can be followed")
+
+
+def _has(library: str | None, symbol: str) -> bool:
+    try:
+        getattr(ctypes.CDLL(library), symbol)
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _libraries() -> list[Finding]:
+    found = []
+    for what, name in (("preload library", "libmetamori.so"), ("runtime", "libmetamori_rt.so")):
+        path = _PACKAGE / name
+        if not path.exists():
+            found.append(Finding(what, False, f"{path} is not there; build it with: make build"))
+            continue
+        trouble = _loads(path)
+        found.append(Finding(what, not trouble, trouble or str(path)))
+    return found
+
+
+def _loads(path: Path) -> str:
+    """Why a library cannot be loaded (a shared libpython that is missing, say), tried in another process."""
+    code = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_LAZY); os._exit(0)"
+    ours = ("LD_PRELOAD", "METAMORI_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=env, capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"loading {path} ended with {done.returncode}"])[-1]
+
+
+def _filesystem(store: str) -> Finding:
+    """Of the folder that the store is or would be in. Nothing here is needed; each makes things cheaper."""
+    folder = os.path.abspath(store)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as one, tempfile.TemporaryFile(dir=folder) as other:
+            one.write(bytes(_BLOCK_BYTES))
+            one.flush()
+            able = {"shares blocks": REAL.clone_range(one.fileno(), 0, other.fileno(), 0, _BLOCK_BYTES),
+                    "punches holes": REAL.punch_hole(one.fileno(), 0, _BLOCK_BYTES),
+                    "unnamed files": _unnamed_files(folder)}
+    except OSError as error:
+        return Finding("filesystem", False, f"{folder}: {error.strerror}")
+    text = ", ".join(f"{what}: {'yes' if can else 'no'}" for what, can in able.items())
+    return Finding("filesystem", None, f"{folder}: {text}")
+
+
+def _unnamed_files(folder: str) -> bool:
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except OSError:
+        return False
+    return True
+
+
+def _binary(name: str) -> Finding:
+    path = name if os.path.exists(name) else shutil.which(name)
+    if path is None:
+        return Finding(name, False, "there is no such program")
+    why = elf.why_not(path)
+    return Finding(os.path.basename(path), not why, why or f"{path} can be followed")

@@ -1,0 +1,110 @@
+"""metamori VERB: finds the verb, and turns every error into one line on stderr and its exit code.
+
+Only argparse is imported before the verb is known, and then only that verb's module: `metamori run` must not
+pay for what other verbs need, and neither must `metamori --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from metamori.errors import MetamoriError, Usage
+
+VERBS = {
+    "run": "run a command under checkpoints",
+    "checkpoint": "take a live run's next checkpoint",
+    "log": "the tree of checkpoints",
+    "show": "what a checkpoint's records say",
+    "diff": "which files, names and ranges differ between two checkpoints",
+    "cat": "a file's content as it was at a checkpoint",
+    "restore": "put the files back to a checkpoint",
+    "verify": "check every byte that the store vouches for",
+    "doctor": "what can and cannot be followed here",
+    "config": "what a program that calls the C API is built with",
+}
+_WITHOUT_STORE = ("run", "config")  # run has its own
+_INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says a usage error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status. `run` itself answers 125 where the other verbs have their codes."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = words[0] if words and words[0] in VERBS else ""
+    try:
+        _step_out()
+        if not verb:
+            _top(words)
+            return 0
+        module = importlib.import_module(f"metamori.cli.{verb}")
+        status: int = module.run(_verb_parser(verb, module).parse_args(words[1:]))
+        sys.stdout.flush()
+        return status
+    except MetamoriError as error:
+        _say(str(error))
+        return 125 if verb == "run" and not isinstance(error, Usage) else error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
+        return 1
+    except OSError as error:
+        _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 125 if verb == "run" else 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _top(words: list[str]) -> None:
+    """--help and --version, or the usage error that the words are."""
+    what = "Incremental checkpoints of the files of unmodified programs, and the way back to any of them."
+    parser = Parser(prog="metamori", description=what, epilog="metamori VERB --help says more of a verb.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", title="verbs")
+    for name, line in VERBS.items():
+        verbs.add_parser(name, help=line)
+    if parser.parse_args(words).version:
+        from importlib.metadata import PackageNotFoundError, version
+        try:
+            print("metamori", version("metamori"))
+        except PackageNotFoundError:
+            print("metamori, not installed")
+        return
+    raise Usage("a verb is missing (see metamori --help)")
+
+
+def _verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
+    parser = Parser(prog=f"metamori {verb}", description=(module.__doc__ or "").strip())
+    if verb not in _WITHOUT_STORE:
+        parser.add_argument("--store", metavar="DIR", default=os.environ.get("METAMORI_STORE") or ".metamori",
+                            help="where the checkpoints are (default: $METAMORI_STORE, else .metamori)")
+    if verb != "run":
+        parser.add_argument("--json", action="store_true", help="print one JSON value")
+    module.add_arguments(parser)
+    return parser
+
+
+def _step_out() -> None:
+    """A verb started by a script of a live run is no part of the run."""
+    if "libmetamori.so" in os.environ.get("LD_PRELOAD", ""):
+        from metamori.runtime import outside
+
+        outside.step_out()
+
+
+def _say(message: str) -> None:
+    printable = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    sys.stderr.write(f"metamori: {printable}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""How verbs open the store: what a kill left unfinished is completed first."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib.util
+import os
+
+from metamori.cli import output
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.store import commit, move
+from metamori.store.store import Store
+
+
+def index_number(text: str) -> int:
+    """For argparse: an index of a checkpoint."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not the index of a checkpoint")
+    return int(text)
+
+
+def for_reading(arguments: argparse.Namespace) -> Store:
+    """A store to look at; it may be that of a live run. NoStore."""
+    store = Store.open(os.path.abspath(arguments.store))
+    if not any(commit.exists(store.door, path) for path in (store.layout.intent, store.layout.run_area)):
+        return store
+    try:
+        store.lock()
+    except StoreBusy:
+        return store  # a run is alive: records are read as they appear
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS):
+            return store
+        raise
+    try:
+        _complete(store)
+    finally:
+        store.unlock()
+    return store
+
+
+def for_writing(arguments: argparse.Namespace) -> Store:
+    """A locked store with nothing unfinished. NoStore, StoreBusy."""
+    store = Store.open(os.path.abspath(arguments.store), write=True)
+    _complete(store)
+    return store
+
+
+def _complete(store: Store) -> None:
+    if move.recover(store):
+        output.say("an interrupted restore was completed")
+    if commit.exists(store.door, store.layout.run_area):
+        if importlib.util.find_spec("metamori._area") is None:
+            raise MetamoriError("the last run was killed; completing it needs the built library: make build")
+        from metamori.runtime.recover import finish_if_needed
+
+        said = finish_if_needed(store)
+        if said:
+            output.say(said)
+    store.refresh()
+
+
+def tracked_path(store: Store, index: int, text: str) -> bytes:
+    """The tracked path that a person means: from the current folder, else from the store's. MetamoriError."""
+    names = store.state(index).names
+    raw = os.fsencode(text)
+    tries = []
+    for base in (os.getcwdb(), os.path.dirname(store.layout.root)):
+        path = os.path.normpath(os.path.join(base, raw))
+        tries += [path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]
+    for path in tries:
+        if path in names and names[path].kind != "absent":
+            return path
+    raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")

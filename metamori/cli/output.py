@@ -1,0 +1,82 @@
+"""What verbs print: the only place that knows JSON, terminals and colour. Data: stdout, messages: stderr."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+SCHEMA = 1
+_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
+    """The answer of a verb: `data` with --json, else `text`, nothing when that is empty."""
+    if arguments.json:
+        sys.stdout.write(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=True) + "\n")
+    elif text:
+        sys.stdout.write(_printable(text) + "\n")
+
+
+def say(message: str) -> None:
+    """A line for a person."""
+    sys.stderr.write(f"metamori: {_printable(message)}\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """A file's content, as it is."""
+    sys.stdout.buffer.write(data)
+
+
+def flush() -> None:
+    sys.stdout.flush()
+
+
+def path_fields(path: bytes, key: str = "path") -> dict[str, str]:
+    """A path for JSON; one that is not UTF-8 is given in base64 too."""
+    try:
+        return {key: path.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {key: path.decode("utf-8", "replace"), f"{key}_b64": base64.b64encode(path).decode()}
+
+
+def path_text(path: bytes) -> str:
+    """A path for a person: relative when it is below the current folder."""
+    text = os.fsdecode(path)
+    here = os.getcwd()
+    return os.path.relpath(text, here) if text.startswith(here.rstrip("/") + "/") else text
+
+
+def size_text(count: int) -> str:
+    """1.2 MB, in powers of 1024."""
+    size, unit = float(count), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
+
+
+def time_utc(time_ns: int) -> str:
+    """ISO 8601, UTC, microseconds."""
+    text = datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
+
+
+def time_local(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def paint(text: str, colour: str) -> str:
+    """Coloured on a terminal, unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _printable(text: str) -> str:
+    """Names that are not UTF-8 must not make printing fail."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,132 @@
+"""Put the tracked files back as they were at a checkpoint. Interrupted, it is completed by the next verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from typing import Any
+
+from metamori.cli import opening, output
+from metamori.cli.diff import describe, line
+from metamori.errors import ChangedOutside, Usage
+from metamori.store import export, move, present
+from metamori.store.compare import compare
+from metamori.store.plan import Plan
+from metamori.store.records import InheritedEntry, Intent
+from metamori.store.store import Store
+
+REASON = "before restore"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=opening.index_number,
+                        help="a checkpoint, or 0 for the state before the first run")
+    parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--stdio", action="store_true",
+                        help="also truncate inherited regular files (run ... >> out.log) to their size then")
+    parser.add_argument("--force", action="store_true",
+                        help="go on although files were changed from outside; their state becomes an index")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.to is not None:
+        if arguments.dry_run or arguments.stdio:
+            raise Usage("--to goes with neither --dry-run nor --stdio")
+        with opening.for_reading(arguments) as store:
+            count = export.export(store, arguments.index, arguments.to)
+        output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": count},
+                      f"{count} names of checkpoint {arguments.index} are in {arguments.to}")
+        return 0
+    with opening.for_writing(arguments) as store:
+        store.require_restorable(arguments.index)
+        changed = store.changed_outside()
+        if arguments.dry_run:
+            return _dry_run(arguments, store, changed)
+        if changed and not arguments.force:
+            raise ChangedOutside(_changed_text(changed), tuple(changed))
+        return _restore(arguments, store, changed)
+
+
+def _changed_text(changed: list[bytes]) -> str:
+    names = ", ".join(output.path_text(path) for path in changed[:5])
+    more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+    return f"changed from outside: {names}{more}; --force goes on, and keeps that state as an index first"
+
+
+def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes]) -> int:
+    """`changed` were changed from outside: their state becomes an index before anything else."""
+    recorded = present.record(store, REASON) if changed else 0
+    if recorded:
+        output.say(f"the changed files were kept as checkpoint {recorded}")
+    before = store.head.index
+    work = move.move_home(store, arguments.index, force=arguments.force)
+    for path, start, end in work.lost:
+        output.say(f"{output.path_text(path)}: bytes {start}-{end} of checkpoint {arguments.index} are lost")
+    for note in work.notes:
+        output.say(note)
+    truncated = _truncate_stdio(store, arguments.index) if arguments.stdio else []
+    data: dict[str, Any] = {
+        "index": arguments.index, "from": before, "recorded": recorded or None, "notes": work.notes,
+        "lost": [{**output.path_fields(path), "range": [start, end]} for path, start, end in work.lost],
+        "truncated": [output.path_fields(path) for path in truncated],
+    }
+    output.result(arguments, data, f"the files are at checkpoint {arguments.index}; they were at {before}")
+    return 0
+
+
+def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes]) -> int:
+    """What the restore would do; when files were changed from outside, that it would not be done."""
+    head = store.head.index
+    target = arguments.index
+    work = Plan(target, Intent(target)) if changed else move.plan(store, target)
+    changes = list(compare(store, head, arguments.index, exact=False))
+    written = sum(op.end - op.start for op in work.intent.writes)
+    saved = sum(save.end - save.start for save in work.saves)
+    text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
+    if changed:
+        text.append("refused without --force: " + _changed_text(changed))
+    else:
+        text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
+    text += work.notes
+    data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
+            "bytes_written": written, "bytes_saved": saved,
+            "changed_outside": [output.path_fields(path) for path in changed],
+            "lost": [{**output.path_fields(path), "range": [a, b]} for path, a, b in work.lost]}
+    output.result(arguments, data, "\n".join(text))
+    return 0
+
+
+def _truncate_stdio(store: Store, index: int) -> list[bytes]:
+    """Cut what the run's first process had inherited; only regular files that are still the same ones."""
+    done = []
+    for entry in _inherited(store, index):
+        try:
+            fd = store.door.open(entry.path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            output.say(f"{output.path_text(entry.path)}: {error.strerror}; it was not truncated")
+            continue
+        try:
+            found = store.door.fstat(fd)
+            same = stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (entry.dev, entry.ino)
+            if same and found.st_size > entry.size:
+                store.door.ftruncate(fd, entry.size)
+                done.append(entry.path)
+        finally:
+            store.door.close(fd)
+    return done
+
+
+def _inherited(store: Store, index: int) -> tuple[InheritedEntry, ...]:
+    """As recorded at the index, or at the last one before it in the same run that says anything."""
+    if index == 0:
+        return ()
+    run = store.meta(index).run
+    for ancestor in store.history.chain(index)[:-1]:
+        meta = store.meta(ancestor)
+        if meta.run != run:
+            break
+        if meta.inherited:
+            return meta.inherited
+    return ()

@@ -1,0 +1,31 @@
+"""Check every byte that the store vouches for. What a kill left unfinished is no damage: it is named."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from metamori.cli import output
+from metamori.errors import Damaged
+from metamori.store.store import Store
+from metamori.store.verify import verify
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Opened without completing anything: looking must not change what is looked at."""
+    with Store.open(os.path.abspath(arguments.store)) as store:
+        report = verify(store)
+    for note in report.notes:
+        output.say(note)
+    for problem in report.problems:
+        output.say(problem)
+    checked = (f"{report.checkpoints} checkpoints, {report.ranges} ranges, "
+               f"{output.size_text(report.buffer_bytes)} of buffers")
+    data = {"ok": not report.problems, "problems": report.problems, "notes": report.notes,
+            "checkpoints": report.checkpoints, "ranges": report.ranges, "buffer_bytes": report.buffer_bytes}
+    output.result(arguments, data, "" if report.problems else f"{checked}: all is well")
+    return Damaged.exit_code if report.problems else 0
