@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ledger import Contents, Ledger, contents
 
-ACCOUNTS = 150_000
+ACCOUNTS = 1_000_000
 SUMMARY = "SELECT count(*) || ' accounts, ' || printf('%,d', sum(cents)/100) || ' in all' FROM account;"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
