@@ -18,6 +18,7 @@ from metamori.errors import MetamoriError
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
+CHUNK: int = lib.MM_CHUNK
 _RANGES = 4096
 
 
@@ -54,6 +55,11 @@ class Preimage:
     start: int
     end: int
     buffer_start: int
+
+
+def _check(result: int, path: str) -> None:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result), path)
 
 
 class Area:
@@ -187,9 +193,7 @@ class Area:
         return list(struct.iter_unpack("=QQQ", data))
 
     def table_set(self, pif, block: int, buffer: int, count: int) -> None:  # type: ignore[no-untyped-def]
-        result = lib.mm_table_set(self._area, pif, block, buffer, count)
-        if result != 0:
-            raise OSError(-result, os.strerror(-result), self.path)
+        _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)
 
     def table_get(self, pif, block: int) -> int:  # type: ignore[no-untyped-def]
         return lib.mm_table_get(self._area, pif, block)
@@ -199,6 +203,28 @@ class Area:
 
     def take_blocks(self, count: int) -> int:
         return lib.mm_blocks_take(self._area, count)
+
+    # -- the AML cache ---------------------------------------------------------------------------
+
+    def frames(self, slot: int) -> list[int]:
+        """Frame numbers that hold buffer bytes of a PIF."""
+        return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).pif == slot]
+
+    def frame(self, number: int):  # type: ignore[no-untyped-def]
+        return lib.mm_frame_at(self._area, number)
+
+    def write_back(self, frame: int, buffer: int) -> None:
+        """A frame's newer bytes to the disk buffer, an open descriptor."""
+        _check(lib.mm_frame_write_back(self._area, frame, buffer), self.path)
+
+    def free_frame(self, frame: int) -> None:
+        lib.mm_frame_free(self._area, frame)
+
+    def write_back_all(self, buffer: int) -> None:
+        _check(lib.mm_cache_write_back(self._area, 0, buffer), self.path)
+
+    def drop_frames(self, slot: int) -> None:
+        lib.mm_cache_drop(self._area, slot)
 
     # -- journal ---------------------------------------------------------------------------------
 

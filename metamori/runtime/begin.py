@@ -37,7 +37,7 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     head.newest = store.newest
     head.next_process = store.next_process()
     head.cache_size = config.cache_size
-    head.committed_block = 1
+    head.committed_block = head.epoch_block
     head.committed_journal = 8
     isolate = config.isolate or config.mode == "single"
     head.flags |= (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)

@@ -82,10 +82,20 @@ def look(path: bytes) -> Found:
     return Found(st, target)
 
 
+def _buffer_path(area: Area) -> str:
+    return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
+
+
 def take(area: Area, kept_folder: bytes) -> Cut:
     """The instant; the caller has frozen the run and advances the epoch afterwards."""
     head = area.head
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
+    if head.frame_count > 1:
+        buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            area.write_back_all(buffer)
+        finally:
+            os.close(buffer)
     _processes(area, cut)
     for record in area.journal(head.committed_journal):
         if isinstance(record, Preimage):
@@ -181,7 +191,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int]) -> FitEnt
         filename = os.readlink(b"/proc/%d/fd/%d" % (pid, fds[0]))
     except OSError:
         return None
-    position, flags = int(words[1]), int(words[3], 8)
+    position, flags = f.position if f.owned else int(words[1]), int(words[3], 8)
     state = ffi.new("struct mm_stream_state *")
     stream, ungetc, unflushed = 0, b"", b""
     if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
@@ -221,7 +231,7 @@ def advance(area: Area, cut: Cut) -> None:
     head.dirty = 0
     head.epoch += 1
     head.epoch_block = head.next_block
-    buffer = os.path.join(os.path.dirname(area.path), "buffer", str(head.run))
+    buffer = _buffer_path(area)
     if os.stat(buffer).st_size < head.next_block * BLOCK:
         os.truncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
 

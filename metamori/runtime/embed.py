@@ -10,7 +10,7 @@ import traceback
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError
-from metamori.runtime import finish, rollback
+from metamori.runtime import finish, rollback, swap
 from metamori.runtime.area import Area
 from metamori.runtime.begin import begin
 from metamori.runtime.session import Session
@@ -38,6 +38,9 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
         if what == lib.MM_CALL_CHECKPOINT:
             message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
             return _session(path).checkpoint(message)
+        if what == lib.MM_CALL_SWAP:
+            swap.make_room(_session(path).area, argument, ffi.cast("uint64_t *", data)[0])
+            return 0
         actions = ffi.cast("struct mm_actions *", data)
         if what == lib.MM_CALL_RESTORE:
             rollback.roll_back(_session(path), argument, os.getpid(), actions)

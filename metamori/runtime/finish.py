@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from metamori._area import lib
-from metamori.runtime.area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.session import Session
 from metamori.store import commit as files
 from metamori.store import move
@@ -41,7 +41,7 @@ def put_home(session: Session, index: int) -> None:
                          durable=session.durable)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
-        area.head.next_block = max(area.head.next_block, -(-size // BLOCK) + 1)
+        area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))
         area.head.epoch_block = area.head.committed_block = area.head.next_block
     finally:
         area.thaw()
@@ -51,6 +51,7 @@ def _all_at_home(area: Area) -> None:
     isolated = bool(area.head.flags & lib.MM_ISOLATE)
     for slot in area.pifs():
         p = area.pif(slot)
+        area.drop_frames(slot)
         area.table_clear(p)
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
             p.flags &= ~lib.MM_VIRTUAL

@@ -157,6 +157,7 @@ class _Rollback:
         if not changes and not attributes:
             return
         self.area.touch_pif(self.slot)
+        self.area.drop_frames(self.slot)   # written back by the cut
         isolated = bool(self.area.head.flags & lib.MM_ISOLATE) or bool(self.p.flags & lib.MM_COPIED)
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)

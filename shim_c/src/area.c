@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings" };
-static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16 };
+static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
+                                                  "chunks", "frames", "cache" };
+static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
+                                              1 << 16, 1 << 14, 1 << 20 };
 
 static int region_open(struct mm_area *a, int region, int flags)
 {
@@ -93,9 +95,9 @@ static void first_values(struct mm_header *h)
         h->reserved[region] = region_step[region];
     h->version = 1;
     h->epoch = 1;
-    h->next_block = h->epoch_block = 1;
+    h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;
     h->next_page = 1;
-    h->fit_count = h->pif_count = h->process_high = 1;
+    h->fit_count = h->pif_count = h->process_high = h->frame_count = 1;
     h->journal_tail = h->strings_tail = 8;
     h->pif_generation = 1;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -159,17 +161,22 @@ const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(
 /* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
 #define WAITED 0x80000000u
 
+/* after a fork the child is told to forget it (init.c) */
+__thread uint32_t mm_tid;
+
 static int owner_dead(uint32_t word) { return sys(SYS_tkill, word & ~WAITED, 0) == -ESRCH; }
 
 int mm_lock_timed(uint32_t *lock, long timeout_ms)
 {
-    uint32_t me = (uint32_t)sys_gettid();
+    uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
     for (int spins = 0;; spins++) {
         uint32_t seen = 0;
         if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
         if (spins < 64) {
+#if defined(__x86_64__)
             __builtin_ia32_pause();
+#endif
             continue;
         }
         uint32_t waited = seen | WAITED;
@@ -227,8 +234,10 @@ void mm_page_give(struct mm_area *a, uint32_t page)
 
 void *mm_page(struct mm_area *a, uint32_t page) { return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK); }
 
+/* Buffer blocks, in whole chunks: a chunk belongs to one file. */
 uint64_t mm_blocks_take(struct mm_area *a, uint64_t count)
 {
+    count = (count + MM_CHUNK / MM_BLOCK - 1) & ~(uint64_t)(MM_CHUNK / MM_BLOCK - 1);
     return __atomic_fetch_add(&a->head->next_block, count, __ATOMIC_RELAXED);
 }
 

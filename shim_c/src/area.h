@@ -21,6 +21,7 @@
 #define MM_BUCKETS 65536
 #define MM_PROCESSES 4000
 #define MM_SEEN 65536
+#define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
 
 /* header.flags */
 #define MM_ISOLATE 1
@@ -59,7 +60,7 @@ struct mm_header {
     /* where the last checkpoint that was written to its end had cut: the next one starts there */
     uint64_t committed_epoch, committed_block, committed_journal;
     uint64_t supervisor_start;
-    uint64_t reserved[8];      /* bytes allocated in each region's file */
+    uint64_t reserved[16];     /* bytes allocated in each region's file */
     uint32_t lock;             /* tid of the holder */
     uint32_t freeze;           /* 0, or the pid that froze the run */
     uint32_t session_lock;     /* pid of the process whose runtime is at work */
@@ -72,6 +73,8 @@ struct mm_header {
     uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
+    uint32_t frame_count, free_frame;
+    uint64_t tick;             /* grows with every frame taken: the clock of the LRU */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t mapped_count;     /* PIFs that were ever mapped shared and writable */
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -112,6 +115,9 @@ struct mm_pif {
     uint32_t refs;             /* FITs that point here */
     uint32_t root;             /* block table, 0: every block is home */
     uint32_t next_hash, next_dirty;
+    uint32_t frames;           /* cache frames that it holds */
+    uint32_t pad_;
+    char pad2_[64];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */
@@ -127,7 +133,18 @@ struct mm_fit {
     uint32_t pif;
     uint32_t process;          /* slot of the process that opened it */
     uint32_t next_free;
-    uint32_t kept_stream;      /* the FILE outlives fclose: an index knows it */
+    uint32_t owned;            /* position is the truth, not the kernel's */
+    int64_t position;
+    char pad_[32];
+};
+
+/* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */
+struct mm_frame {
+    uint64_t chunk;            /* of the buffer */
+    uint64_t tick;             /* last use */
+    uint32_t pif;              /* 0: free */
+    uint32_t low, high;        /* bytes [low, high) are newer than the disk buffer's */
+    uint32_t next_free;
 };
 
 struct mm_touch {
@@ -174,6 +191,11 @@ int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint6
 void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
 uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
+struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);
+int mm_frame_write_back(struct mm_area *area, uint32_t frame, int buffer);
+void mm_frame_free(struct mm_area *area, uint32_t frame);
+int mm_cache_write_back(struct mm_area *area, uint32_t pif, int buffer);
+void mm_cache_drop(struct mm_area *area, uint32_t pif);
 int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
 void mm_release_dead(struct mm_area *area);
 uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);

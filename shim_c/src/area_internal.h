@@ -10,7 +10,14 @@
 #define MM_SEGMENT_BITS 26
 #define MM_SEGMENTS 1024
 
-enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, REGIONS };
+enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, CHUNKS, FRAMES, CACHE, REGIONS };
+
+/* a slot never lies across two segments */
+#define POWER_OF_TWO(type) _Static_assert((sizeof(type) & (sizeof(type) - 1)) == 0, #type " is padded to a power of two")
+POWER_OF_TWO(struct mm_process);
+POWER_OF_TWO(struct mm_pif);
+POWER_OF_TWO(struct mm_fit);
+POWER_OF_TWO(struct mm_frame);
 
 struct mm_area {
     struct mm_header *head;
@@ -20,6 +27,7 @@ struct mm_area {
 
 void *mm_region(struct mm_area *a, int region, uint64_t offset);
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
+extern __thread uint32_t mm_tid;
 void mm_lock(uint32_t *lock);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 void mm_unlock(uint32_t *lock);
@@ -27,6 +35,11 @@ uint32_t mm_page_take(struct mm_area *a);
 void mm_page_give(struct mm_area *a, uint32_t page);
 void *mm_page(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
+
+/* cache.c */
+uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk);
+uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk);
+char *mm_frame_bytes(struct mm_area *a, uint32_t frame);
 
 /* table.c */
 void mm_table_free(struct mm_area *a, struct mm_pif *pif);

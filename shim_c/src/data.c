@@ -12,6 +12,21 @@
 
 #include <sys/resource.h>
 
+/* The PIF's lock.  Signals wait meanwhile if the program has handlers: one of them might write to the same file. */
+static uint64_t hold(struct mm_pif *p)
+{
+    uint64_t mask = mm_has_handlers ? sys_mask_all() : 0;
+    mm_lock(&p->lock);
+    return mask;
+}
+
+static void release(struct mm_pif *p, uint64_t mask)
+{
+    mm_unlock(&p->lock);
+    if (mm_has_handlers)
+        sys_mask_back(mask);
+}
+
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 #define RUN_MAX 256
 
@@ -73,7 +88,7 @@ static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t
     if (entry) {
         for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
             run += MM_BLOCK;
-        long r = sys_pread(mm_buffer_fd, to, run < count ? run : count, entry * MM_BLOCK + inside);
+        long r = mm_buffer_read(p, to, run < count ? run : count, entry * MM_BLOCK + inside);
         return r == 0 ? read_zeros(to, run < count ? run : count) : r;
     }
     if (at >= p->home_limit)
@@ -91,7 +106,10 @@ static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t
 
 static long read_at(struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
 {
-    long size = mm_size(p, fd), total = 0;
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len;
+    long size = !ISOLATED(p) && at + asked <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd), total = 0;
     if (size < 0)
         return size;
     for (int i = 0; i < n; i++) {
@@ -105,28 +123,67 @@ static long read_at(struct mm_pif *p, int fd, const struct iovec *v, int n, uint
     return total;
 }
 
+/* From here on the FIT's position is the truth; the kernel's is brought up to date by mm_give_position. */
+static long own_position(struct mm_fit *f, int fd)
+{
+    if (f->owned)
+        return 0;
+    long r = sys_lseek(fd, 0, SEEK_CUR);
+    if (r < 0)
+        return r;
+    f->position = r;
+    f->owned = 1;
+    return 0;
+}
+
+/* Before the kernel uses the position itself. */
+void mm_give_position(int fd)
+{
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    if (!f->owned)
+        return;
+    sys_lseek(fd, f->position, SEEK_SET);
+    f->owned = 0;
+}
+
+/* lseek on a file of ours, SEEK_SET, SEEK_CUR and SEEK_END: the new position or -errno */
+long mm_seek(uint32_t slot, int fd, off_t at, int whence)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    uint64_t mask = hold(p);
+    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? own_position(f, fd) : mm_size(p, fd), r = base;
+    if (base >= 0) {
+        if (whence == SEEK_CUR)
+            base = f->position;
+        r = __builtin_add_overflow(base, at, &r) ? -EOVERFLOW : r < 0 ? -EINVAL : r;
+        if (r >= 0)
+            f->position = r, f->owned = 1;
+    }
+    release(p, mask);
+    return r;
+}
+
 /* at < 0: at the description's position, which moves */
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     if (at >= 0)
         return read_at(p, fd, v, n, at);
-    uint64_t mask = sys_mask_all();
-    mm_lock(&p->lock);
-    long r = sys_lseek(fd, 0, SEEK_CUR);
-    if (r >= 0) {
-        at = r;
-        r = read_at(p, fd, v, n, at);
+    uint64_t mask = hold(p);
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    long r = own_position(f, fd);
+    if (r == 0) {
+        r = read_at(p, fd, v, n, f->position);
         if (r > 0)
-            sys_lseek(fd, at + r, SEEK_SET);
+            f->position += r;
     }
-    mm_unlock(&p->lock);
-    sys_mask_back(mask);
+    release(p, mask);
     return r;
 }
 
 /* What a block of the file holds now, into a new buffer block. */
-static long copy_up(struct mm_pif *p, int home, uint64_t block, uint64_t to, uint64_t size)
+static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, uint64_t size)
 {
     char old[MM_BLOCK];
     uint64_t at = block * MM_BLOCK;
@@ -139,16 +196,16 @@ static long copy_up(struct mm_pif *p, int home, uint64_t block, uint64_t to, uin
     }
     if (!count)
         return 0;
-    long r = sys_pwrite(mm_buffer_fd, old, count, to * MM_BLOCK);
+    long r = mm_buffer_write(slot, p, old, count, to * MM_BLOCK);
     return r == (long)count ? 0 : r < 0 ? r : -ENOSPC;
 }
 
-static long write_own(struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
+static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
     for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
         run += MM_BLOCK;
-    return sys_pwrite(mm_buffer_fd, from, run < count ? run : count, entry * MM_BLOCK + inside);
+    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside);
 }
 
 /* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
@@ -174,12 +231,12 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     long r = 0;
     if (inside || (tail && last == 0))
-        r = copy_up(p, home, block, to, size);
+        r = copy_up(slot, p, home, block, to, size);
     if (r == 0 && tail && last > 0)
-        r = copy_up(p, home, block + last, to + last, size);
+        r = copy_up(slot, p, home, block + last, to + last, size);
     if (r < 0)
         return r;
-    r = sys_pwrite(mm_buffer_fd, from, count, to * MM_BLOCK + inside);
+    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside);
     if (r <= 0)
         return r;
     if ((size_t)r < count) {       /* only whole blocks count: a half one has lost what was below it */
@@ -226,7 +283,7 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     long r = at + count > size ? within_limit(at, &count) : 0;
     if (r == 0)
-        r = own(entry) ? write_own(p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+        r = own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
         return r;
     stamp(p);
@@ -246,17 +303,22 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = sys_mask_all();
-    mm_lock(&p->lock);
+    uint64_t mask = hold(p);
     touched(slot, p);
-    long total = 0, r = 0, size = mm_size(p, fd);
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
     int move = at < 0;
+    long total = 0, r = move ? own_position(f, fd) : 0;
+    if (move)
+        at = f->position;
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len;
+    /* below fresh_from there is no need to ask how long the file is */
+    long size = !append && !ISOLATED(p) && at + asked <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd);
     if (size < 0)
         r = size;
     else if (append)
         at = size;
-    else if (move && (r = sys_lseek(fd, 0, SEEK_CUR)) >= 0)
-        at = r;
     for (int i = 0; i < n && r >= 0; i++) {
         for (size_t done = 0; done < v[i].iov_len;) {
             r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
@@ -270,9 +332,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
             break;
     }
     if (total && move)
-        sys_lseek(fd, at, SEEK_SET);
-    mm_unlock(&p->lock);
-    sys_mask_back(mask);
+        f->position = at;
+    release(p, mask);
     return total ? total : r < 0 ? r : 0;
 }
 
@@ -287,7 +348,7 @@ static long clean_tail(uint32_t slot, struct mm_pif *p, int fd, uint64_t length,
     uint64_t end = size < (block + 1) * MM_BLOCK ? size : (block + 1) * MM_BLOCK;
     for (uint64_t at = length; at < end;) {
         long r = own(mm_table_get(mm_area, p, block))
-               ? write_own(p, zeros, end - at, at, mm_table_get(mm_area, p, block))
+               ? write_own(slot, p, zeros, end - at, at, mm_table_get(mm_area, p, block))
                : write_away(slot, p, fd, zeros, end - at, at, size);
         if (r <= 0)
             return r < 0 ? r : -ENOSPC;
@@ -337,8 +398,7 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
 long mm_truncate(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = sys_mask_all();
-    mm_lock(&p->lock);
+    uint64_t mask = hold(p);
     touched(slot, p);
     long r = mm_size(p, fd);
     if (r >= 0) {
@@ -350,8 +410,7 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
         else
             r = -EFBIG;
     }
-    mm_unlock(&p->lock);
-    sys_mask_back(mask);
+    release(p, mask);
     return r;
 }
 
@@ -360,8 +419,7 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
 long mm_settle(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = sys_mask_all();
-    mm_lock(&p->lock);
+    uint64_t mask = hold(p);
     touched(slot, p);
     struct stat st;
     int home = mm_home_reader(slot, fd);
@@ -371,6 +429,8 @@ long mm_settle(uint32_t slot, int fd)
         r = mm_save_preimage(slot, home, 0, needed);
     if (r == 0 && p->home_limit < (uint64_t)st.st_size)
         r = sys(SYS_ftruncate, home, p->home_limit);
+    if (r == 0)
+        r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
     struct mm_range range[64];
     for (long n = 1; r == 0 && n > 0 && p->root;) {
         n = mm_collect(mm_area, p, 0, 0, range, 64);
@@ -387,11 +447,11 @@ long mm_settle(uint32_t slot, int fd)
         r = sys(SYS_ftruncate, home, size);
     if (r == 0) {
         mm_table_free(mm_area, p);
+        mm_cache_drop(mm_area, slot);
         p->flags &= ~MM_VIRTUAL;
         p->fresh_from = p->cut = 0;
         p->home_limit = MM_NO_LIMIT;
     }
-    mm_unlock(&p->lock);
-    sys_mask_back(mask);
+    release(p, mask);
     return r;
 }

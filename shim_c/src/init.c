@@ -111,6 +111,7 @@ int mm_active_slow(void)
 
 static void in_child(void)
 {
+    mm_tid = 0;
     mm_runtime_after_fork();
     begin_lock = 0;
     if (mm_area)

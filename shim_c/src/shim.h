@@ -19,6 +19,8 @@
 
 #include "area_internal.h"
 
+typedef void (*mm_handler)(int);
+
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -100,6 +102,8 @@ static inline uint32_t pif_of(int fd)
         return mm_pif_again(fd);
     return mm_fds[fd].pif;
 }
+/* is the position of this description the FIT's? */
+static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }
 /* every byte at home, the kernel knows the size */
 static inline int is_native(const struct mm_pif *p) { return !p->root && !(p->flags & MM_VIRTUAL); }
 
@@ -108,6 +112,9 @@ long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
 long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
+long mm_seek(uint32_t pif, int fd, off_t at, int whence);
+void mm_give_position(int fd);
+extern int mm_has_handlers;
 long mm_settle(uint32_t pif, int fd);
 long mm_prepare_native_write(uint32_t pif, int fd, uint64_t start, uint64_t end);
 static inline void touched(uint32_t slot, struct mm_pif *p)
@@ -115,6 +122,11 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
     if (UNLIKELY(p->epoch != mm_area->head->epoch))
         mm_pif_touched(mm_area, slot);
 }
+
+/* buffer.c */
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
+long mm_buffer_read(struct mm_pif *p, void *to, size_t count, uint64_t at);
+extern uint32_t mm_map_generation;
 
 /* preimage.c */
 long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end);

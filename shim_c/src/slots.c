@@ -326,6 +326,7 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
     if (!slot)
         return;
     mm_table_free(a, p);
+    mm_cache_drop(a, slot);
     mm_lock(&h->lock);
     p->next_hash = h->free_pif;
     h->free_pif = slot;

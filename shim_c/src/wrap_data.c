@@ -22,13 +22,14 @@ static int writable(int fd) { return (attributes(fd) & O_ACCMODE) != O_RDONLY; }
 /* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself? */
 static int free_to_write(const struct mm_pif *p, int fd)
 {
-    return is_native(p) && p->fresh_from != MM_NO_LIMIT && (p->fresh_from == 0 || (attributes(fd) & O_APPEND));
+    return is_native(p) && p->fresh_from != MM_NO_LIMIT && (p->fresh_from == 0 || (attributes(fd) & O_APPEND))
+        && !owned(fd);
 }
 
 static int followed_read(int fd, uint32_t *slot)
 {
     *slot = pif_of(fd);
-    return UNLIKELY(*slot) && !is_native(mm_pif_at(mm_area, *slot)) && readable(fd);
+    return UNLIKELY(*slot) && (!is_native(mm_pif_at(mm_area, *slot)) || owned(fd)) && readable(fd);
 }
 
 #define READ(fd, slot, vector, count, at) \
@@ -131,21 +132,24 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
                  APPENDS(fd) || (flags & RWF_APPEND));
 }
 
-/* Positions are the kernel's; only the end may be elsewhere. */
+/* Of a file that is all at home, and whose position is the kernel's, the kernel knows everything. */
 EXPORT off_t lseek(int fd, off_t at, int whence)
 {
-    uint32_t slot = whence == SEEK_SET || whence == SEEK_CUR ? 0 : pif_of(fd);
-    if (LIKELY(!slot) || is_native(mm_pif_at(mm_area, slot)))
+    uint32_t slot = pif_of(fd);
+    if (LIKELY(!slot) || (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)))
         return REAL(lseek)(fd, at, whence);
     enter();
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    long size = mm_size(p, fd), r = size;
-    if (size >= 0 && whence == SEEK_END)
-        r = __builtin_add_overflow(size, at, &r) ? -EOVERFLOW : r < 0 ? -EINVAL : r;
-    else if (size >= 0)                /* SEEK_DATA, SEEK_HOLE: one extent up to the end */
-        r = at < 0 || at >= size ? -ENXIO : whence == SEEK_DATA ? at : size;
-    if (r >= 0)
-        r = sys_lseek(fd, r, SEEK_SET);
+    long r;
+    if (whence == SEEK_SET || whence == SEEK_CUR || whence == SEEK_END) {
+        r = mm_seek(slot, fd, at, whence);
+    } else if (is_native(mm_pif_at(mm_area, slot)) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+        mm_give_position(fd);
+        r = sys_lseek(fd, at, whence);
+    } else {                           /* one extent up to the end */
+        long size = mm_size(mm_pif_at(mm_area, slot), fd);
+        r = size < 0 ? size : at < 0 || at >= size ? -ENXIO
+          : mm_seek(slot, fd, whence == SEEK_DATA ? at : size, SEEK_SET);
+    }
     leave();
     return result(r);
 }
@@ -242,9 +246,14 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 /* What is acknowledged survives a power cut: the home, the buffer, and the tables that lead to it. */
 static long sync_redirected(uint32_t slot)
 {
-    if (is_native(mm_pif_at(mm_area, slot)))
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (is_native(p))
         return 0;
-    long r = sys(SYS_fdatasync, mm_buffer_fd);
+    mm_lock(&p->lock);
+    long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
+    mm_unlock(&p->lock);
+    if (r == 0)
+        r = sys(SYS_fdatasync, mm_buffer_fd);
     static const char *const files[] = { "pages", "pifs", "header" };
     for (int i = 0; r == 0 && i < 3; i++) {
         char path[MM_STORE_MAX + 32];
@@ -275,6 +284,8 @@ EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
 static int copies_from(int fd)
 {
     uint32_t slot = pif_of(fd);
+    if (slot && is_native(mm_pif_at(mm_area, slot)))
+        mm_give_position(fd);
     return !slot || is_native(mm_pif_at(mm_area, slot));
 }
 static int copies_to(int fd)
@@ -284,7 +295,10 @@ static int copies_to(int fd)
         return 1;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     touched(slot, p);
-    return p->fresh_from == 0 && is_native(p);
+    if (p->fresh_from != 0 || !is_native(p))
+        return 0;
+    mm_give_position(fd);
+    return 1;
 }
 
 /* The kernel's copy, done piece by piece through the engine. */

@@ -22,6 +22,10 @@ EXPORT int execve(const char *path, char *const argv[], char *const envp[])
         if (fd >= 0)
             close(fd);
     }
+    if (active())
+        for (int fd = 0; fd <= mm_top_fd; fd++)
+            if (mm_fds[fd].fit)
+                mm_give_position(fd);
     return REAL(execve)(path, argv, envp);
 }
 
@@ -31,6 +35,60 @@ EXPORT void _exit(int status)
         mm_last_out();
     REAL(_exit)(status);
     __builtin_unreachable();
+}
+
+/* Signal handlers: the first one makes the engine hold signals back while it holds a lock (data.c). */
+int mm_has_handlers;
+
+static void noted_handler(mm_handler handler)
+{
+    if (handler != SIG_DFL && handler != SIG_IGN && handler != SIG_ERR)
+        mm_has_handlers = 1;
+}
+
+EXPORT int sigaction(int number, const struct sigaction *action, struct sigaction *old)
+{
+    if (action)
+        noted_handler(action->sa_handler);
+    return REAL(sigaction)(number, action, old);
+}
+EXPORT mm_handler signal(int number, mm_handler handler)
+{
+    noted_handler(handler);
+    return REAL(signal)(number, handler);
+}
+EXPORT mm_handler __sysv_signal(int number, mm_handler handler)
+{
+    noted_handler(handler);
+    return REAL(__sysv_signal)(number, handler);
+}
+EXPORT mm_handler sigset(int number, mm_handler handler)
+{
+    noted_handler(handler);
+    return REAL(sigset)(number, handler);
+}
+
+/* Memory that goes or changes its protection: what buffer.c remembers of the program's pages is void. */
+static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
+
+EXPORT int munmap(void *address, size_t length)
+{
+    mapped_anew();
+    return REAL(munmap)(address, length);
+}
+EXPORT int mprotect(void *address, size_t length, int protection)
+{
+    mapped_anew();
+    return REAL(mprotect)(address, length, protection);
+}
+EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    void *to = va_arg(list, void *);
+    va_end(list);
+    mapped_anew();
+    return REAL(mremap)(address, old, length, flags, to);
 }
 
 #define CALL(group, type, name, parameters)

@@ -1,0 +1,119 @@
+/* buffer.c - buffer bytes as the engine sees them: in the AML cache, or in the disk buffer. */
+#include "shim.h"
+#include "runtime.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define SMALL MM_BLOCK                 /* from this size on a write goes to the disk buffer straight */
+
+/* A copy in user space would fault where the kernel says EFAULT.  So the program's pages are tried first, and the
+ * answer is remembered until it unmaps or protects something (wrap_process.c counts that). */
+uint32_t mm_map_generation;
+static __thread struct { uintptr_t first, last; uint32_t generation; } tried[2]
+    __attribute__((tls_model("initial-exec")));
+
+static int usable(const void *p, size_t count, int write)
+{
+    uintptr_t first = (uintptr_t)p & ~4095ul, last = ((uintptr_t)p + count - 1) & ~4095ul;
+    if (first >= tried[write].first && last <= tried[write].last
+        && tried[write].generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED))
+        return 1;
+    uint32_t generation = __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED);
+    if (last < first || sys(SYS_madvise, first, last - first + 4096, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) < 0)
+        return 0;
+    tried[write].first = first, tried[write].last = last, tried[write].generation = generation;
+    return 1;
+}
+
+/* Give a small write's chunk a frame, if the file's budget has room or can make some. */
+static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
+{
+    uint64_t budget = mm_area->head->cache_size;
+    if (budget < MM_CHUNK)
+        return 0;
+    if (((uint64_t)p->frames + 1) * MM_CHUNK > budget) {
+        uint64_t wanted = budget / 8 > MM_CHUNK ? budget / 8 : MM_CHUNK;
+        if (mm_runtime_call(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
+            return 0;
+    }
+    uint32_t frame = mm_frame_take(mm_area, slot, chunk);
+    if (!frame)
+        return 0;
+    char *bytes = mm_frame_bytes(mm_area, frame);
+    long r = bytes ? sys_pread(mm_buffer_fd, bytes, MM_CHUNK, chunk * MM_CHUNK) : -ENOMEM;
+    if (r < 0) {
+        mm_frame_free(mm_area, frame);
+        return 0;
+    }
+    memset(bytes + r, 0, MM_CHUNK - r);
+    __atomic_store_n((uint32_t *)mm_region(mm_area, CHUNKS, chunk * 4), frame, __ATOMIC_RELEASE);
+    return frame;
+}
+
+static void widen(struct mm_frame *f, uint32_t low, uint32_t high)
+{
+    if (f->low == f->high)
+        f->low = low, f->high = high;
+    if (low < f->low)
+        f->low = low;
+    if (high > f->high)
+        f->high = high;
+    f->tick = mm_area->head->tick;
+}
+
+static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at)
+{
+    uint32_t inside = at % MM_CHUNK;
+    if (!usable(from, count, 0))
+        return -EFAULT;
+    widen(mm_frame_at(mm_area, frame), inside, inside + count);
+    memcpy(mm_frame_bytes(mm_area, frame) + inside, from, count);
+    return count;
+}
+
+/* Called with the PIF's lock held.  May be short; bytes written or -errno. */
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at)
+{
+    if (!p->frames && (count >= SMALL || mm_area->head->cache_size < MM_CHUNK))
+        return sys_pwrite(mm_buffer_fd, from, count, at);
+    size_t done = 0;
+    while (done < count) {
+        uint64_t chunk = (at + done) / MM_CHUNK;
+        size_t piece = MM_CHUNK - (at + done) % MM_CHUNK;
+        if (piece > count - done)
+            piece = count - done;
+        uint32_t frame = mm_frame_of(mm_area, chunk);
+        if (!frame && count < SMALL)
+            frame = frame_for(slot, p, chunk);
+        long r = frame ? write_piece(frame, (const char *)from + done, piece, at + done)
+                       : sys_pwrite(mm_buffer_fd, (const char *)from + done, piece, at + done);
+        if (r <= 0)
+            return done ? (long)done : r;
+        done += r;
+    }
+    return done;
+}
+
+/* 0 where the disk buffer ends; else bytes read, maybe short, or -errno. */
+long mm_buffer_read(struct mm_pif *p, void *to, size_t count, uint64_t at)
+{
+    if (!p->frames)
+        return sys_pread(mm_buffer_fd, to, count, at);
+    uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);
+    size_t piece = MM_CHUNK - at % MM_CHUNK;
+    if (!frame) {
+        while (piece < count && !mm_frame_of(mm_area, (at + piece) / MM_CHUNK))
+            piece += MM_CHUNK;
+        return sys_pread(mm_buffer_fd, to, piece < count ? piece : count, at);
+    }
+    if (piece > count)
+        piece = count;
+    if (!usable(to, piece, 1))
+        return -EFAULT;
+    memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
+    mm_frame_at(mm_area, frame)->tick = mm_area->head->tick;
+    return piece;
+}

@@ -1,0 +1,102 @@
+/* cache.c - the AML cache: buffer bytes in memory, in frames of one chunk each (thesis 4.3.2).
+ *
+ * Small writes gather here and reach the disk buffer in pieces; whole blocks go there straight, their cache is the
+ * kernel's.  Which AMLs leave when a file's budget is used up is the runtime's decision (metamori/runtime/swap.py).
+ * The frames lie in a mapped file of the run area: every process sees them, a SIGKILL loses nothing.
+ * Invariants: a frame holds its whole chunk; [low, high) is widened before the bytes are changed; a frame's chunk is
+ * written and read under its PIF's lock, or while the run is frozen.
+ */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#include <string.h>
+
+struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
+}
+
+char *mm_frame_bytes(struct mm_area *a, uint32_t frame) { return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK); }
+
+/* The frame of a chunk, 0 without. */
+uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
+{
+    if (chunk * 4 >= a->head->reserved[CHUNKS])
+        return 0;
+    return __atomic_load_n((uint32_t *)mm_region(a, CHUNKS, chunk * 4), __ATOMIC_ACQUIRE);
+}
+
+/* A frame for a chunk, its bytes undefined; 0 when the disk has no room for one. */
+uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
+{
+    struct mm_header *h = a->head;
+    uint32_t frame = 0;
+    mm_lock(&h->lock);
+    if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0) {
+        if (h->free_frame) {
+            frame = h->free_frame;
+            h->free_frame = mm_frame_at(a, frame)->next_free;
+        } else if (mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
+                   && mm_reserve(a, CACHE, ((uint64_t)h->frame_count + 1) * MM_CHUNK) == 0) {
+            frame = h->frame_count++;
+        }
+    }
+    if (frame) {
+        *mm_frame_at(a, frame) = (struct mm_frame){ .chunk = chunk, .tick = ++h->tick, .pif = pif };
+        mm_pif_at(a, pif)->frames++;
+    }
+    mm_unlock(&h->lock);
+    return frame;
+}
+
+void mm_frame_free(struct mm_area *a, uint32_t frame)
+{
+    struct mm_frame *f = mm_frame_at(a, frame);
+    mm_lock(&a->head->lock);
+    if (f->pif) {
+        if (mm_frame_of(a, f->chunk) == frame)
+            __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);
+        mm_pif_at(a, f->pif)->frames--;
+        f->pif = 0;
+        f->next_free = a->head->free_frame;
+        a->head->free_frame = frame;
+    }
+    mm_unlock(&a->head->lock);
+}
+
+/* What is newer than the disk buffer, to the disk buffer; 0 or -errno, and then it stays newer. */
+int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer)
+{
+    struct mm_frame *f = mm_frame_at(a, frame);
+    while (f->low < f->high) {
+        long r = sys_pwrite(buffer, mm_frame_bytes(a, frame) + f->low, f->high - f->low, f->chunk * MM_CHUNK + f->low);
+        if (r <= 0)
+            return r < 0 ? (int)r : -ENOSPC;
+        f->low += r;
+    }
+    f->low = f->high = 0;
+    return 0;
+}
+
+/* All of a file's frames, or of all files (pif 0). */
+int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
+{
+    int result = 0;
+    if (pif && !mm_pif_at(a, pif)->frames)
+        return 0;
+    for (uint32_t i = 1; i < a->head->frame_count; i++) {
+        struct mm_frame *f = mm_frame_at(a, i);
+        int e = f->pif && (!pif || f->pif == pif) ? mm_frame_write_back(a, i, buffer) : 0;
+        if (e)
+            result = e;
+    }
+    return result;
+}
+
+/* Forget a file's frames, what they hold included. */
+void mm_cache_drop(struct mm_area *a, uint32_t pif)
+{
+    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < a->head->frame_count; i++)
+        if (mm_frame_at(a, i)->pif == pif)
+            mm_frame_free(a, i);
+}
