@@ -37,8 +37,9 @@ COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=
 UNFORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0",
                # glibc marks paths nonnull; programs pass NULL all the same and get EFAULT from the kernel
                "-fno-delete-null-pointer-checks", "-Wno-nonnull-compare"]
-# cffi writes one uniform signature for all argument-less functions.
-GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+# cffi writes one uniform signature for all functions, and starts Python itself, so that the program name
+# can only be set by the function that Python 3.11 deprecates.
+GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-deprecated-declarations"]
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 
