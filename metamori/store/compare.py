@@ -76,7 +76,12 @@ def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[i
     if before != after:
         size = max(old.pifs[before].size, new.pifs[after].size)
         return [(0, size)] if size else []
-    return [(start, end) for start, end, _, _ in differences(old.pieces(before), new.pieces(after))]
+    ranges: list[tuple[int, int]] = []
+    for start, end, _, _ in differences(old.pieces(before), new.pieces(after)):
+        if ranges and ranges[-1][1] == start:
+            start = ranges.pop()[0]
+        ranges.append((start, end))
+    return ranges
 
 
 def _really_different(

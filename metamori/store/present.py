@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from dataclasses import replace
 
 from metamori.store import move
 from metamori.store.head import identity_now, lstat_or_none, objects_at
@@ -103,5 +104,5 @@ class _Present:
                 continue
             others = [identity_now(self._store.door, other) for other in self._here.paths(inode)]
             if noted[path] not in {(each.dev, each.ino) for each in others}:
-                self._pifs[inode] = self._here.pifs[inode]
+                self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)
                 self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))

@@ -1,0 +1,94 @@
+"""Verbs that need no store: help, doctor, config."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metamori.runtime.elf import why_not
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def metamori(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-m", "metamori", *words], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_help_is_quick_and_names_every_verb() -> None:
+    times = []
+    for _ in range(5):
+        start = time.monotonic()
+        text = metamori("--help").stdout
+        times.append(time.monotonic() - start)
+    assert all(verb in text for verb in ("run", "checkpoint", "restore", "verify", "doctor"))
+    code = "import sys, metamori.cli.main as m; m.VERBS; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                            env=os.environ | {"PYTHONPATH": str(ROOT)}).stdout
+    for heavy in ("sortedcontainers", "cffi", "json", "metamori.store", "ctypes"):
+        assert f"'{heavy}'" not in loaded, heavy
+    assert min(times) < 0.5, "150 ms on a quiet machine"
+
+
+def test_unknown_verb_is_a_usage_error() -> None:
+    assert metamori("no-such-verb", code=2).stderr.count("\n") == 1
+    assert metamori(code=2).stderr.count("\n") == 1
+
+
+def test_config_gives_the_header() -> None:
+    flags = json.loads(metamori("config", "--json").stdout)
+    assert (Path(flags["cflags"][2:]) / "metamori.h").exists()
+    assert metamori("config", "--cflags").stdout.strip() == flags["cflags"]
+
+
+GLIBC_LOADER = b"/lib64/ld-linux-x86-64.so.2"
+
+
+def make_elf(path: Path, machine: int = 62, bits: int = 2, interpreter: bytes = GLIBC_LOADER) -> str:
+    """The smallest header that says what a program is; without an interpreter it is static."""
+    name = interpreter + b"\0"
+    head = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", bits, 1, 1, 0, 2, machine, 1, 0, 64, 0, 0, 64, 56,
+                       1, 0, 0, 0)
+    kind = 3 if interpreter else 1
+    path.write_bytes(head + struct.pack("<IIQQQQQQ", kind, 4, 120, 0, 0, len(name), len(name), 1) + name)
+    return str(path)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the headers are those of x86-64 programs")
+def test_programs_that_cannot_be_followed(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    assert why_not(make_elf(path)) == ""
+    assert "static" in why_not(make_elf(path, interpreter=b""))
+    assert "processor" in why_not(make_elf(path, machine=183))
+    assert "32-bit" in why_not(make_elf(path, bits=1))
+    assert "GNU" in why_not(make_elf(path, interpreter=b"/lib/ld-musl-x86_64.so.1"))
+    path.write_text("not a program")
+    assert "no program" in why_not(str(path))
+    path.write_text("#!/no/such/interpreter\n")
+    assert "interpreter" in why_not(str(path))
+    path.write_text(f"#!{sys.executable}\n")
+    assert why_not(str(path)) == ""
+
+
+def test_set_user_id_is_named(tmp_path: Path) -> None:
+    path = Path(make_elf(tmp_path / "program"))
+    path.chmod(0o755 | stat.S_ISUID)
+    assert os.geteuid() == 0 or "set-user-ID" in why_not(str(path))
+
+
+def test_doctor_says_static(tmp_path: Path) -> None:
+    path = make_elf(tmp_path / "program", interpreter=b"")
+    done = metamori("doctor", "--json", path, code=1)
+    findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
+    assert "static" in findings["program"]["text"] and findings["program"]["good"] is False
+    assert "filesystem" in findings and findings["C library"]["good"]
