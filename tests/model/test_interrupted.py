@@ -85,7 +85,7 @@ def test_killed_anywhere(lab: Lab, seed: int, options: list[str]) -> None:
     streams = pending.startswith("f") or any("s0" in tree or "s1" in tree for tree in possible)
     log = lab.log()["checkpoints"]
     reader = lab.start(native=True)
-    killed = [entry["index"] for entry in log if entry["message"].startswith("killed by")]
+    killed = [entry["index"] for entry in log if entry["message"].startswith("killed")]
     assert {entry["index"] for entry in log} >= set(trees)
     if killed and not streams and not pending.startswith(("write", "pwrite", "restore")):
         lab.restore(killed[-1])

@@ -37,6 +37,12 @@ OP(fprintf)
     make_text(number(word[3]), size_of(word[2]), data);
     reply_number(fprintf(S, "%s|%ld", data, strtol(word[3], NULL, 0)));
 }
+OP(dprintf) /* a descriptor in place of the slot */
+{
+    UNUSED;
+    make_text(number(word[3]), size_of(word[2]), data);
+    reply_number(dprintf((int)number(word[1]), "%s", data));
+}
 OP(fgets)
 {
     UNUSED;
@@ -108,7 +114,7 @@ OP(setvbuf) /* slot, n|l|f, size */
 const struct entry stream_operations[] = {
     {"fopen", 3, op_fopen}, {"fdopen", 3, op_fdopen}, {"freopen", 3, op_freopen}, {"fclose", 1, op_fclose},
     {"fileno", 1, op_fileno}, {"fflush", 1, op_fflush}, {"fread", 2, op_fread}, {"fwrite", 3, op_fwrite},
-    {"fputs", 3, op_fputs}, {"fprintf", 3, op_fprintf}, {"fgets", 2, op_fgets}, {"getline", 1, op_getline},
+    {"fputs", 3, op_fputs}, {"fprintf", 3, op_fprintf}, {"dprintf", 3, op_dprintf}, {"fgets", 2, op_fgets}, {"getline", 1, op_getline},
     {"fgetc", 1, op_fgetc}, {"getc", 1, op_getc}, {"fputc", 2, op_fputc}, {"putc", 2, op_putc},
     {"ungetc", 2, op_ungetc}, {"fscanf", 1, op_fscanf}, {"fseek", 3, op_fseek}, {"ftell", 1, op_ftell},
     {"rewind", 1, op_rewind}, {"fgetpos", 1, op_fgetpos}, {"fsetpos", 1, op_fsetpos}, {"feof", 1, op_feof},

@@ -1,5 +1,6 @@
 /* Every way in which stdio reads, writes, opens and positions. */
 #include "say.h"
+#include <fcntl.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio_ext.h>
@@ -154,7 +155,7 @@ static void opening(void)
     f = freopen("fresh", "w", f);
     SAY(fputs("fresh words", f));
     SAY(fclose(f));
-    int fd = open("text", 2);
+    int fd = open("text", O_RDWR);
     f = fdopen(fd, "r+");
     SAY(fseek(f, 50, SEEK_SET));
     SAY(fputs("<by fdopen>", f));

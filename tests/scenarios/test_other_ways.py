@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 
 import pytest
 from conftest import Compile
@@ -34,8 +35,9 @@ def test_copy_elsewhere_and_dry_run(lab: Lab) -> None:
 
 
 def by_hand(lab: Lab) -> dict[str, str]:
-    library = ROOT / "metamori" / "libmetamori.so"
-    return lab.env | {"LD_PRELOAD": str(library), "METAMORI_STORE": str(lab.store)}
+    """METAMORI_PYTHON: where the packages are, as this tree is not installed beside them."""
+    library = {"LD_PRELOAD": str(ROOT / "metamori" / "libmetamori.so"), "METAMORI_PYTHON": sys.executable}
+    return lab.env | library | {"METAMORI_STORE": str(lab.store)}
 
 
 @pytest.mark.parametrize("kill", [False, True])

@@ -56,7 +56,7 @@ def check(lab: Lab, native: Lab, scenario: Scenario, ask: str, kill: str, option
     last = lab.log()["checkpoints"][-1]
     if "--isolate" not in options:
         lab.assert_state(at_end, "a killed run must leave what a plain crash would have left")
-    assert last["message"] == "killed by SIGKILL"
+    assert last["message"] == ("killed by SIGKILL" if kill == "program" else "killed")
     lab.restore(index)
     lab.assert_state(at_checkpoint, f"after restore {index}")
     lab.restore(last["index"])
