@@ -16,6 +16,7 @@ from collections.abc import Iterator
 PIECE_BYTES = 1 << 20
 _FICLONERANGE = 0x4020940D
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
 _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
@@ -65,6 +66,15 @@ class Door:
 
     def lstat(self, path: bytes) -> os.stat_result:
         return os.lstat(path)
+
+    def birth_ns(self, path: bytes) -> int:
+        """When the file itself was made, never through a symbolic link; 0 where that is not known (statx)."""
+        answer = ctypes.create_string_buffer(256)
+        if _libc.statx(_AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
+            return 0
+        known, = struct.unpack_from("=I", answer, 0)
+        seconds, nanoseconds = struct.unpack_from("=qI", answer, 80)
+        return seconds * 10**9 + nanoseconds if known & _STATX_BTIME else 0
 
     def rename(self, source: bytes, target: bytes) -> None:
         os.rename(source, target)

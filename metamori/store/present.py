@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 
 from metamori.store import move
-from metamori.store.head import identity_now, lstat_or_none, objects_at
+from metamori.store.head import born_then, lstat_or_none, objects_at
 from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.pif import NO_LIMIT, PifEntry
@@ -70,7 +70,7 @@ class _Present:
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
         """Save a file's bytes; returns its object number, a new one for a file that head does not know."""
-        known = self._objects.get((found.st_dev, found.st_ino), 0)
+        known = self._known(path, found)
         inode = known or self._store.next_object()
         if inode in self._pifs:
             return inode
@@ -94,15 +94,23 @@ class _Present:
             found.st_uid, found.st_gid, found.st_mtime_ns, b"")
         return inode
 
+    def _known(self, path: bytes, found: os.stat_result) -> int:
+        """The object that a file is; 0 for a new file, also for one that got a removed file's inode."""
+        inode = self._objects.get((found.st_dev, found.st_ino), 0)
+        born = self._store.door.birth_ns(path)
+        return inode if born_then(self._here.pifs.get(inode), found.st_dev, found.st_ino, born) else 0
+
     def _give_up_homes(self) -> None:
         """Objects that had a changed name and are nowhere any more."""
         kept = {each.inode for each in self._store.head.kept}
-        noted = {each.path: (each.dev, each.ino) for each in self._store.head.identities}
         for path in self._changed:
             inode = self._here.names[path].inode if self._here.names[path].kind == "file" else 0
             if not inode or inode in self._pifs or inode in kept:
                 continue
-            others = [identity_now(self._store.door, other) for other in self._here.paths(inode)]
-            if noted[path] not in {(each.dev, each.ino) for each in others}:
+            if not any(self._is_at(inode, other) for other in self._here.paths(inode)):
                 self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)
                 self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))
+
+    def _is_at(self, inode: int, path: bytes) -> bool:
+        found = lstat_or_none(self._store.door, path)
+        return found is not None and stat.S_ISREG(found.st_mode) and self._known(path, found) == inode

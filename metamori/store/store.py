@@ -82,10 +82,13 @@ class Store:
 
     @classmethod
     def create_or_open(cls, path: str | bytes, door: Door = REAL) -> Store:
-        """The store at `path`, made when there is none. Not locked."""
+        """The store at `path`, made when there is none. Not locked. MetamoriError where none can be made."""
         store = cls(path, door)
         if not commit.exists(door, store.layout.format):
-            store._create()
+            try:
+                store._create()
+            except OSError as error:
+                raise MetamoriError(f"no store can be made at {store.path}: {error.strerror}") from error
         return cls.open(path, door=door)
 
     def _create(self) -> None:

@@ -57,8 +57,8 @@ GLIBC_LOADER = b"/lib64/ld-linux-x86-64.so.2"
 def make_elf(path: Path, machine: int = 62, bits: int = 2, interpreter: bytes = GLIBC_LOADER) -> str:
     """The smallest header that says what a program is; without an interpreter it is static."""
     name = interpreter + b"\0"
-    head = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", bits, 1, 1, 0, 2, machine, 1, 0, 64, 0, 0, 64, 56,
-                       1, 0, 0, 0)
+    head = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", bits, 1, 1, 0, 2, machine, 1, 0, 64, 0, 0, 64,
+                       56, 1, 0, 0, 0)
     kind = 3 if interpreter else 1
     path.write_bytes(head + struct.pack("<IIQQQQQQ", kind, 4, 120, 0, 0, len(name), len(name), 1) + name)
     return str(path)

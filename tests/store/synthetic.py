@@ -111,7 +111,9 @@ class Run:
 
     def _pif(self, thing: Thing) -> PifEntry:
         found = os.lstat(thing.home)
-        return PifEntry(thing.inode, found.st_dev, found.st_ino, 0, 1, os.fsencode(thing.home), thing.created,
+        born = self.store.door.birth_ns(os.fsencode(thing.home))
+        name = os.fsencode(thing.home)
+        return PifEntry(thing.inode, found.st_dev, found.st_ino, born, 1, name, thing.created,
                         0, len(thing.data), thing.home_limit, thing.cut, found.st_mode, found.st_uid,
                         found.st_gid, found.st_mtime_ns, thing.kept)
 
