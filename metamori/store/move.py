@@ -18,8 +18,9 @@ from itertools import groupby
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import commit, formats
 from metamori.store.apply import Applier, write_intent
+from metamori.store.head import identity_now, lstat_or_none
 from metamori.store.plan import Plan, Save, make_plan, plan_commit
-from metamori.store.records import Intent, UndoEntry
+from metamori.store.records import Intent, KeptHome, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
 
@@ -90,9 +91,40 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
     _finish(store, work.intent, durable)
 
 
+def sweep_kept(store: Store) -> int:
+    """Remove the additional names that a run gave to files which have names of their own after all.
+
+    Returns how many. Not while a run lives: it counts on them. The homes of nameless objects stay, and so
+    does everything else that is not the same file as one that head names.
+    """
+    state = store.state(store.head.index)
+    own = {(each.dev, each.ino) for each in store.head.identities
+           if state.names[each.path].kind == "file" and each.ino}
+    removed = _sweep(store, own, store.head.kept)
+    if removed:
+        store.set_head(store.head.index, store.head.kept)  # a link less is another change time
+    return removed
+
+
+def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...]) -> int:
+    needed = {each.name for each in homes}
+    removed = 0
+    for name in store.door.listdir(store.layout.kept_folder):
+        found = lstat_or_none(store.door, store.layout.kept(name))
+        if name not in needed and found is not None and (found.st_dev, found.st_ino) in own:
+            store.door.unlink(store.layout.kept(name))
+            removed += 1
+    return removed
+
+
 def _finish(store: Store, intent: Intent, durable: bool) -> None:
     Applier(store, durable).run(intent)
     try:
+        if not commit.exists(store.door, store.layout.run_area):
+            names = store.state(intent.target).existing()
+            own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
+                   if (each := identity_now(store.door, entry.path)).ino}
+            _sweep(store, own, intent.kept)
         store.set_head(intent.target, intent.kept, durable)
         commit.remove_file(store.door, store.layout.intent, durable)
     except OSError as error:
