@@ -62,8 +62,14 @@ class _Content:
         self.saves: list[Save] = []
         self.lost: list[tuple[bytes, int, int]] = []
 
-    def compare(self, inode: int, home: bytes, path: bytes, have: list[Piece], want: list[Piece]) -> bool:
-        """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change."""
+    def compare(
+        self, inode: int, home: bytes, path: bytes, have: list[Piece], want: list[Piece], size: int
+    ) -> bool:
+        """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change.
+
+        `size` is the home's in bytes. It may be more than what `have` covers: an isolated run has left the
+        home as it was.
+        """
         before = len(self.writes)
         for start, end, here, there in differences(have, want):
             if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
@@ -72,10 +78,12 @@ class _Content:
                 continue
             if there.kind == BUFFER:
                 self.writes.append(WriteOp(inode, path, start, end, there.run, there.offset))
-            elif there.kind == ZERO and here is not None:
+            elif there.kind == ZERO and (here is not None or start < size):
                 self.writes.append(WriteOp(inode, path, start, end, 0, 0))
-            elif there.kind == LOST or (there.kind == HOME and here is None):
+            elif there.kind == LOST:
                 self.lost.append((path, start, end))
+            elif there.kind == HOME and here is None and end > size:
+                self.lost.append((path, max(start, size), end))
         return len(self.writes) > before
 
     def _save(self, inode: int, home: bytes, start: int, end: int) -> None:
@@ -102,7 +110,8 @@ def make_plan(store: Store, target: int) -> Plan:
         if not paths:
             continue
         have, home, found = _held(store, here, inode, kept.get(inode))
-        changed = content.compare(inode, home, paths[0], have, there.pieces(inode))
+        size = found.st_size if found is not None else 0
+        changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept)
     return Plan(target, intent, content.saves, content.lost, names.notes)
@@ -141,7 +150,8 @@ def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None 
             continue
         pieces = there.pieces(inode)
         want = pieces if pending is None else _only(pieces, pending[inode])
-        changed = content.compare(inode, paths[0], paths[0], whole_home(found.st_size), want)
+        have = whole_home(found.st_size)
+        changed = content.compare(inode, paths[0], paths[0], have, want, found.st_size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     kept = kept_homes(store.door, store.layout, store.head, there)
     intent = Intent(index, tuple(content.writes), tuple(content.sizes), (), kept)
