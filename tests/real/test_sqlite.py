@@ -51,9 +51,12 @@ def change(sql: Shell, number: int) -> None:
 
 
 def dump(lab: Lab) -> str:
-    """The dump of the database at home, by a sqlite3 of its own."""
+    """The dump of a copy of the database, by a sqlite3 of its own: opening one may change its journal."""
+    copy = lab.folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(lab.work, copy)
     command = [str(SQLITE), "-batch", "data.db", "PRAGMA integrity_check;", ".dump"]
-    return subprocess.run(command, cwd=lab.work, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal", "truncate", "persist"])
@@ -74,10 +77,9 @@ def test_ten_checkpoints(lab: Lab, journal: str, options: list[str]) -> None:
     assert not sql.stderr()
     order = sorted(dumps)
     for index in [order[5], order[0], order[-1], *order]:
-        lab.restore(index, *["--force"][: int(journal == "wal")])  # reading a WAL database changes it
+        lab.restore(index)
         assert dump(lab) == dumps[index], f"after restore {index}"
-    if journal != "wal":
-        lab.verb("verify")
+    lab.verb("verify")
 
 
 def test_killed_in_a_transaction(lab: Lab) -> None:
@@ -94,7 +96,7 @@ def test_killed_in_a_transaction(lab: Lab) -> None:
     killed = max(lab.messages())
     lab.restore(index)
     assert dump(lab) == wanted
-    lab.restore(killed, "--force")
+    lab.restore(killed)
     assert dump(lab) == wanted, "SQLite rolls its hot journal back"
 
 
