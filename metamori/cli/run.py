@@ -58,7 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return _run(config, command)
-    except (MetamoriError, OSError) as error:
+    except OSError as error:
+        supervise.say(f"the store {config.store} cannot be used: {error.strerror or error}")
+        return FAILED
+    except MetamoriError as error:
         supervise.say(str(error))
         return FAILED
 

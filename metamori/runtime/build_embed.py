@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import cffi
 
 _PREPARE = r"""
@@ -21,6 +23,8 @@ __attribute__((visibility("default"))) void metamori_rt_prepare(const char *pack
     Py_NoUserSiteDirectory = 1;
     Py_DontWriteBytecodeFlag = 1;
     strncpy(mm_package, package, sizeof mm_package - 1);
+    if (!python)
+        python = MM_BUILT_WITH;
     if (python && mbstowcs(mm_python, python, 4095) != (size_t)-1)
         Py_SetProgramName(mm_python);
 }
@@ -48,6 +52,6 @@ def emit(path: str) -> None:
     ffi = cffi.FFI()
     ffi.embedding_api("int metamori_rt(int what, long argument, void *data, const char *store);")
     ffi.cdef("const char *mm_package_folder(void);")
-    ffi.set_source("_metamori_rt", _PREPARE)
+    ffi.set_source("_metamori_rt", f'#define MM_BUILT_WITH "{sys.executable}"\n{_PREPARE}')
     ffi.embedding_init_code(_INIT)
     ffi.emit_c_code(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from metamori._area import ffi, lib
@@ -86,16 +87,20 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, kept_folder: bytes) -> Cut:
-    """The instant; the caller has frozen the run and advances the epoch afterwards."""
+def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) -> Cut:
+    """The instant; the caller has frozen the run and advances the epoch afterwards.
+
+    names: the paths that an object had at the parent.
+    """
     head = area.head
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
-    if head.frame_count > 1:
-        buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
-        try:
-            area.write_back_all(buffer)
-        finally:
-            os.close(buffer)
+    buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        area.write_back_all(buffer)
+        if os.fstat(buffer).st_size < head.next_block * BLOCK:
+            os.ftruncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
+    finally:
+        os.close(buffer)
     _processes(area, cut)
     for record in area.journal(head.committed_journal):
         if isinstance(record, Preimage):
@@ -105,8 +110,23 @@ def take(area: Area, kept_folder: bytes) -> Cut:
     for path in cut.touches:
         cut.found[path] = look(path)
     for slot in area.dirty():
+        _other_name(area, slot, cut, names, kept_folder)
         cut.pifs.append(_pif(area, slot, cut, kept_folder))
     return cut
+
+
+def _other_name(area: Area, slot: int, cut: Cut, names: Callable[[int], list[bytes]], kept_folder: bytes) -> None:
+    """A file that lost one of several names is known by another now, and needs no link in the store."""
+    p = area.pif(slot)
+    if not p.flags & lib.MM_KEPT or p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
+        return
+    for path in (area.pif_path(p), *cut.found, *(names(p.object) if p.object else ())):
+        st = look(path).st
+        if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
+            area.set_path(p, path)
+            p.flags &= ~lib.MM_KEPT
+            os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
+            return
 
 
 def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
@@ -196,7 +216,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int]) -> FitEnt
     stream, ungetc, unflushed = 0, b"", b""
     if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
         stream = f.stream
-        position -= state.unread
+        position = f.wide_position - 1 if state.flags & 16 and f.wide_position else position - state.unread
         ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
         unflushed = _unflushed(pid, state)
     return FitEntry(
@@ -231,9 +251,6 @@ def advance(area: Area, cut: Cut) -> None:
     head.dirty = 0
     head.epoch += 1
     head.epoch_block = head.next_block
-    buffer = _buffer_path(area)
-    if os.stat(buffer).st_size < head.next_block * BLOCK:
-        os.truncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
 
 
 def settle_cut(area: Area, cut: Cut, index: int) -> None:

@@ -33,24 +33,7 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
     """The result, or -errno."""
     path = os.fsdecode(store)
     try:
-        if what == lib.MM_CALL_BEGIN:
-            return _begin(path)
-        if what == lib.MM_CALL_CHECKPOINT:
-            message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
-            return _session(path).checkpoint(message)
-        if what == lib.MM_CALL_SWAP:
-            swap.make_room(_session(path).area, argument, ffi.cast("uint64_t *", data)[0])
-            return 0
-        actions = ffi.cast("struct mm_actions *", data)
-        if what == lib.MM_CALL_RESTORE:
-            rollback.roll_back(_session(path), argument, os.getpid(), actions)
-            return 0
-        if what == lib.MM_CALL_RESTORED:
-            rollback.go_on(_session(path))
-            return 0
-        if what == lib.MM_CALL_LAST_OUT:
-            return _last_out(path)
-        return -errno.ENOSYS
+        return _answer(what, argument, data, path)
     except MetamoriError as error:
         return -error.errno
     except OSError as error:
@@ -59,6 +42,29 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
         if "METAMORI_DEBUG" in os.environ:
             traceback.print_exc(file=sys.stderr)
         return -errno.EIO
+    finally:
+        for session in _sessions.values():
+            session.store.buffers.close()  # the low descriptor numbers are the program's
+
+
+def _answer(what: int, argument: int, data: int, path: str) -> int:
+    if what == lib.MM_CALL_BEGIN:
+        return _begin(path)
+    if what == lib.MM_CALL_CHECKPOINT:
+        message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
+        return _session(path).checkpoint(message)
+    if what == lib.MM_CALL_SWAP:
+        swap.make_room(_session(path).area, argument, ffi.cast("uint64_t *", data)[0])
+        return 0
+    if what == lib.MM_CALL_RESTORE:
+        rollback.roll_back(_session(path), argument, os.getpid(), ffi.cast("struct mm_actions *", data))
+        return 0
+    if what == lib.MM_CALL_RESTORED:
+        rollback.go_on(_session(path))
+        return 0
+    if what == lib.MM_CALL_LAST_OUT:
+        return _last_out(path)
+    return -errno.ENOSYS
 
 
 def _begin(path: str) -> int:

@@ -56,7 +56,7 @@ def _all_at_home(area: Area) -> None:
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
             p.flags &= ~lib.MM_VIRTUAL
             p.fresh_from = NO_LIMIT if isolated else p.size
-        p.home_limit = NO_LIMIT
+        p.home_limit = p.size if isolated else NO_LIMIT
         p.mtime_ns = 0
 
 
@@ -66,6 +66,7 @@ def finish(session: Session, reason: str, killed: bool) -> int:
     Killed with isolation (or in single mode) nothing comes home: names go back to those of the last commit.
     """
     area, store = session.area, session.store
+    store.refresh()                        # the program's own runtime may have moved the head
     committed = store.head.index
     index = session.checkpoint("", reason) if not (killed and session.single) else _last_single(session, reason)
     if killed and area.head.flags & lib.MM_ISOLATE:
@@ -84,10 +85,9 @@ def _last_single(session: Session, reason: str) -> int:
 
 def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
-    store, area = session.store, session.area
-    # names are at `index`, homes still at `committed`: only the names have to move
-    store.set_head(index, durable=session.durable)
-    move.move_home(store, committed, save_preimages=False, run=area.head.run, durable=session.durable)
+    store = session.store
+    # names are at `index`, homes still at `committed`: only names and attributes have to move
+    move.move_names(store, index, committed, durable=session.durable)
 
 
 def alive(area: Area, but: int = 0) -> list[int]:

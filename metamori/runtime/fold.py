@@ -54,17 +54,21 @@ class Fold:
 
     def records(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
+        meta, offsets = self.state(message, reason, process, mode)
+        return meta, replace(offsets, entries=tuple(self._with_checksum(entry) for entry in offsets.entries))
+
+    def state(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
+        """The same without checksums, for whoever only wants to know how things stand."""
         for pif in self.cut.pifs:
             self._file(pif, process)
         self._names()
-        checked = tuple(self._with_checksum(entry) for entry in self.offsets)
         meta = Meta(
             self.index, self.cut.parent, time.time_ns(), message, reason, self.run, process, mode,
             bool(self.area.head.flags & lib.MM_ISOLATE),
-            sum(entry.end - entry.start for entry in checked), False, tuple(self.cut.processes),
+            sum(entry.end - entry.start for entry in self.offsets), False, tuple(self.cut.processes),
             tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
             tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
-        return meta, Offsets(self.index, process, self.run, checked)
+        return meta, Offsets(self.index, process, self.run, tuple(self.offsets))
 
     def undo_entries(self) -> dict[int, list[UndoEntry]]:
         """Pre-images of the interval, by the highest index that they serve."""
@@ -101,7 +105,7 @@ class Fold:
         return inode, True
 
     def _file(self, pif: PifCut, process: int) -> None:
-        inode, new = (pif.object, False) if pif.object else self._object(
+        inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._object(
             (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
         self.area.pif(pif.slot).object = inode

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
@@ -20,7 +21,7 @@ from metamori.runtime.session import Session
 from metamori.store.apply import Applier
 from metamori.store.head import kept_homes
 from metamori.store.names import NamesPlan
-from metamori.store.records import FitEntry, Intent, UndoEntry
+from metamori.store.records import FitEntry, Intent, KeptHome, PifEntry, UndoEntry
 from metamori.store.state import State
 from metamori.tables.view import BUFFER, HOME, Piece, differences
 
@@ -84,17 +85,17 @@ def _process_number(session: Session, pid: int) -> int:
 
 def _back(session: Session, index: int) -> None:
     area, store = session.area, session.store
-    cut = instants.take(area, store.layout.kept_folder)
+    cut = instants.take(area, store.layout.kept_folder, store.state(area.head.parent).paths)
     fold = Fold(store, area, cut, store.newest + 1)
-    meta, offsets = fold.records("", "now", 0, "incremental")
+    meta, offsets = fold.state("", "now", 0, "incremental")
     for after_index, entries in sorted(fold.undo_entries().items()):
         store.add_undo(entries, after_index, durable=session.durable)
-    now = store.state(cut.parent).successor([(meta, offsets)])
-    then = store.state(index)
+    now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
+    then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
     instants.advance(area, cut)
     area.head.committed_epoch = cut.epoch
     area.head.committed_block = area.head.next_block
-    area.head.committed_journal = cut.journal_end
+    # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
     area.head.cut_pending = 0
     area.head.parent = index
     _names_back(session, now, then)
@@ -106,7 +107,12 @@ def _back(session: Session, index: int) -> None:
 
 def _names_back(session: Session, now: State, then: State) -> None:
     store = session.store
-    homes = kept_homes(store.door, store.layout, store.head, now)
+    kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
+    for slot in session.area.pifs():
+        p = session.area.pif(slot)
+        if p.object and p.flags & lib.MM_KEPT and p.flags & lib.MM_NAMELESS:
+            kept[p.object] = KeptHome(p.object, session.area.kept_name(slot))
+    homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
     Applier(store, session.durable).run(Intent(then.index, names=tuple(plan.ops)))
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
@@ -168,7 +174,20 @@ class _Rollback:
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
             self.p.fresh_from = pif.size
-        self.p.mtime_ns = pif.mtime_ns
+        self._attributes(pif)
+
+    def _attributes(self, pif: PifEntry) -> None:
+        path = self._home()
+        try:
+            found = os.lstat(path)
+            if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
+                os.chmod(path, stat.S_IMODE(pif.mode))
+            if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
+                os.lchown(path, pif.uid, pif.gid)
+            os.utime(path, ns=(found.st_atime_ns, pif.mtime_ns), follow_symlinks=False)
+        except (FileNotFoundError, PermissionError):
+            return                         # as far as the user may
+        self.p.mtime_ns = 0
 
     def _resize_virtual(self, size: int, home_limit: int) -> None:
         if not self.p.flags & lib.MM_VIRTUAL:

@@ -43,9 +43,10 @@ class Session:
     def _take(self, message: str, reason: str) -> int:
         self.store.refresh()
         index = self.store.newest + 1
+        parent = self.store.state(self.area.head.parent)
         self.area.freeze()
         try:
-            cut = instants.take(self.area, self.store.layout.kept_folder)
+            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths)
             # the new epoch's writes must not be taken for bytes that the new index does without
             self.area.head.newest = index
             instants.advance(self.area, cut)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sys
 import time
@@ -36,7 +37,13 @@ def spawn(command: list[str], environ: dict[str, str]) -> int:
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.execvpe(command[0], command, environ)
+            try:
+                os.execvpe(command[0], command, environ)
+            except OSError as error:
+                found = shutil.which(command[0])
+                if error.errno != errno.ENOEXEC or found is None:
+                    raise
+                os.execve("/bin/sh", ["/bin/sh", found, *command[1:]], environ)   # a script that does not say of what
         except OSError as error:
             os.write(writer, b"%d" % error.errno)
         finally:

@@ -19,7 +19,7 @@ from metamori.errors import Damaged, MetamoriError
 from metamori.store import commit, formats
 from metamori.store.apply import Applier, write_intent
 from metamori.store.head import identity_now, lstat_or_none
-from metamori.store.plan import Plan, Save, make_plan, plan_commit
+from metamori.store.plan import Plan, Save, make_plan, plan_commit, plan_names
 from metamori.store.records import Intent, KeptHome, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
@@ -59,6 +59,13 @@ def commit_home(
     """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
     work = plan_commit(store, index, pending)
     _carry_out(store, work, run, save_preimages, durable)
+    return work
+
+
+def move_names(store: Store, here: int, target: int, durable: bool = True) -> Plan:
+    """Bring names and attributes back from `here` to `target`, whose bytes the homes never left."""
+    work = plan_names(store, here, target)
+    _carry_out(store, work, 0, False, durable)
     return work
 
 

@@ -158,6 +158,20 @@ def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None 
     return Plan(index, intent, content.saves, content.lost)
 
 
+def plan_names(store: Store, here: int, target: int) -> Plan:
+    """Names and attributes from one index to another, for files whose homes hold the target's bytes all along."""
+    now, then = store.state(here), store.state(target)
+    homes = kept_homes(store.door, store.layout, store.head, now)
+    names = NamesPlan(store.door, store.layout, now, then, homes)
+    content = _Content(store)
+    for inode in sorted(then.pifs):
+        paths = then.paths(inode)
+        if paths:
+            content.finish(paths[0], then.pifs[inode], lstat_or_none(store.door, paths[0]), False)
+    intent = Intent(target, (), tuple(content.sizes), tuple(names.ops), names.kept)
+    return Plan(target, intent, notes=names.notes)
+
+
 def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
     """The pieces with BUFFER bytes that are not pending taken for HOME: they are at home already."""
     wanted: list[Piece] = []

@@ -6,7 +6,7 @@ its `initial` entry says. States are values: whoever holds one must not change i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from metamori.store.records import Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.aml import AML, AddressMap
@@ -44,6 +44,13 @@ class State:
                 if entry.kind == "file":
                     self._paths.setdefault(entry.inode, []).append(path)
         return self._paths.get(inode, [])
+
+    def knowing(self, names: Iterable[NameEntry], pifs: Iterable[PifEntry]) -> State:
+        """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
+        new = State(self.index, self._undo_map)
+        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), dict(self.maps)
+        new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
+        return new
 
     def existing(self) -> list[NameEntry]:
         """What is there at this index, sorted by path: a folder comes before what is in it."""

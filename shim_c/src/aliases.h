@@ -20,4 +20,7 @@
 #ifndef ALIAS_process
 #define ALIAS_process(alias, name)
 #endif
+#ifndef ALIAS_signal
+#define ALIAS_signal(alias, name)
+#endif
 #include "calls.def"

@@ -4,13 +4,40 @@
 #include "runtime.h"
 
 #include <stdlib.h>
+#include <wchar.h>
 
 #define ACTIONS 1024
+
+/* the beginning of glibc's struct _IO_wide_data */
+struct wide {
+    wchar_t *read_ptr, *read_end, *read_base, *write_base, *write_ptr, *write_end, *buf_base, *buf_end;
+    wchar_t *save_base, *backup_base, *save_end;
+    mbstate_t state, last_state;
+};
+
+static void wide_empty(FILE *f)
+{
+    struct wide *w = (struct wide *)f->_wide_data;
+    if (f->_flags & 0x100) {           /* wide streams keep what was pushed back here, the narrow fields were not swapped */
+        f->_flags &= ~0x100;
+        wchar_t *end = w->read_end, *base = w->read_base;
+        w->read_end = w->save_end;
+        w->read_base = w->save_base;
+        w->save_end = end;
+        w->save_base = base;
+    }
+    w->read_ptr = w->read_end = w->read_base = w->buf_base;
+    w->write_ptr = w->write_end = w->write_base = w->buf_base;
+    memset(&w->state, 0, sizeof w->state);
+    memset(&w->last_state, 0, sizeof w->last_state);
+}
 
 /* A stream with empty buffers, neither reading nor writing: as right after fopen. */
 void mm_stream_empty(FILE *f)
 {
-    if (f->_flags & 0x100) {           /* in the backup area: back to the main buffer */
+    if (f->_mode > 0)
+        wide_empty(f);
+    if (f->_flags & 0x100) {   /* in the backup area: back to the main buffer */
         f->_flags &= ~0x100;
         char *end = f->_IO_read_end, *base = f->_IO_read_base;
         f->_IO_read_end = f->_IO_save_end;
@@ -48,7 +75,7 @@ static int descriptors_back(struct mm_actions *list, int *opened)
 {
     for (int i = 0; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
-        int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC);
+        int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_TMPFILE)) | O_CLOEXEC);
         if (fd < 0)
             return -errno;
         opened[i] = mm_high_fd(fd);
@@ -114,6 +141,7 @@ static void forget_streams(void)
     }
 }
 
+/* Output reaches the file.  How far a wide stream has read in bytes only the stream itself can tell. */
 static int flush_streams(void)
 {
     int result = 0;
@@ -125,6 +153,8 @@ static int flush_streams(void)
         if (ftrylockfile(stream) == 0) {
             if ((stream->_flags & 0x800) && fflush_unlocked(stream) != 0)
                 result = -errno;
+            if (stream->_mode > 0)
+                f->wide_position = ftello(stream) + 1;
             funlockfile(stream);
         }
     }

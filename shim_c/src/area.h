@@ -135,7 +135,8 @@ struct mm_fit {
     uint32_t next_free;
     uint32_t owned;            /* position is the truth, not the kernel's */
     int64_t position;
-    char pad_[32];
+    int64_t wide_position;     /* of a wide stream at the last checkpoint from inside, plus 1; 0: not known */
+    char pad_[24];
 };
 
 /* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */

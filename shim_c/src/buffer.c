@@ -97,13 +97,16 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
     return done;
 }
 
-/* 0 where the disk buffer ends; else bytes read, maybe short, or -errno. */
-long mm_buffer_read(struct mm_pif *p, void *to, size_t count, uint64_t at)
+/* 0 where the disk buffer ends; else bytes read, maybe short, or -errno.  Small reads bring their chunk into memory;
+ * they and every read of a file with frames are made with the PIF's lock held. */
+long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at)
 {
-    if (!p->frames)
+    if (!p->frames && (count >= SMALL || mm_area->head->cache_size < MM_CHUNK))
         return sys_pread(mm_buffer_fd, to, count, at);
     uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);
     size_t piece = MM_CHUNK - at % MM_CHUNK;
+    if (!frame && count < SMALL)
+        frame = frame_for(slot, p, at / MM_CHUNK);
     if (!frame) {
         while (piece < count && !mm_frame_of(mm_area, (at + piece) / MM_CHUNK))
             piece += MM_CHUNK;

@@ -12,10 +12,11 @@
 
 #include <sys/resource.h>
 
-/* The PIF's lock.  Signals wait meanwhile if the program has handlers: one of them might write to the same file. */
+/* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
 static uint64_t hold(struct mm_pif *p)
 {
-    uint64_t mask = mm_has_handlers ? sys_mask_all() : 0;
+    mm_holding++;
+    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
     mm_lock(&p->lock);
     return mask;
 }
@@ -23,8 +24,10 @@ static uint64_t hold(struct mm_pif *p)
 static void release(struct mm_pif *p, uint64_t mask)
 {
     mm_unlock(&p->lock);
-    if (mm_has_handlers)
+    if (UNLIKELY(mm_unwrapped_handlers))
         sys_mask_back(mask);
+    if (--mm_holding == 0 && UNLIKELY(mm_deferred))
+        mm_deliver();
 }
 
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
@@ -78,7 +81,7 @@ static long read_zeros(char *to, size_t count)
 }
 
 /* One run of bytes that lie together; at < size. */
-static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+static long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
     uint64_t entry = mm_table_get(mm_area, p, block);
@@ -88,7 +91,7 @@ static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t
     if (entry) {
         for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
             run += MM_BLOCK;
-        long r = mm_buffer_read(p, to, run < count ? run : count, entry * MM_BLOCK + inside);
+        long r = mm_buffer_read(slot, p, to, run < count ? run : count, entry * MM_BLOCK + inside);
         return r == 0 ? read_zeros(to, run < count ? run : count) : r;
     }
     if (at >= p->home_limit)
@@ -104,7 +107,7 @@ static long read_some(struct mm_pif *p, int fd, char *to, size_t count, uint64_t
     return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
 }
 
-static long read_at(struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
 {
     size_t asked = 0;
     for (int i = 0; i < n; i++)
@@ -114,7 +117,7 @@ static long read_at(struct mm_pif *p, int fd, const struct iovec *v, int n, uint
         return size;
     for (int i = 0; i < n; i++) {
         for (size_t done = 0; done < v[i].iov_len && at < (uint64_t)size;) {
-            long r = read_some(p, fd, (char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
+            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
             if (r <= 0)
                 return total ? total : r;
             done += r, at += r, total += r;
@@ -168,13 +171,19 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (at >= 0)
-        return read_at(p, fd, v, n, at);
+    /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
+    if (at >= 0 && !p->frames && v[0].iov_len >= MM_BLOCK)
+        return read_at(slot, p, fd, v, n, at);
     uint64_t mask = hold(p);
+    if (at >= 0) {
+        long r = read_at(slot, p, fd, v, n, at);
+        release(p, mask);
+        return r;
+    }
     struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
     long r = own_position(f, fd);
     if (r == 0) {
-        r = read_at(p, fd, v, n, f->position);
+        r = read_at(slot, p, fd, v, n, f->position);
         if (r > 0)
             f->position += r;
     }
@@ -189,7 +198,7 @@ static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, u
     uint64_t at = block * MM_BLOCK;
     size_t count = 0;
     while (at + count < size && count < MM_BLOCK) {
-        long r = read_some(p, home, old + count, MM_BLOCK - count, at + count, size);
+        long r = read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
         if (r <= 0)
             return r < 0 ? r : -EIO;
         count += r;
@@ -252,15 +261,19 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
 /* The kernel's file size limit, for bytes that the kernel does not see at their place. */
 static long within_limit(uint64_t at, size_t *count)
 {
-    struct rlimit limit;
-    sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit);
-    if (limit.rlim_cur == RLIM_INFINITY || at + *count <= limit.rlim_cur)
+    if (UNLIKELY(!mm_size_limit)) {
+        struct rlimit now;
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now);
+        mm_size_limit = now.rlim_cur ? now.rlim_cur : 1;
+    }
+    uint64_t limit = mm_size_limit;
+    if (limit == RLIM_INFINITY || at + *count <= limit)
         return 0;
-    if (at >= limit.rlim_cur) {
+    if (at >= limit) {
         sys(SYS_tkill, sys_gettid(), SIGXFSZ);
         return -EFBIG;
     }
-    *count = limit.rlim_cur - at;
+    *count = limit - at;
     return 0;
 }
 

@@ -159,7 +159,11 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     describe_old(p, st);
     p->created = created ? mm_area->head->epoch : 0;
-    p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : created ? 0 : st->stx_size;
+    p->fresh_from = created ? 0 : st->stx_size;
+    if (mm_area->head->flags & MM_ISOLATE) {
+        p->fresh_from = MM_NO_LIMIT;   /* nothing goes home, and past its end the home has nothing */
+        p->home_limit = st->stx_size;
+    }
     return slot;
 }
 
@@ -214,7 +218,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         if (pif)
             touched(pif, mm_pif_at(mm_area, pif));
         if (pif && st.stx_nlink == 0)
-            mm_pif_at(mm_area, pif)->flags |= MM_NAMELESS;
+            mm_keep_nameless(pif, fd);
     }
     uint32_t fit = new_fit(fd, flags, mode, &st, pif);
     if (!fit)

@@ -170,9 +170,9 @@ long mm_touch(const char *path)
     return e;
 }
 
-static long keep_copy(const char *path, const char *kept)
+static long keep_copy(const char *path, int follow, const char *kept)
 {
-    long from = sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+    long from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW), 0);
     if (from < 0)
         return from;
     struct stat st;
@@ -186,6 +186,41 @@ static long keep_copy(const char *path, const char *kept)
     }
     sys_close((int)from);
     return to < 0 ? to : r;
+}
+
+/* A copy in the store is the home from now on: what is written later goes to the buffer. */
+static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
+{
+    if (copied) {
+        if (!(p->flags & MM_VIRTUAL)) {
+            p->size = size;
+            p->home_limit = size;
+        }
+        p->fresh_from = MM_NO_LIMIT;
+        copied |= MM_VIRTUAL;
+    }
+    __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+}
+
+/* A file opened without a name (O_TMPFILE): as one whose name has gone. */
+void mm_keep_nameless(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    char kept[MM_STORE_MAX + 64], path[40];
+    __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
+    p->deleted = mm_area->head->epoch;
+    if (p->flags & MM_KEPT)
+        return;
+    mm_kept_name(mm_area, slot, kept, sizeof kept);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
+        is_kept(p, 0, 0);
+    } else if (keep_copy(path, 1, kept) == 0) {
+        struct stat st;
+        is_kept(p, MM_COPIED, sys(SYS_fstat, fd, &st) == 0 ? st.st_size : 0);
+    }
 }
 
 /* Before a regular file loses a name: what an index or an open descriptor needs of it goes into the store. */
@@ -216,21 +251,13 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
     }
     uint32_t copied = 0;
     if (r == -EXDEV || r == -EPERM || r == -EMLINK) {
-        r = keep_copy(path, kept);
-        if (r == 0) {              /* the copy is the home from now on: later writes go to the buffer */
-            copied = MM_COPIED;
-            uint64_t size = st.stx_size;
-            if (!(p->flags & MM_VIRTUAL))
-                p->size = size;
-            p->flags |= MM_VIRTUAL;
-            p->fresh_from = MM_NO_LIMIT;
-        }
+        r = keep_copy(path, 0, kept);
+        copied = MM_COPIED;
     }
     if (r < 0)
         return r;
     doomed->linked = 1;
-    __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
-    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    is_kept(p, copied, st.stx_size);
     return 0;
 }
 

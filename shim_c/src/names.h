@@ -9,6 +9,7 @@ struct mm_doomed {
 };
 
 long mm_keep(const char *path, struct mm_doomed *doomed);
+void mm_keep_nameless(uint32_t pif, int fd);
 void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);
 void mm_named(const char *path);

@@ -36,6 +36,8 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end)
     struct mm_header *h = mm_area->head;
     uint64_t blocks = (end - start + MM_BLOCK - 1) / MM_BLOCK;
     uint64_t buffer = mm_blocks_take(mm_area, blocks) * MM_BLOCK;
+    long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
+    long result = 0;
     for (uint64_t at = start; at < end;) {
         long data = sys_lseek(reader, at, SEEK_DATA);
         if (data == -ENXIO)
@@ -46,11 +48,14 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end)
         if ((uint64_t)data >= end)
             break;
         uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
-        long r = mm_copy(reader, data, mm_buffer_fd, buffer + (data - start), stop - data);
-        if (r < 0)
-            return r;
+        result = mm_copy(reader, data, mm_buffer_fd, buffer + (data - start), stop - data);
+        if (result < 0)
+            break;
         at = stop;
     }
+    sys_lseek(reader, position, SEEK_SET);
+    if (result < 0)
+        return result;
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .pif = slot,
                                   .start = start, .end = end, .buffer_start = buffer };
     mm_lock(&h->lock);

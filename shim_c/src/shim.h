@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -114,7 +116,13 @@ long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
-extern int mm_has_handlers;
+extern uint64_t mm_size_limit;
+
+/* wrap_signal.c */
+extern int mm_unwrapped_handlers;
+extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
+extern __thread int mm_deferred __attribute__((tls_model("initial-exec")));
+void mm_deliver(void);
 long mm_settle(uint32_t pif, int fd);
 long mm_prepare_native_write(uint32_t pif, int fd, uint64_t start, uint64_t end);
 static inline void touched(uint32_t slot, struct mm_pif *p)
@@ -125,7 +133,7 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 
 /* buffer.c */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
-long mm_buffer_read(struct mm_pif *p, void *to, size_t count, uint64_t at);
+long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at);
 extern uint32_t mm_map_generation;
 
 /* preimage.c */

@@ -37,35 +37,20 @@ EXPORT void _exit(int status)
     __builtin_unreachable();
 }
 
-/* Signal handlers: the first one makes the engine hold signals back while it holds a lock (data.c). */
-int mm_has_handlers;
+/* The file size limit, asked for once and again when the program may have set it. */
+uint64_t mm_size_limit;
 
-static void noted_handler(mm_handler handler)
+EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-    if (handler != SIG_DFL && handler != SIG_IGN && handler != SIG_ERR)
-        mm_has_handlers = 1;
+    int r = REAL(setrlimit)(resource, limit);
+    mm_size_limit = 0;
+    return r;
 }
-
-EXPORT int sigaction(int number, const struct sigaction *action, struct sigaction *old)
+EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
-    if (action)
-        noted_handler(action->sa_handler);
-    return REAL(sigaction)(number, action, old);
-}
-EXPORT mm_handler signal(int number, mm_handler handler)
-{
-    noted_handler(handler);
-    return REAL(signal)(number, handler);
-}
-EXPORT mm_handler __sysv_signal(int number, mm_handler handler)
-{
-    noted_handler(handler);
-    return REAL(__sysv_signal)(number, handler);
-}
-EXPORT mm_handler sigset(int number, mm_handler handler)
-{
-    noted_handler(handler);
-    return REAL(sigset)(number, handler);
+    int r = REAL(prlimit)(pid, resource, limit, old);
+    mm_size_limit = 0;
+    return r;
 }
 
 /* Memory that goes or changes its protection: what buffer.c remembers of the program's pages is void. */

@@ -114,7 +114,7 @@ EXPORT FILE *fopen(const char *path, const char *mode)
         errno = saved;
         return NULL;
     }
-    if (mode[0] == 'a')
+    if (mode[0] == 'a' && !(flags & O_RDWR))
         lseek(fd, 0, SEEK_END);
     register_stream(f, mode);
     return f;
@@ -167,7 +167,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
     close(fd);
     if (r < 0)
         return NULL;
-    if (mode[0] == 'a')
+    if (mode[0] == 'a' && !(flags & O_RDWR))
         lseek(f->_fileno, 0, SEEK_END);
     f->_offset = -1;
     register_stream(f, mode);

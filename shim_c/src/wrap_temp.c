@@ -38,7 +38,7 @@ EXPORT char *mkdtemp(char *pattern) { return make(pattern, 0, 0, 1) < 0 ? NULL :
 
 EXPORT FILE *tmpfile(void)
 {
-    int fd = open("/tmp", O_RDWR | O_TMPFILE | O_EXCL, 0600);
+    int fd = open("/tmp", O_RDWR | O_TMPFILE, 0600);
     if (fd < 0) {
         char pattern[] = "/tmp/tmpfXXXXXX";
         fd = mkstemp(pattern);

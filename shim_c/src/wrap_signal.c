@@ -1,0 +1,127 @@
+/* wrap_signal.c - signal handlers never run while the engine holds a lock in their thread.
+ *
+ * A handler may write to the file whose lock the interrupted call holds: it would wait for ever.  Blocking signals
+ * around every call would cost two system calls.  So handlers are entered through a trampoline: in a critical section
+ * the signal is put aside and queued again, to the same thread, when the section ends.
+ * A one-shot handler (SA_RESETHAND) cannot be put aside, the kernel has taken it down by then: with one of those
+ * installed, signals are blocked after all.
+ */
+#include "shim.h"
+
+#include <ucontext.h>
+
+#define PENDING 8
+
+__thread int mm_holding __attribute__((tls_model("initial-exec")));
+__thread int mm_deferred __attribute__((tls_model("initial-exec")));
+static __thread siginfo_t pending[PENDING] __attribute__((tls_model("initial-exec")));
+int mm_unwrapped_handlers;
+
+static struct sigaction theirs[_NSIG];
+static uint8_t wrapped[_NSIG];
+
+static int synchronous(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP;
+}
+
+static void enter_handler(int number, siginfo_t *info, void *context)
+{
+    if (UNLIKELY(mm_holding) && !synchronous(number) && mm_deferred < PENDING) {
+        pending[mm_deferred++] = *info;
+        return;
+    }
+    void (*handler)(int, siginfo_t *, void *) = theirs[number].sa_sigaction;
+    handler(number, info, context);
+}
+
+/* The section has ended: what was put aside comes now. */
+void mm_deliver(void)
+{
+    while (mm_deferred) {
+        siginfo_t info = pending[--mm_deferred];
+        if (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), info.si_signo, &info) < 0)
+            sys(SYS_tkill, sys_gettid(), info.si_signo);   /* the kernel keeps some origins to itself */
+    }
+}
+
+static int is_handler(const struct sigaction *action)
+{
+    return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
+EXPORT int sigaction(int number, const struct sigaction *action, struct sigaction *old)
+{
+    if (number <= 0 || number >= _NSIG)
+        return REAL(sigaction)(number, action, old);
+    struct sigaction before = theirs[number], ours;
+    int was_wrapped = wrapped[number], wrap = 0;
+    if (action && is_handler(action)) {
+        wrap = !(action->sa_flags & SA_RESETHAND);
+        if (!wrap)
+            mm_unwrapped_handlers = 1;
+    }
+    if (wrap) {
+        ours = *action;
+        ours.sa_sigaction = enter_handler;
+        ours.sa_flags |= SA_SIGINFO;
+        theirs[number] = *action;
+        wrapped[number] = 1;
+    }
+    int r = REAL(sigaction)(number, wrap ? &ours : action, old);
+    if (r < 0 && action) {
+        theirs[number] = before;
+        wrapped[number] = (uint8_t)was_wrapped;
+    } else if (action && !wrap) {
+        wrapped[number] = 0;
+    }
+    if (r == 0 && old && was_wrapped && old->sa_sigaction == enter_handler)
+        *old = before;
+    return r;
+}
+
+static mm_handler install(int number, mm_handler handler, int flags)
+{
+    struct sigaction action = { .sa_handler = handler, .sa_flags = flags }, old;
+    if (handler == SIG_ERR) {
+        errno = EINVAL;
+        return SIG_ERR;
+    }
+    if (!(flags & SA_NODEFER))
+        sigaddset(&action.sa_mask, number);
+    return sigaction(number, &action, &old) < 0 ? SIG_ERR : old.sa_handler;
+}
+
+static uint8_t interrupts[_NSIG];
+
+EXPORT mm_handler signal(int number, mm_handler handler)
+{
+    return install(number, handler, number > 0 && number < _NSIG && interrupts[number] ? 0 : SA_RESTART);
+}
+
+EXPORT mm_handler __sysv_signal(int number, mm_handler handler)
+{
+    return install(number, handler, SA_RESETHAND | SA_NODEFER);
+}
+
+EXPORT mm_handler sigset(int number, mm_handler handler)
+{
+    if (handler != SIG_HOLD && handler != SIG_DFL && handler != SIG_IGN)
+        mm_unwrapped_handlers = 1;     /* rare; glibc's own */
+    return REAL(sigset)(number, handler);
+}
+
+EXPORT int siginterrupt(int number, int interrupt)
+{
+    struct sigaction action;
+    if (sigaction(number, NULL, &action) < 0)
+        return -1;
+    interrupts[number] = interrupt != 0;
+    action.sa_flags = interrupt ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+    return sigaction(number, &action, NULL);
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_signal(alias, name) SYMBOL_ALIAS(alias, name)
+#include "aliases.h"
