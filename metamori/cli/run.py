@@ -81,7 +81,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def _run(config: Config, command: list[str]) -> int:
-    from metamori.runtime import finish, supervise
+    from metamori.runtime import supervise
     from metamori.runtime.begin import begin
     from metamori.store.store import Store
 
@@ -94,9 +94,7 @@ def _run(config: Config, command: list[str]) -> int:
         if os.environ.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in os.environ:
             return _join(command)
         raise
-    from metamori.runtime.unfollowed import warn
-
-    warn(command[0])
+    _warn(command[0])
     session, said = begin(store, config, os.getpid())
     if said:
         supervise.say(said)
@@ -125,6 +123,21 @@ def _run(config: Config, command: list[str]) -> int:
     return supervise.end_as(status)
 
 
+def _warn(command: str) -> None:
+    """One line when the command itself cannot be followed."""
+    import shutil
+
+    from metamori.runtime import elf, supervise
+
+    path = shutil.which(command)
+    try:
+        why = elf.why_not(path) if path else ""
+    except OSError:
+        return
+    if why and not why.startswith("it is no program"):
+        supervise.say(f"{path} cannot be followed: {why}; its files are not checkpointed")
+
+
 def _end(session, status: int) -> None:  # type: ignore[no-untyped-def]
     from metamori._area import lib
     from metamori.runtime import finish, supervise
@@ -144,7 +157,7 @@ def _end(session, status: int) -> None:  # type: ignore[no-untyped-def]
         session.area.head.supervisor = 0
         session.area.close()
     else:
-        session.area.remove()
+        finish.close(session)
 
 
 def _join(command: list[str]) -> int:

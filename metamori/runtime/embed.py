@@ -90,7 +90,7 @@ def _last_out(path: str) -> int:
     session.store.lock()
     try:
         finish.finish(session, finish.END, killed=False)
-        session.area.remove()
+        finish.close(session)
     finally:
         session.store.unlock()
         _sessions.clear()

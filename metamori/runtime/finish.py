@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from metamori._area import lib
+from metamori.errors import StoreBusy
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.session import Session
 from metamori.store import commit as files
@@ -90,6 +91,12 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     move.move_names(store, index, committed, durable=session.durable)
 
 
+def close(session: Session) -> None:
+    """Everything is home and nobody is left: the run area goes, and what the store held beside the files' own names."""
+    session.area.remove()
+    move.sweep_kept(session.store)
+
+
 def alive(area: Area, but: int = 0) -> list[int]:
     """Pids of the run's processes, without one."""
     return [area.process(slot).pid for slot in area.processes() if area.process(slot).pid != but]
@@ -108,8 +115,11 @@ def finish_if_needed(store: Store) -> str:
         _remove_unborn(store)
         return ""
     session = Session(store, area)
+    if alive(area):
+        area.close()
+        raise StoreBusy(f"a run in {store.path} is alive")
     index = finish(session, "killed", killed=True)
-    area.remove()
+    close(session)
     return f"the last run was killed: its state is checkpoint {index}"
 
 

@@ -166,7 +166,10 @@ EXPORT void metamori_step_out(void)
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
 void mm_last_out(void)
 {
-    if (!mm_area || (mm_area->head->flags & MM_SUPERVISED) || mm_depth)
+    if (!mm_area || mm_depth)
+        return;
+    /* `metamori run` does it, unless it was killed */
+    if ((mm_area->head->flags & MM_SUPERVISED) && sys(SYS_kill, mm_area->head->supervisor, 0) == 0)
         return;
     fflush(NULL);
     for (uint32_t i = 1; i < mm_area->head->process_high; i++)
