@@ -288,6 +288,12 @@ void mm_adopt(void)
                 mm_fd_set(mm_area, mm_self_slot, fd, 0);
                 mm_fit_unref(mm_area, fit);
             }
+            for (int standard = 0; !own_slot && standard < 3; standard++)   /* dup2 in the actions of a posix_spawn */
+                if (!mm_fds[standard].fit && same_file(standard, mm_fit_at(mm_area, fit))) {
+                    mm_fit_ref(mm_area, fit);
+                    mm_fd_set(mm_area, mm_self_slot, standard, fit);
+                    map(standard, fit, 0, 0);
+                }
         }
     }
 }

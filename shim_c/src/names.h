@@ -11,6 +11,7 @@ struct mm_doomed {
 long mm_keep(const char *path, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t pif, int fd);
 void mm_spared(struct mm_doomed *doomed);
+int mm_start_fresh(uint32_t pif, int fd, int flags);
 void mm_gone(struct mm_doomed *doomed);
 void mm_named(const char *path);
 int mm_path_of(int fd, char *out, size_t room);

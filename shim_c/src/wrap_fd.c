@@ -20,7 +20,10 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
     long e = mm_opened(fd, flags & ~O_TRUNC, mode, created, path);
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t pif = pif_of(fd);
-        e = pif && (flags & O_ACCMODE) != O_RDONLY ? mm_truncate(pif, fd, 0) : sys(SYS_ftruncate, fd, 0);
+        if (!pif || (flags & O_ACCMODE) == O_RDONLY)
+            e = sys(SYS_ftruncate, fd, 0);
+        else
+            e = mm_start_fresh(pif, fd, flags) ? 0 : mm_truncate(pif, fd, 0);
         if (e == -EINVAL)              /* a FIFO or a terminal: O_TRUNC means nothing there */
             e = 0;
     }
