@@ -118,14 +118,17 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) ->
 def _other_name(area: Area, slot: int, cut: Cut, names: Callable[[int], list[bytes]], kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
-    if not p.flags & lib.MM_KEPT or p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
+    if p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
         return
-    for path in (area.pif_path(p), *cut.found, *(names(p.object) if p.object else ())):
+    first = area.pif_path(p)
+    for path in (first, *(names(p.object) if p.object else ()), *cut.found):
         st = look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
-            area.set_path(p, path)
-            p.flags &= ~lib.MM_KEPT
-            os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
+            if path != first:
+                area.set_path(p, path)
+            if p.flags & lib.MM_KEPT:
+                p.flags &= ~lib.MM_KEPT
+                os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
             return
 
 

@@ -10,6 +10,7 @@ from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.session import Session
 from metamori.store import commit as files
 from metamori.store import move
+from metamori.store.records import KeptHome
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
@@ -33,13 +34,19 @@ def pending(area: Area) -> dict[int, AddressMap]:
     return found
 
 
+def kept_homes(area: Area) -> list[KeptHome]:
+    """Files without a name whose home the run put into the store, whatever branch knows them."""
+    return [KeptHome(area.pif(slot).object, area.kept_name(slot)) for slot in area.pifs()
+            if area.pif(slot).object and area.pif(slot).flags & lib.MM_KEPT and area.pif(slot).flags & lib.MM_NAMELESS]
+
+
 def put_home(session: Session, index: int) -> None:
     """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest."""
     area, store = session.area, session.store
     area.freeze()
     try:
         move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                         durable=session.durable)
+                         durable=session.durable, kept=kept_homes(area))
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))

@@ -51,6 +51,7 @@ class Fold:
         self.initial_names: dict[bytes, NameEntry] = {}
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
+        self._came_along: set[bytes] = set()   # in folders of the run: not there before
 
     def records(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
@@ -130,7 +131,7 @@ class Fold:
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
-        if pif.flags & lib.MM_MAPPED or not (pif.home or pif.size == 0):
+        if pif.flags & lib.MM_MAPPED or pif.home.startswith(b"/proc/"):
             self._copy_whole(pif, inode, process)
         else:
             self._redirected(pif, inode, process)
@@ -193,7 +194,21 @@ class Fold:
                 if new and new != path:
                     there = new + inner[len(path):]
                     found.setdefault(there, look(there))
+        known = {(touch.dev, touch.ino) for touch in self.cut.touches.values() if stat.S_ISDIR(touch.mode)}
+        for path, there_now in list(found.items()):
+            st = there_now.st
+            if st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known and path not in self.before.names:
+                self._arrived_with(path, found)
         return found
+
+    def _arrived_with(self, folder: bytes, found: dict[bytes, Found]) -> None:
+        """A folder that the run made, and maybe renamed since: all that is in it came with it."""
+        for at, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                path = os.path.join(at, name)
+                if path not in found:
+                    found[path] = look(path)
+                    self._came_along.add(path)
 
     def _name(self, path: bytes, found: Found) -> NameEntry:
         st = found.st
@@ -228,6 +243,8 @@ class Fold:
 
     def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
         """What stood at a path before the run."""
+        if path in self._came_along:
+            return NameEntry(path, "absent")
         if touch is None:                  # never noted: it changed only in its bytes, or moved with its folder
             pif = self.initial_pifs.get(now.inode)
             if pif is not None and now.kind == "file":

@@ -16,14 +16,16 @@ from metamori.errors import MetamoriError, NoSuchCheckpoint
 from metamori.runtime import cut as instants
 from metamori.runtime.area import BLOCK, NO_LIMIT
 from metamori.runtime.finish import alive
+from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.session import Session
 from metamori.store.apply import Applier
+from metamori.store.buffers import write_zeros
 from metamori.store.head import kept_homes
 from metamori.store.names import NamesPlan
-from metamori.store.records import FitEntry, Intent, KeptHome, PifEntry, UndoEntry
+from metamori.store.records import FitEntry, Intent, PifEntry, UndoEntry
 from metamori.store.state import State
-from metamori.tables.view import BUFFER, HOME, Piece, differences
+from metamori.tables.view import BUFFER, HOME, ZERO, Piece, differences
 
 
 class NotThere(MetamoriError):
@@ -108,10 +110,7 @@ def _back(session: Session, index: int) -> None:
 def _names_back(session: Session, now: State, then: State) -> None:
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
-    for slot in session.area.pifs():
-        p = session.area.pif(slot)
-        if p.object and p.flags & lib.MM_KEPT and p.flags & lib.MM_NAMELESS:
-            kept[p.object] = KeptHome(p.object, session.area.kept_name(slot))
+    kept.update({home.inode: home for home in run_homes(session.area)})
     homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
     Applier(store, session.durable).run(Intent(then.index, names=tuple(plan.ops)))
@@ -164,6 +163,9 @@ class _Rollback:
             return
         self.area.touch_pif(self.slot)
         self.area.drop_frames(self.slot)   # written back by the cut
+        if self.p.flags & lib.MM_MAPPED:
+            self._mapped(pif, want)
+            return
         isolated = bool(self.area.head.flags & lib.MM_ISOLATE) or bool(self.p.flags & lib.MM_COPIED)
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)
@@ -174,6 +176,27 @@ class _Rollback:
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
             self.p.fresh_from = pif.size
+        self._attributes(pif)
+
+    def _mapped(self, pif: PifEntry, want: list[Piece]) -> None:
+        """A file that is (or was) mapped shared: its bytes are at home, where the mapping sees them; every index since
+        has a copy of its own."""
+        fd = os.open(self._home(), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, pif.size)
+            for piece in want:
+                length = piece.end - piece.start
+                if piece.kind == BUFFER:
+                    self.store.buffers.copy_out(piece.run, piece.offset, length, fd, piece.start)
+                elif piece.kind == ZERO:
+                    write_zeros(self.store.door, fd, piece.start, piece.end)
+        finally:
+            os.close(fd)
+        self.area.table_clear(self.p)
+        self.p.flags &= ~lib.MM_VIRTUAL
+        self.p.home_limit = NO_LIMIT
+        self.p.fresh_from = 0
+        self.p.cut = self.p.cut_before = 0
         self._attributes(pif)
 
     def _attributes(self, pif: PifEntry) -> None:

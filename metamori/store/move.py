@@ -13,6 +13,7 @@ A stop later leaves the intent, and `recover` goes on from its beginning.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from itertools import groupby
 
 from metamori.errors import Damaged, MetamoriError
@@ -54,10 +55,10 @@ def move_home(
 
 def commit_home(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
-    run: int = 0, durable: bool = True,
+    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
 ) -> Plan:
     """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
-    work = plan_commit(store, index, pending)
+    work = plan_commit(store, index, pending, kept)
     _carry_out(store, work, run, save_preimages, durable)
     return work
 

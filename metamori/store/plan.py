@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from metamori.store.head import kept_homes, lstat_or_none
 from metamori.store.names import NamesPlan
-from metamori.store.records import Intent, PifEntry, SizeOp, WriteOp
+from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
@@ -136,7 +137,9 @@ def whole_home(size: int) -> list[Piece]:
     return [Piece(0, size, HOME)] if size else []
 
 
-def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None = None) -> Plan:
+def plan_commit(
+    store: Store, index: int, pending: dict[int, AddressMap] | None = None, kept: Iterable[KeptHome] = ()
+) -> Plan:
     """Put home what the run redirected: names are at `index` already, homes lack the BUFFER bytes.
 
     `pending` says which buffered bytes of which objects; None: all of all that the index has.
@@ -153,8 +156,10 @@ def plan_commit(store: Store, index: int, pending: dict[int, AddressMap] | None 
         have = whole_home(found.st_size)
         changed = content.compare(inode, paths[0], paths[0], have, want, found.st_size)
         content.finish(paths[0], there.pifs[inode], found, changed)
-    kept = kept_homes(store.door, store.layout, store.head, there)
-    intent = Intent(index, tuple(content.writes), tuple(content.sizes), (), kept)
+    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, there))
+             if not there.paths(home.inode)}
+    intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
+                    tuple(homes[inode] for inode in sorted(homes)))
     return Plan(index, intent, content.saves, content.lost)
 
 

@@ -117,7 +117,8 @@ struct mm_pif {
     uint32_t next_hash, next_dirty;
     uint32_t frames;           /* cache frames that it holds */
     uint32_t pad_;
-    char pad2_[64];
+    uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
+    char pad2_[56];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

@@ -35,7 +35,7 @@ static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
     if (budget < MM_CHUNK)
         return 0;
     if (((uint64_t)p->frames + 1) * MM_CHUNK > budget) {
-        uint64_t wanted = budget / 8 > MM_CHUNK ? budget / 8 : MM_CHUNK;
+        uint64_t wanted = budget / 4 > MM_CHUNK ? budget / 4 : MM_CHUNK;
         if (mm_runtime_call(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
             return 0;
     }
@@ -86,7 +86,7 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
         if (piece > count - done)
             piece = count - done;
         uint32_t frame = mm_frame_of(mm_area, chunk);
-        if (!frame && count < SMALL)
+        if (!frame && count < SMALL && chunk == (p->alloc_next - 1) / (MM_CHUNK / MM_BLOCK))   /* the one being filled */
             frame = frame_for(slot, p, chunk);
         long r = frame ? write_piece(frame, (const char *)from + done, piece, at + done)
                        : sys_pwrite(mm_buffer_fd, (const char *)from + done, piece, at + done);
@@ -97,15 +97,15 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
     return done;
 }
 
-/* 0 where the disk buffer ends; else bytes read, maybe short, or -errno.  Small reads bring their chunk into memory;
- * they and every read of a file with frames are made with the PIF's lock held. */
-long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at)
+/* 0 where the disk buffer ends; else bytes read, maybe short, or -errno.  Small reads in sequence bring their
+ * chunk into memory; they and every read of a file with frames are made with the PIF's lock held. */
+long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence)
 {
     if (!p->frames && (count >= SMALL || mm_area->head->cache_size < MM_CHUNK))
         return sys_pread(mm_buffer_fd, to, count, at);
     uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);
     size_t piece = MM_CHUNK - at % MM_CHUNK;
-    if (!frame && count < SMALL)
+    if (!frame && count < SMALL && in_sequence)
         frame = frame_for(slot, p, at / MM_CHUNK);
     if (!frame) {
         while (piece < count && !mm_frame_of(mm_area, (at + piece) / MM_CHUNK))

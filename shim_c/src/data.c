@@ -91,7 +91,7 @@ static long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t 
     if (entry) {
         for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
             run += MM_BLOCK;
-        long r = mm_buffer_read(slot, p, to, run < count ? run : count, entry * MM_BLOCK + inside);
+        long r = mm_buffer_read(slot, p, to, run < count ? run : count, entry * MM_BLOCK + inside, at == p->read_end);
         return r == 0 ? read_zeros(to, run < count ? run : count) : r;
     }
     if (at >= p->home_limit)
@@ -123,6 +123,7 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
             done += r, at += r, total += r;
         }
     }
+    p->read_end = at;
     return total;
 }
 

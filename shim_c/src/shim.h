@@ -133,7 +133,7 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 
 /* buffer.c */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
-long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at);
+long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 extern uint32_t mm_map_generation;
 
 /* preimage.c */

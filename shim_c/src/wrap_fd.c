@@ -58,6 +58,13 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (!(writes ? following() : active()) || (flags & O_PATH))
         return REAL(openat)(dir, path, flags, mode);
+    if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
+        int fd = open_any(dir, path, flags | O_WRONLY, mode);
+        if (fd < 0)
+            return fd;
+        close(fd);
+        flags &= ~(O_TRUNC | O_CREAT | O_EXCL);
+    }
     if ((flags & O_TMPFILE) == O_TMPFILE)
         return noted(REAL(openat)(dir, path, flags, mode), flags, mode, CREATED, NULL);
     if (!(flags & O_CREAT))

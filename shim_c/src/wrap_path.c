@@ -101,8 +101,18 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
-    int r = NOTED(to_dir, to, mm_canonical, REAL(linkat)(from_dir, from, to_dir, to, flags));
     char name[PATH_ROOM];
+    /* the old name too: by it the file is found when the new one goes */
+    if (following() && !(flags & AT_EMPTY_PATH)
+        && (flags & AT_SYMLINK_FOLLOW ? mm_canonical_follow : mm_canonical)(from_dir, from, name, sizeof name) == 0
+        && mm_tracked(name)) {
+        int saved = errno;
+        enter();
+        mm_touch(name);
+        leave();
+        errno = saved;
+    }
+    int r = NOTED(to_dir, to, mm_canonical, REAL(linkat)(from_dir, from, to_dir, to, flags));
     if (r == 0 && active() && mm_canonical(to_dir, to, name, sizeof name) == 0 && mm_tracked(name)) {
         int saved = errno;
         enter();
