@@ -3,8 +3,8 @@
  *   calls FILE MEBIBYTES SIZE    FILE has that many MiB. Prints lines "operation ns".
  *
  * The file is written in random order at multiples of SIZE (its bytes are old), read in that order,
- * overwritten in sequence, overwritten again, and read in sequence. Each pass makes at most LIMIT calls, so
- * that the small sizes do not take minutes.
+ * overwritten in sequence, overwritten again, and read in sequence. Each pass makes at most LIMIT calls and
+ * ends after SECONDS, so that no size takes minutes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT = 200000, LARGEST = 1 << 20 };
+enum { LIMIT = 200000, SECONDS = 2, LARGEST = 1 << 20 };
 
 static double now_ns(void)
 {
@@ -39,24 +39,32 @@ static unsigned next_random(unsigned *state)
     return *state;
 }
 
+/* Looked at every 64 calls only: the clock takes as long as a small call. */
+static int over(double start, long calls)
+{
+    return calls % 64 == 0 && now_ns() - start > SECONDS * 1e9;
+}
+
 static void sequence(int fd, const char *name, int writing, char *block, size_t size, long calls)
 {
     must(lseek(fd, 0, SEEK_SET) == 0, "lseek");
     double start = now_ns();
-    for (long i = 0; i < calls; i++)
+    long i = 0;
+    for (; i < calls && !over(start, i); i++)
         must((writing ? write(fd, block, size) : read(fd, block, size)) == (ssize_t)size, name);
-    printf("%s %.1f\n", name, (now_ns() - start) / calls);
+    printf("%s %.1f\n", name, (now_ns() - start) / i);
 }
 
 static void at_random(int fd, const char *name, int writing, char *block, size_t size, long calls, long places)
 {
     unsigned state = 2463534242u;
     double start = now_ns();
-    for (long i = 0; i < calls; i++) {
+    long i = 0;
+    for (; i < calls && !over(start, i); i++) {
         off_t where = (off_t)(next_random(&state) % places) * size;
         must((writing ? pwrite(fd, block, size, where) : pread(fd, block, size, where)) == (ssize_t)size, name);
     }
-    printf("%s %.1f\n", name, (now_ns() - start) / calls);
+    printf("%s %.1f\n", name, (now_ns() - start) / i);
 }
 
 int main(int argc, char **argv)
