@@ -34,8 +34,9 @@ def usage(*words: str) -> str:
 
 def described() -> dict[str, str]:
     """Verb -> its section of the page of the command line."""
-    parts = re.split(r"^## metamori (\w+)", (REFERENCE / "cli.md").read_text(), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2]))
+    sections = re.split(r"^## ", (REFERENCE / "cli.md").read_text(), flags=re.MULTILINE)
+    heads = ((re.match(r"metamori (\w+)", section), section) for section in sections)
+    return {head[1]: section for head, section in heads if head}
 
 
 @pytest.mark.usefixtures("installed")
