@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -37,6 +38,7 @@ def one_run(size_mib: int, program: Path, args: argparse.Namespace) -> measure.N
         with open(data, "wb") as file:
             for _ in range(size_mib):
                 file.write(block)
+        os.sync()  # else the first checkpoint makes all of it durable
         command = [measure.metamori(), "run", "--store", str(store), "--", str(program), str(data),
                    str(size_mib), str(CHECKPOINTS)]
         lines = [line.split() for line in measure.timed(command, folder).output.splitlines()]

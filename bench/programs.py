@@ -5,6 +5,7 @@ Each prepares its files in an empty folder, outside the measured time, and then 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ def one_run(program: Program, tracked: bool, args: argparse.Namespace) -> measur
         work = folder / "work"
         work.mkdir()
         program.prepare(work)
+        os.sync()
         command = ["/bin/sh", "-c", program.command]
         if tracked:
             command = [measure.metamori(), "run", "--store", str(folder / "store"), "--", *command]
