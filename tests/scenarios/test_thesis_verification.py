@@ -109,8 +109,15 @@ def zigzag(count: int) -> list[int]:
     return order
 
 
-@pytest.mark.parametrize("pattern", ALL, ids=lambda p: p.name)
-@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"]], ids=" ".join)
+VARIANTS = [
+    *((pattern, options) for pattern in ALL for options in ([], ["--isolate"])),
+    *((pattern, ["--isolate", "--cache-size", "0"]) for pattern in ALL[9:]),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options"), VARIANTS, ids=lambda v: getattr(v, "name", None) or " ".join(v) or "default"
+)
 def test_any_checkpoint(lab: Lab, native_lab: Lab, pattern: Pattern, options: list[str]) -> None:
     answers, trees = natively(native_lab, pattern)
     program = lab.start(*options)
