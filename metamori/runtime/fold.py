@@ -241,9 +241,19 @@ class Fold:
                                        cut=old.size)
         return inode
 
+    def _in_new_folder(self, path: bytes) -> bool:
+        """Whether a folder around it was not there before: then nothing in it was, however it came there."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
+            touch = self.cut.touches.get(folder)
+            if touch is not None and not touch.mode:
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
     def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
         """What stood at a path before the run."""
-        if path in self._came_along:
+        if path in self._came_along or self._in_new_folder(path):
             return NameEntry(path, "absent")
         if touch is None:                  # never noted: it changed only in its bytes, or moved with its folder
             pif = self.initial_pifs.get(now.inode)

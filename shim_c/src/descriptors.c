@@ -76,7 +76,7 @@ int mm_home_reader(uint32_t slot, int fd)
         if (readers[i].pif == slot)
             return readers[i].fd;
     long flags = sys(SYS_fcntl, fd, F_GETFL);
-    if (flags >= 0 && (flags & O_ACCMODE) == O_RDWR)
+    if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)   /* pwrite appends with O_APPEND */
         return fd;
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -201,9 +201,12 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         return 0;
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
     uint64_t dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
-    if ((flags & O_ACCMODE) == O_RDONLY) {
-        pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
-    } else {
+    /* a file without a name that a restore brought back is opened in the store: known by what it is */
+    pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
+    if (pif) {
+        if ((flags & O_ACCMODE) != O_RDONLY)
+            touched(pif, mm_pif_at(mm_area, pif));
+    } else if ((flags & O_ACCMODE) != O_RDONLY) {
         if (!path) {
             snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);
