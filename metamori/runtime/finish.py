@@ -34,10 +34,18 @@ def pending(area: Area) -> dict[int, AddressMap]:
     return found
 
 
-def kept_homes(area: Area) -> list[KeptHome]:
+def kept_homes(session: Session) -> list[KeptHome]:
     """Files without a name whose home the run put into the store, whatever branch knows them."""
-    return [KeptHome(area.pif(slot).object, area.kept_name(slot)) for slot in area.pifs()
-            if area.pif(slot).object and area.pif(slot).flags & lib.MM_KEPT and area.pif(slot).flags & lib.MM_NAMELESS]
+    area, layout, found = session.area, session.store.layout, []
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if not p.object or not p.flags & lib.MM_KEPT or not p.flags & lib.MM_NAMELESS:
+            continue
+        for name in (area.kept_name(slot), b"%d" % p.object):   # the second in the middle of a restore
+            if os.path.exists(layout.kept(name)):
+                found.append(KeptHome(p.object, name))
+                break
+    return found
 
 
 def put_home(session: Session, index: int) -> None:
@@ -46,7 +54,7 @@ def put_home(session: Session, index: int) -> None:
     area.freeze()
     try:
         move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                         durable=session.durable, kept=kept_homes(area))
+                         durable=session.durable, kept=kept_homes(session))
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))
@@ -76,6 +84,11 @@ def finish(session: Session, reason: str, killed: bool) -> int:
     area, store = session.area, session.store
     store.refresh()                        # the program's own runtime may have moved the head
     committed = store.head.index
+    if area.head.restoring:                # killed in a restore inside the program: it is carried through
+        from metamori.runtime import rollback
+
+        with area.session():
+            rollback.back(session, area.head.restoring - 1, again=True)
     index = session.checkpoint("", reason) if not (killed and session.single) else _last_single(session, reason)
     if killed and area.head.flags & lib.MM_ISOLATE:
         with area.session():

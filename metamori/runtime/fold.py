@@ -79,7 +79,8 @@ class Fold:
                 continue
             inode = self.objects.get(each.pif) or self.area.pif(each.pif).object
             if inode:
-                entries.setdefault(each.after_index, []).append(UndoEntry(
+                # the index of a checkpoint that was cut but never written may be this one: it knows what came after
+                entries.setdefault(min(each.after_index, self.index - 1), []).append(UndoEntry(
                     inode, each.start, each.end, self.run, each.buffer_start,
                     self.store.buffers.checksum(self.run, each.buffer_start, each.end - each.start)))
         return entries
@@ -221,10 +222,21 @@ class Fold:
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
                 inode = self._untouched(path, st)
-            pif = self.pifs.get(inode) or self.before.pifs.get(inode)
-            if pif is not None and kind == "file":
-                mtime_ns = pif.mtime_ns
+            if kind == "file":
+                mtime_ns = self._attributes(inode, slot, st)
         return NameEntry(path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns, found.target)  # type: ignore[arg-type]
+
+    def _attributes(self, inode: int, slot: int, st: os.stat_result) -> int:
+        """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
+        if inode not in self.pifs and inode in self.before.pifs:
+            old = self.before.pifs[inode]
+            mtime_ns = max(st.st_mtime_ns, self.area.pif(slot).mtime_ns if slot else 0)
+            new = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=mtime_ns, cut=old.size)
+            if new != replace(old, cut=old.size):
+                self.pifs[inode] = new
+            return mtime_ns
+        pif = self.pifs.get(inode)
+        return pif.mtime_ns if pif else st.st_mtime_ns
 
     def _untouched(self, path: bytes, st: os.stat_result) -> int:
         """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
@@ -235,10 +247,6 @@ class Fold:
                              st.st_gid, st.st_mtime_ns, b"")
             self.pifs[inode] = entry
             self.initial_pifs[inode] = entry
-        elif stat.S_ISREG(st.st_mode) and inode in self.before.pifs and inode not in self.pifs:
-            old = self.before.pifs[inode]
-            self.pifs[inode] = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=st.st_mtime_ns,
-                                       cut=old.size)
         return inode
 
     def _in_new_folder(self, path: bytes) -> bool:

@@ -60,7 +60,7 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     try:
         area.freeze()
         try:
-            _back(session, index)
+            back(session, index)
             _actions(session, index, number, actions)
         except BaseException:
             area.thaw()
@@ -85,8 +85,13 @@ def _process_number(session: Session, pid: int) -> int:
     raise NotThere("this process is no part of the run")
 
 
-def _back(session: Session, index: int) -> None:
+def back(session: Session, index: int, again: bool = False) -> None:
+    """Files, names and tables to `index`, while nothing of the run moves.
+
+    again: a kill came in the middle of this; it can be done from its beginning, all of every file being pointed anew.
+    """
     area, store = session.area, session.store
+    area.head.restoring = index + 1
     cut = instants.take(area, store.layout.kept_folder, store.state(area.head.parent).paths)
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
@@ -99,21 +104,22 @@ def _back(session: Session, index: int) -> None:
     area.head.committed_block = area.head.next_block
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
     area.head.cut_pending = 0
-    area.head.parent = index
     _names_back(session, now, then)
     slots = {area.pif(slot).object: slot for slot in area.pifs() if area.pif(slot).object}
     for inode in sorted({*then.pifs, *now.pifs}):
         if inode in slots:
-            _Rollback(session, slots[inode], inode, now, then).run()
+            _Rollback(session, slots[inode], inode, now, then).run(again)
+    area.head.parent = index
+    area.head.restoring = 0
 
 
 def _names_back(session: Session, now: State, then: State) -> None:
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
-    kept.update({home.inode: home for home in run_homes(session.area)})
+    kept.update({home.inode: home for home in run_homes(session)})
     homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
-    Applier(store, session.durable).run(Intent(then.index, names=tuple(plan.ops)))
+    Applier(store, session.durable, recorded=False).run(Intent(then.index, names=tuple(plan.ops)))
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
     homes_after = {home.inode: home.name for home in plan.kept}
     for inode in {*now.pifs, *then.pifs}:
@@ -150,16 +156,16 @@ class _Rollback:
         self.p = self.area.pif(slot)
         self.run_number = self.area.head.run
 
-    def run(self) -> None:
+    def run(self, again: bool) -> None:
         pif = self.then.pifs.get(self.inode)
         if pif is None:
             return
         # a file of another branch: what the table says of it is of no use, all of it is pointed anew
-        have = self.now.pieces(self.inode) if self.inode in self.now.pifs else []
+        have = self.now.pieces(self.inode) if self.inode in self.now.pifs and not again else []
         want = self.then.pieces(self.inode)
         changes = list(differences(have, want))
         attributes = self.now.pifs.get(self.inode) != pif
-        if not changes and not attributes:
+        if not again and not changes and not attributes:
             return
         self.area.touch_pif(self.slot)
         self.area.drop_frames(self.slot)   # written back by the cut

@@ -25,10 +25,14 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 
 
 class Applier:
-    """One application of an intent. Raises MetamoriError naming the file; the intent then stays."""
+    """One application of an intent. Raises MetamoriError naming the file; the intent then stays.
 
-    def __init__(self, store: Store, durable: bool = True) -> None:
-        self._store, self._door, self._durable = store, store.door, durable
+    recorded: the intent is on disk, and is replaced there where a step must not be done twice. A live run's own
+    restores are not: the run area says how far they are.
+    """
+
+    def __init__(self, store: Store, durable: bool = True, recorded: bool = True) -> None:
+        self._store, self._door, self._durable, self._recorded = store, store.door, durable, recorded
         self._folders: set[bytes] = set()
 
     def run(self, intent: Intent) -> None:
@@ -63,7 +67,8 @@ class Applier:
         if last and any(op.op == "drop" for op in after):
             self._sync_folders()
             intent = replace(intent, names=after)
-            write_intent(self._store, intent, self._durable)
+            if self._recorded:
+                write_intent(self._store, intent, self._durable)
         for op in after:
             if op.op == "drop":
                 self._name(op)

@@ -76,6 +76,7 @@ struct mm_header {
     uint32_t frame_count, free_frame;
     uint64_t tick;             /* grows with every frame taken: the clock of the LRU */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
+    uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped_count;     /* PIFs that were ever mapped shared and writable */
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
     uint32_t bucket[MM_BUCKETS];
