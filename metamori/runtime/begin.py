@@ -36,6 +36,7 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     head.parent = store.head.index
     head.newest = store.newest
     head.next_process = store.next_process()
+    head.next_object = store.next_object()
     head.cache_size = config.cache_size
     head.committed_block = head.epoch_block
     head.committed_journal = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from metamori._area import ffi, lib
@@ -115,13 +115,22 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) ->
     return cut
 
 
+def _moved(cut: Cut, path: bytes) -> Iterator[bytes]:
+    """Where a path may be now if a folder around it was renamed: below each touched folder that was not there before."""
+    for old, gone in cut.found.items():
+        if gone.st is None and path.startswith(old + b"/"):
+            for new, here in cut.found.items():
+                if here.st and stat.S_ISDIR(here.st.st_mode):
+                    yield new + path[len(old):]
+
+
 def _other_name(area: Area, slot: int, cut: Cut, names: Callable[[int], list[bytes]], kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
     if p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
         return
     first = area.pif_path(p)
-    for path in (first, *(names(p.object) if p.object else ()), *cut.found):
+    for path in (first, *_moved(cut, first), *(names(p.object) if p.object else ()), *cut.found):
         st = look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
             if path != first:

@@ -102,7 +102,8 @@ class Fold:
             inode = inode or self.store.find_object(*identity, btime_ns)
         if inode:
             return inode, inode not in self.before.pifs
-        inode = self.store.next_object()
+        inode = self.area.head.next_object    # of the run area: a restore gives numbers that no record has yet
+        self.area.head.next_object += 1
         self._known[identity] = inode
         return inode, True
 

@@ -56,6 +56,7 @@ struct mm_header {
     uint64_t journal_tail;     /* bytes of complete records */
     uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
     uint64_t next_process;     /* store-wide process numbers */
+    uint64_t next_object;      /* store-wide file numbers; under the session lock */
     uint64_t strings_tail;
     /* where the last checkpoint that was written to its end had cut: the next one starts there */
     uint64_t committed_epoch, committed_block, committed_journal;

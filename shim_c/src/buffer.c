@@ -32,9 +32,11 @@ static int usable(const void *p, size_t count, int write)
 static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
 {
     uint64_t budget = mm_area->head->cache_size;
-    if (budget < MM_CHUNK)
-        return 0;
-    if (((uint64_t)p->frames + 1) * MM_CHUNK > budget) {
+    if (budget < 2 * MM_CHUNK) {       /* --cache-size 0 still has one frame, the tail window: no choice to make */
+        if (p->frames && mm_cache_write_back(mm_area, slot, mm_buffer_fd) < 0)
+            return 0;
+        mm_cache_drop(mm_area, slot);
+    } else if (((uint64_t)p->frames + 1) * MM_CHUNK > budget) {
         uint64_t wanted = budget / 4 > MM_CHUNK ? budget / 4 : MM_CHUNK;
         if (mm_runtime_call(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
             return 0;
@@ -77,7 +79,7 @@ static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t
 /* Called with the PIF's lock held.  May be short; bytes written or -errno. */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at)
 {
-    if (!p->frames && (count >= SMALL || mm_area->head->cache_size < MM_CHUNK))
+    if (!p->frames && count >= SMALL)
         return sys_pwrite(mm_buffer_fd, from, count, at);
     size_t done = 0;
     while (done < count) {
@@ -101,7 +103,7 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
  * chunk into memory; they and every read of a file with frames are made with the PIF's lock held. */
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence)
 {
-    if (!p->frames && (count >= SMALL || mm_area->head->cache_size < MM_CHUNK))
+    if (!p->frames && count >= SMALL)
         return sys_pread(mm_buffer_fd, to, count, at);
     uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);
     size_t piece = MM_CHUNK - at % MM_CHUNK;
