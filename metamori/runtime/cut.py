@@ -116,7 +116,7 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) ->
 
 
 def _moved(cut: Cut, path: bytes) -> Iterator[bytes]:
-    """Where a path may be now if a folder around it was renamed: below each touched folder that was not there before."""
+    """Where a path may be now if a folder around it was renamed: below each touched folder that is there."""
     for old, gone in cut.found.items():
         if gone.st is None and path.startswith(old + b"/"):
             for new, here in cut.found.items():
@@ -157,8 +157,8 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
         home, st = _open_home(area, slot, p)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
     return PifCut(
-        slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0, p.refs,
-        path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
+        slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
+        p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
         max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
         area.ranges(p, head.committed_epoch + 1, head.committed_block))
@@ -231,6 +231,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int]) -> FitEnt
         position = f.wide_position - 1 if state.flags & 16 and f.wide_position else position - state.unread
         ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
         unflushed = _unflushed(pid, state)
+        fds = sorted(fds, key=lambda fd: fd != state.fd)   # the stream's own comes first
     return FitEntry(
         process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
         ffi.string(f.stream_attributes), f.mode, filename.removesuffix(b" (deleted)"), position, 0, 0,

@@ -1,4 +1,7 @@
-"""What the shim asks of the embedded Python (shim_c/src/runtime.h): converts, catches, gives -errno; decides nothing."""
+"""What the shim asks of the embedded Python (shim_c/src/runtime.h).
+
+Converts, catches, answers with -errno; decides nothing.
+"""
 
 from __future__ import annotations
 

@@ -145,8 +145,9 @@ class Fold:
             start, end = block * BLOCK, min((block + count) * BLOCK, pif.size)
             if start < end:
                 amls.insert(AML(start, end, self.run, buffer * BLOCK))
-        self.offsets.extend(OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
-                            for aml in amls)
+        self.offsets.extend(
+            OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
+            for aml in amls)
 
     def _copy_whole(self, pif: PifCut, inode: int, process: int) -> None:
         """A file whose bytes change unseen (mapped shared and writable), or that no name leads to: all of it."""
@@ -199,7 +200,8 @@ class Fold:
         known = {(touch.dev, touch.ino) for touch in self.cut.touches.values() if stat.S_ISDIR(touch.mode)}
         for path, there_now in list(found.items()):
             st = there_now.st
-            if st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known and path not in self.before.names:
+            new = path not in self.before.names
+            if new and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known:
                 self._arrived_with(path, found)
         return found
 
@@ -225,7 +227,9 @@ class Fold:
                 inode = self._untouched(path, st)
             if kind == "file":
                 mtime_ns = self._attributes(inode, slot, st)
-        return NameEntry(path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns, found.target)  # type: ignore[arg-type]
+        return NameEntry(
+            path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns,
+            found.target)  # type: ignore[arg-type]
 
     def _attributes(self, inode: int, slot: int, st: os.stat_result) -> int:
         """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
@@ -283,7 +287,8 @@ class Fold:
                     self.initial_pifs[inode] = PifEntry(
                         inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
                         touch.uid, touch.gid, touch.mtime_ns, b"")
-        return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns, touch.target)  # type: ignore[arg-type]
+        return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns,
+                         touch.target)  # type: ignore[arg-type]
 
     # -- descriptors -----------------------------------------------------------------------------
 

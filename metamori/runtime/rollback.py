@@ -172,6 +172,9 @@ class _Rollback:
         if self.p.flags & lib.MM_MAPPED:
             self._mapped(pif, want)
             return
+        if self.session.single:
+            self._committed(pif)
+            return
         isolated = bool(self.area.head.flags & lib.MM_ISOLATE) or bool(self.p.flags & lib.MM_COPIED)
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)
@@ -182,6 +185,15 @@ class _Rollback:
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
             self.p.fresh_from = pif.size
+        self._attributes(pif)
+
+    def _committed(self, pif: PifEntry) -> None:
+        """In single mode the index is the last commit: home has exactly its bytes, what is buffered is dropped."""
+        self.area.table_clear(self.p)
+        if not self.p.flags & lib.MM_COPIED:
+            self.p.flags &= ~lib.MM_VIRTUAL
+        self.p.size = self.p.home_limit = pif.size
+        self.p.cut = self.p.cut_before = NO_LIMIT
         self._attributes(pif)
 
     def _mapped(self, pif: PifEntry, want: list[Piece]) -> None:

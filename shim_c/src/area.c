@@ -33,11 +33,12 @@ static long region_allocate(int fd, uint64_t from, uint64_t to)
     return 0;
 }
 
-void *mm_region(struct mm_area *a, int region, uint64_t offset)
+/* The first look at a segment maps it. */
+void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
 {
     uint64_t n = offset >> MM_SEGMENT_BITS;
     char *p = __atomic_load_n(&a->segment[region][n], __ATOMIC_ACQUIRE);
-    if (__builtin_expect(!p, 0)) {
+    if (!p) {
         int fd = region_open(a, region, O_RDWR);
         if (fd < 0)
             return NULL;
@@ -231,8 +232,6 @@ void mm_page_give(struct mm_area *a, uint32_t page)
     a->head->free_page = page;
     mm_unlock(&a->head->lock);
 }
-
-void *mm_page(struct mm_area *a, uint32_t page) { return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK); }
 
 /* Buffer blocks, in whole chunks: a chunk belongs to one file. */
 uint64_t mm_blocks_take(struct mm_area *a, uint64_t count)

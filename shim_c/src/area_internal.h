@@ -25,7 +25,19 @@ struct mm_area {
     char *segment[REGIONS][MM_SEGMENTS];
 };
 
-void *mm_region(struct mm_area *a, int region, uint64_t offset);
+void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
+/* the byte at an offset of a region; valid up to the end of its segment */
+static inline void *mm_region(struct mm_area *a, int region, uint64_t offset)
+{
+    char *p = __atomic_load_n(&a->segment[region][offset >> MM_SEGMENT_BITS], __ATOMIC_ACQUIRE);
+    if (__builtin_expect(p != NULL, 1))
+        return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
+    return mm_region_map(a, region, offset);
+}
+static inline void *mm_page(struct mm_area *a, uint32_t page)
+{
+    return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK);
+}
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
 extern __thread uint32_t mm_tid;
 void mm_lock(uint32_t *lock);
@@ -33,7 +45,6 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms);
 void mm_unlock(uint32_t *lock);
 uint32_t mm_page_take(struct mm_area *a);
 void mm_page_give(struct mm_area *a, uint32_t page);
-void *mm_page(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
 
 /* cache.c */

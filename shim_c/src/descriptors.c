@@ -197,7 +197,8 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     char link[40], name[4096 + 16];
     if ((unsigned)fd >= MM_FDS || (flags & O_PATH))
         return 0;
-    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0 || !S_ISREG(st.stx_mode))
+    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
+        || (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode)))
         return 0;
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
     uint64_t dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
@@ -206,7 +207,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     if (pif) {
         if ((flags & O_ACCMODE) != O_RDONLY)
             touched(pif, mm_pif_at(mm_area, pif));
-    } else if ((flags & O_ACCMODE) != O_RDONLY) {
+    } else if ((flags & O_ACCMODE) != O_RDONLY && S_ISREG(st.stx_mode)) {
         if (!path) {
             snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);

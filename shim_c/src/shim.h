@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/types.h>

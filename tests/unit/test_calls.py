@@ -1,4 +1,4 @@
-"""calls.def is THE list: every spelling that libc exports for a call in it is in it too, and the library exports all."""
+"""calls.def is THE list: every spelling that libc exports for a call in it is in it too, and all are exported."""
 
 from __future__ import annotations
 
