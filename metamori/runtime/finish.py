@@ -72,7 +72,10 @@ def _all_at_home(area: Area) -> None:
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
             p.flags &= ~lib.MM_VIRTUAL
             p.fresh_from = NO_LIMIT if isolated else p.size
-        p.home_limit = p.size if isolated else NO_LIMIT
+            if isolated:                   # past this the home has nothing
+                p.home_limit = p.size
+        if not isolated:
+            p.home_limit = NO_LIMIT
         p.mtime_ns = 0
 
 

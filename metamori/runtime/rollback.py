@@ -93,6 +93,9 @@ def back(session: Session, index: int, again: bool = False) -> None:
     area, store = session.area, session.store
     area.head.restoring = index + 1
     cut = instants.take(area, store.layout.kept_folder, store.state(area.head.parent).paths)
+    if again:                              # names may have moved already that no program touched
+        for path in {*store.state(cut.parent).names, *store.state(index).names}:
+            cut.found.setdefault(path, instants.look(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
     for after_index, entries in sorted(fold.undo_entries().items()):

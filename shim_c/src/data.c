@@ -327,8 +327,9 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     size_t asked = 0;
     for (int i = 0; i < n; i++)
         asked += v[i].iov_len;
-    /* below fresh_from there is no need to ask how long the file is */
-    long size = !append && !ISOLATED(p) && at + asked <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd);
+    /* where the last block touched ends below fresh_from there is no need to ask how long the file is */
+    uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK;
+    long size = !append && !ISOLATED(p) && blocks_end <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd);
     if (size < 0)
         r = size;
     else if (append)
