@@ -23,7 +23,7 @@ from metamori.store.apply import Applier
 from metamori.store.buffers import write_zeros
 from metamori.store.head import kept_homes
 from metamori.store.names import NamesPlan
-from metamori.store.records import FitEntry, Intent, PifEntry, UndoEntry
+from metamori.store.records import FitEntry, Intent, KeptHome, PifEntry, UndoEntry
 from metamori.store.state import State
 from metamori.tables.view import BUFFER, HOME, ZERO, Piece, differences
 
@@ -120,6 +120,9 @@ def _names_back(session: Session, now: State, then: State) -> None:
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
     kept.update({home.inode: home for home in run_homes(session)})
+    for inode in then.pifs:                # put aside by an earlier restore, and never opened for writing
+        if inode not in kept and os.path.exists(store.layout.kept_by_move(inode)):
+            kept[inode] = KeptHome(inode, b"%d" % inode)
     homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
     Applier(store, session.durable, recorded=False).run(Intent(then.index, names=tuple(plan.ops)))

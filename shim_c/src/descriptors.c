@@ -207,7 +207,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     if (pif) {
         if ((flags & O_ACCMODE) != O_RDONLY)
             touched(pif, mm_pif_at(mm_area, pif));
-    } else if ((flags & O_ACCMODE) != O_RDONLY && S_ISREG(st.stx_mode)) {
+    } else if (((flags & O_ACCMODE) != O_RDONLY || created) && S_ISREG(st.stx_mode)) {
         if (!path) {
             snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);
