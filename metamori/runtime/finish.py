@@ -109,9 +109,10 @@ def _last_single(session: Session, reason: str) -> int:
 
 def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
-    store = session.store
+    store, area = session.store, session.area
     # names are at `index`, homes still at `committed`: only names and attributes have to move
-    move.move_names(store, index, committed, durable=session.durable)
+    settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_MAPPED]
+    move.move_names(store, index, committed, settled, area.head.run, durable=session.durable)
 
 
 def close(session: Session) -> None:

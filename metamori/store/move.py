@@ -63,10 +63,12 @@ def commit_home(
     return work
 
 
-def move_names(store: Store, here: int, target: int, durable: bool = True) -> Plan:
+def move_names(
+    store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True
+) -> Plan:
     """Bring names and attributes back from `here` to `target`, whose bytes the homes never left."""
-    work = plan_names(store, here, target)
-    _carry_out(store, work, 0, False, durable)
+    work = plan_names(store, here, target, settled)
+    _carry_out(store, work, run, True, durable)
     return work
 
 

@@ -163,18 +163,27 @@ def plan_commit(
     return Plan(index, intent, content.saves, content.lost)
 
 
-def plan_names(store: Store, here: int, target: int) -> Plan:
-    """Names and attributes from one index to another, for files whose homes hold the target's bytes all along."""
+def plan_names(store: Store, here: int, target: int, settled: Iterable[int] = ()) -> Plan:
+    """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
+
+    `settled`: those whose homes were written all the same (mapped shared); their bytes go back too.
+    """
     now, then = store.state(here), store.state(target)
     homes = kept_homes(store.door, store.layout, store.head, now)
     names = NamesPlan(store.door, store.layout, now, then, homes)
     content = _Content(store)
     for inode in sorted(then.pifs):
         paths = then.paths(inode)
-        if paths:
-            content.finish(paths[0], then.pifs[inode], lstat_or_none(store.door, paths[0]), False)
-    intent = Intent(target, (), tuple(content.sizes), tuple(names.ops), names.kept)
-    return Plan(target, intent, notes=names.notes)
+        if not paths:
+            continue
+        found, changed = lstat_or_none(store.door, paths[0]), False
+        if inode in settled and found is not None and stat.S_ISREG(found.st_mode):
+            home = (now.paths(inode) or paths)[0]
+            changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
+                                      found.st_size)
+        content.finish(paths[0], then.pifs[inode], found, changed)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept)
+    return Plan(target, intent, content.saves, content.lost, names.notes)
 
 
 def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
