@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -49,7 +50,7 @@ class Config:
     def make(cls, flags: dict[str, Any], environ: dict[str, str] | None = None) -> Config:
         """Flags that are None were not given."""
         env = os.environ if environ is None else environ
-        readers = {"cache_size": parse_size, "every": parse_duration,
+        readers: dict[str, Callable[[str], Any]] = {"cache_size": parse_size, "every": parse_duration,
                    "isolate": lambda text: text not in ("", "0"), "store": str, "mode": str, "durability": str,
                    "track": lambda text: tuple(filter(None, text.split("\n"))),
                    "ignore": lambda text: tuple(filter(None, text.split("\n")))}

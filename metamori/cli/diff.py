@@ -63,7 +63,8 @@ def line(change: Change) -> str:
 
 def _one(arguments: argparse.Namespace, store: Store) -> int:
     """A unified diff of one file; files that are not text are said to differ."""
-    sides, paths = [], []
+    sides: list[bytes | None] = []
+    paths: list[bytes] = []
     for index in (arguments.first, arguments.second):
         try:
             path = opening.tracked_path(store, index, arguments.path)
@@ -95,8 +96,8 @@ def _content(store: Store, index: int, path: bytes) -> bytes:
 
 def _unified(arguments: argparse.Namespace, sides: list[bytes | None]) -> list[str]:
     name = os.fspath(arguments.path)
-    labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
+    before_name, after_name = labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
     if any(b"\0" in (side or b"") for side in sides):
         return [f"{labels[0]} and {labels[1]} differ; they are not text, or too large to compare by line"]
     before, after = [(side or b"").decode("utf-8", "surrogateescape").splitlines() for side in sides]
-    return list(difflib.unified_diff(before, after, *labels, lineterm=""))
+    return list(difflib.unified_diff(before, after, before_name, after_name, lineterm=""))

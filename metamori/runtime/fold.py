@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from dataclasses import replace
+from typing import Literal
 
 from metamori._area import lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Touch
@@ -14,6 +15,7 @@ from metamori.store.records import (
     FitEntry,
     Meta,
     NameEntry,
+    NameKind,
     OffsetEntry,
     Offsets,
     PifEntry,
@@ -23,9 +25,10 @@ from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
 Identity = tuple[int, int]
+Mode = Literal["incremental", "single"]
 
 
-def kind_of(mode: int) -> str:
+def kind_of(mode: int) -> NameKind:
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -53,12 +56,12 @@ class Fold:
         self.offsets: list[OffsetEntry] = []
         self._came_along: set[bytes] = set()   # in folders of the run: not there before
 
-    def records(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
+    def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
         meta, offsets = self.state(message, reason, process, mode)
         return meta, replace(offsets, entries=tuple(self._with_checksum(entry) for entry in offsets.entries))
 
-    def state(self, message: str, reason: str, process: int, mode: str) -> tuple[Meta, Offsets]:
+    def state(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """The same without checksums, for whoever only wants to know how things stand."""
         for pif in self.cut.pifs:
             self._file(pif, process)
@@ -200,8 +203,8 @@ class Fold:
         known = {(touch.dev, touch.ino) for touch in self.cut.touches.values() if stat.S_ISDIR(touch.mode)}
         for path, there_now in list(found.items()):
             st = there_now.st
-            new = path not in self.before.names
-            if new and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known:
+            unknown = path not in self.before.names
+            if unknown and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known:
                 self._arrived_with(path, found)
         return found
 
@@ -229,7 +232,7 @@ class Fold:
                 mtime_ns = self._attributes(inode, slot, st)
         return NameEntry(
             path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns,
-            found.target)  # type: ignore[arg-type]
+            found.target)
 
     def _attributes(self, inode: int, slot: int, st: os.stat_result) -> int:
         """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
@@ -288,7 +291,7 @@ class Fold:
                         inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
                         touch.uid, touch.gid, touch.mtime_ns, b"")
         return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns,
-                         touch.target)  # type: ignore[arg-type]
+                         touch.target)
 
     # -- descriptors -----------------------------------------------------------------------------
 

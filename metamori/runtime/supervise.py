@@ -45,7 +45,7 @@ def spawn(command: list[str], environ: dict[str, str]) -> int:
                     raise
                 os.execve("/bin/sh", ["/bin/sh", found, *command[1:]], environ)   # a script that does not say of what
         except OSError as error:
-            os.write(writer, b"%d" % error.errno)
+            os.write(writer, b"%d" % (error.errno or errno.EIO))
         finally:
             os._exit(127)
     os.close(writer)

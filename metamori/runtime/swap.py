@@ -8,6 +8,7 @@ are written to the disk buffer until there is as much room as was asked for.
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 
 from metamori.runtime.area import CHUNK, Area
 from metamori.tables.aml import AML, AddressMap
@@ -27,7 +28,7 @@ def make_room(area: Area, slot: int, wanted: int) -> None:
     """Swap the oldest AMLs of a file until `wanted` bytes of frames are free. The caller holds the PIF's lock."""
     amls, frames = cached(area, slot)
     recency = Recency(area.head.cache_size)
-    chunks = {aml.start: range(aml.start // CHUNK, aml.end // CHUNK) for aml in amls}
+    chunks: dict[Hashable, range] = {aml.start: range(aml.start // CHUNK, aml.end // CHUNK) for aml in amls}
     used = {start: max(area.frame(frames[chunk]).tick for chunk in chunks[start]) for start in chunks}
     for start in sorted(used, key=used.__getitem__):
         recency.touch(start, len(chunks[start]) * CHUNK)

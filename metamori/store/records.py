@@ -15,7 +15,7 @@ from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
 __all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
-           "NameEntry", "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo",
+           "NameEntry", "NameKind", "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo",
            "UndoEntry", "WriteOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]

@@ -285,7 +285,8 @@ class Store:
     def state(self, index: int) -> State:
         """The state at an index, from the nearest one on its chain that is still cached."""
         self.require(index)
-        steps = []
+        steps: list[int] = []
+        state: State | None = None
         for ancestor in self._history.chain(index):
             state = self._states.get(ancestor)
             if state is not None:
@@ -295,6 +296,7 @@ class Store:
                 state.add_initial(self._initial_names, self._initial_pifs)
                 break
             steps.append(ancestor)
+        assert state is not None           # every chain ends at 0
         if steps:
             state = state.successor([(self.meta(step), self.offsets(step)) for step in reversed(steps)])
         self._remember(self._states, index, state, _STATE_CACHE)

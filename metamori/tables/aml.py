@@ -183,7 +183,8 @@ class AddressMap:
 
     def _met(self, start: int, end: int) -> tuple[list[AML], AML | None]:
         """The AMLs that share a byte with [start, end), and the first one that lies beyond it."""
-        by_end, met = self._by_end, []
+        by_end = self._by_end
+        met: list[AML] = []
         for key in by_end.irange(start, None, inclusive=(False, True)):
             aml = by_end[key]
             if aml.start >= end:
