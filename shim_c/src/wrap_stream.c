@@ -152,9 +152,9 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         return NULL;
     }
     int old = f->_fileno;
-    uint64_t created = 0;              /* an index that knew the FILE still knows it */
+    int known = 0;                     /* an index that knew the FILE still knows it */
     if (mm_area && (unsigned)old < MM_FDS && mm_fds[old].fit) {
-        created = mm_fit_at(mm_area, mm_fds[old].fit)->created;
+        known = mm_fit_at(mm_area, mm_fds[old].fit)->created < mm_area->head->epoch;
         enter();
         mm_closing(old);
         leave();
@@ -173,8 +173,8 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         lseek(f->_fileno, 0, SEEK_END);
     f->_offset = -1;
     register_stream(f, mode);
-    if (created && active() && (unsigned)f->_fileno < MM_FDS && mm_fds[f->_fileno].fit)
-        mm_fit_at(mm_area, mm_fds[f->_fileno].fit)->created = created;
+    if (known && active() && (unsigned)f->_fileno < MM_FDS && mm_fds[f->_fileno].fit)
+        mm_fit_at(mm_area, mm_fds[f->_fileno].fit)->created = 0;
     return f;
 }
 
