@@ -117,6 +117,7 @@ long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
+long mm_settle(uint32_t pif, int fd);
 extern uint64_t mm_size_limit;
 
 /* wrap_signal.c */
@@ -124,8 +125,8 @@ extern int mm_unwrapped_handlers;
 extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
 extern __thread int mm_deferred __attribute__((tls_model("initial-exec")));
 void mm_deliver(void);
-long mm_settle(uint32_t pif, int fd);
-long mm_prepare_native_write(uint32_t pif, int fd, uint64_t start, uint64_t end);
+
+/* slots.c: the first touch in an epoch */
 static inline void touched(uint32_t slot, struct mm_pif *p)
 {
     if (UNLIKELY(p->epoch != mm_area->head->epoch))
@@ -147,7 +148,7 @@ int mm_tracked(const char *canonical);
 long mm_touch(const char *canonical);
 void mm_names_config(void);
 
-/* streams.c */
+/* wrap_stream.c */
 void mm_streams_init(void);
 
 /* runtime.c */
