@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _entry(store: Store, index: int) -> dict[str, Any]:
     """`files`: how many files the checkpoint has a record of, that is, that changed since its parent."""
     if index == 0:
-        return {"index": 0, "parent": None, "time": None, "message": "before the first run", "bytes": 0,
-                "files": 0}
+        message = "before the first run" if 0 in store.indexes else "before the first run (pruned)"
+        return {"index": 0, "parent": None, "time": None, "message": message, "bytes": 0, "files": 0}
     meta = store.meta(index)
     return {
         "index": index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),

@@ -24,6 +24,7 @@ VERBS = {
     "cat": "a file's content as it was at a checkpoint",
     "restore": "put the files back to a checkpoint",
     "verify": "check every byte that the store vouches for",
+    "prune": "free space: drop checkpoints that no rule keeps",
     "doctor": "what can and cannot be followed here",
     "config": "what a program that calls the C API is built with",
 }

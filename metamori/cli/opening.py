@@ -9,7 +9,7 @@ import os
 
 from metamori.cli import output
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.store import commit, move
+from metamori.store import commit, move, prune
 from metamori.store.store import Store
 
 
@@ -23,7 +23,7 @@ def index_number(text: str) -> int:
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
     store = Store.open(os.path.abspath(arguments.store))
-    if not any(commit.exists(store.door, path) for path in (store.layout.intent, store.layout.run_area)):
+    if not any(commit.exists(store.door, path) for path in _unfinished(store)):
         return store
     try:
         store.lock()
@@ -40,6 +40,10 @@ def for_reading(arguments: argparse.Namespace) -> Store:
     return store
 
 
+def _unfinished(store: Store) -> tuple[bytes, ...]:
+    return (store.layout.prune, store.layout.intent, store.layout.run_area)
+
+
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
     store = Store.open(os.path.abspath(arguments.store), write=True)
@@ -48,6 +52,8 @@ def for_writing(arguments: argparse.Namespace) -> Store:
 
 
 def _complete(store: Store) -> None:
+    if prune.recover(store):
+        output.say("an interrupted prune was completed")
     if move.recover(store):
         output.say("an interrupted restore was completed")
     if commit.exists(store.door, store.layout.run_area):

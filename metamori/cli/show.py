@@ -48,12 +48,12 @@ def _meta(meta: Meta) -> Record:
 
 def _offsets(offsets: Offsets) -> list[Record]:
     """Fig. 4.4: one record per file, ranges half open, in bytes."""
-    found: dict[tuple[int, int], list[list[int]]] = {}
+    found: dict[tuple[int, int, int], list[list[int]]] = {}
     for entry in offsets.entries:
-        ranges = found.setdefault((entry.inode, entry.process), [])
+        ranges = found.setdefault((entry.inode, entry.process, entry.run or offsets.run), [])
         ranges.append([entry.start, entry.end, entry.buffer_start, entry.buffer_end])
-    return [{"name": f"{inode}.offset.{offsets.index}.{process}", "buffer": offsets.run, "ranges": ranges}
-            for (inode, process), ranges in sorted(found.items())]
+    return [{"name": f"{inode}.offset.{offsets.index}.{process}", "buffer": run, "ranges": ranges}
+            for (inode, process, run), ranges in sorted(found.items())]
 
 
 def _fit(meta: Meta, fit: FitEntry) -> Record:

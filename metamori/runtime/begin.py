@@ -15,8 +15,9 @@ from metamori.store.store import Store
 
 def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, str]:
     """Start a run in a store whose lock the caller holds. Also returns a line for a person, or ""."""
-    from metamori.store import move
+    from metamori.store import move, prune
 
+    prune.recover(store)
     move.recover(store)
     said = finish_if_needed(store)
     if store.changed_outside():

@@ -17,6 +17,14 @@ PRIVATE_FOLDER = 0o700
 
 def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True) -> None:
     """Put `data` at `path`, mode 0600 whatever the umask. On an error the old file is still there, whole."""
+    write_beside(door, path, data, durable)
+    door.rename(layout.temporary(path), path)
+    if durable and sync_folder:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def write_beside(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
+    """Write the file that is to be at `path` under its temporary name, and no further."""
     temporary = layout.temporary(path)
     fd = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
     try:
@@ -26,9 +34,6 @@ def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_
             door.fsync(fd)
     finally:
         door.close(fd)
-    door.rename(temporary, path)
-    if durable and sync_folder:
-        fsync_folder(door, os.path.dirname(path))
 
 
 def read_file(door: Door, path: bytes) -> bytes:

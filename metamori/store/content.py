@@ -2,7 +2,8 @@
 
 A live run may overwrite home bytes after it has made an undo record of them durable. So home bytes are read
 first, and then it is asked whether new undo records have come: if so, they are read again from where the
-records say. Offline, a home that was changed from outside is refused: its bytes are not the index's.
+records say. In the same way it is asked after reading a buffer whether the store was pruned meanwhile.
+Offline, a home that was changed from outside is refused: its bytes are not the index's.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Reader:
             stop = min(pieces[-1].end, end, start + PIECE_BYTES)
             data = self._bytes(pieces[-1].clip(start, stop))
             if data is _AGAIN:
+                self._state = self._store.state(self._index)
                 pieces = self._pieces_from(start)
                 continue
             yield start, stop, data
@@ -62,7 +64,13 @@ class Reader:
     def _bytes(self, piece: Piece) -> bytes | None:
         length = piece.end - piece.start
         if piece.kind == BUFFER:
-            return self._store.buffers.read(piece.run, piece.offset, length)
+            try:
+                data = self._store.buffers.read(piece.run, piece.offset, length)
+            except Damaged:
+                if not self._store.was_pruned():
+                    raise
+                data = _AGAIN
+            return _AGAIN if self._store.was_pruned() else data
         if piece.kind == LOST:
             raise Damaged(f"{self._name()}: bytes {piece.start}-{piece.end} of checkpoint {self._index} "
                           "are lost")
@@ -75,7 +83,7 @@ class Reader:
             home = find_home(self._store, self._inode)
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
         data = self._store.door.pread(self._fd, length, start)
-        if self._store.undo_log.refresh():
+        if self._store.was_pruned() or self._store.undo_log.refresh():
             return _AGAIN
         if len(data) < length:
             raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "

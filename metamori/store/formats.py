@@ -20,7 +20,7 @@ Payloads, fields in this order:
     u64 index, u64 parent, i64 time_ns, text message, text reason, u64 run, u64 process,
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
     process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
-    u64 offset_entries
+    u64 offset_entries, u64 merged, bool rootless
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -36,8 +36,8 @@ Payloads, fields in this order:
 "mtmrOFFS"  offset file (fig. 4.4): checkpoints/<index>.offset.<process>
     u64 index, u64 process, u64 run, offset[[]]
   offset     u64 inode, u64 process, u64 start, u64 end, u64 buffer_start, u64 buffer_end,
-             u64 crc (CRC-32 of the buffer's bytes, 0: none): 56 bytes; start < end, and both ranges are
-             equally long
+             u64 crc (CRC-32 of the buffer's bytes, 0: none), u64 run (0: as above): 64 bytes; start < end,
+             and both ranges are equally long
 
 "mtmrUNDO"  saved pre-images: checkpoints/<after_index>.undo.<seq>
     u64 after_index, u64 seq, undo[[]]
@@ -57,6 +57,13 @@ Payloads, fields in this order:
              9 create), bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns,
              bytes target, u64 dev, u64 ino
 
+"mtmrNUMS"  what a prune leaves behind, so that no number comes again: counters
+    u64 pruned (how often), u64 index, u64 object, u64 process, u64 run
+
+"mtmrPRUN"  a prune in progress: prune
+    numbers (as above), bytes[] put, bytes[] remove, bytes[] kept, u64[] buffers, hole[[]]
+  hole       u64 run, u64 start, u64 end: 24 bytes; start < end
+
 What the fields mean is said in records.py. `encode_*` raise ValueError when a value does not fit its field,
 `decode_*` raise FormatError, whatever the bytes are.
 """
@@ -66,6 +73,7 @@ from __future__ import annotations
 from metamori.store.records import (
     FitEntry,
     Head,
+    Hole,
     Identity,
     InheritedEntry,
     Intent,
@@ -73,10 +81,12 @@ from metamori.store.records import (
     Meta,
     NameEntry,
     NameOp,
+    Numbers,
     OffsetEntry,
     Offsets,
     PifEntry,
     ProcessEntry,
+    Pruning,
     SizeOp,
     Undo,
     UndoEntry,
@@ -96,8 +106,9 @@ from metamori.store.wire import (
     unseal,
 )
 
-__all__ = ["FormatError", "decode_head", "decode_intent", "decode_meta", "decode_offsets", "decode_undo",
-           "encode_head", "encode_intent", "encode_meta", "encode_offsets", "encode_undo"]
+__all__ = ["FormatError", "decode_head", "decode_intent", "decode_meta", "decode_numbers", "decode_offsets",
+           "decode_pruning", "decode_undo", "encode_head", "encode_intent", "encode_meta", "encode_numbers",
+           "encode_offsets", "encode_pruning", "encode_undo"]
 
 U32, U64, I32, I64 = "I", "Q", "i", "q"
 BYTES, TEXT, BOOL = Bytes(), Text(), Choice(False, True)
@@ -120,7 +131,7 @@ _META = Record(
     mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
     processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
     initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED),
-    offset_entries=U64)
+    offset_entries=U64, merged=U64, rootless=BOOL)
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
 _IDENTITY = Record(Identity, path=BYTES, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
@@ -135,6 +146,11 @@ _CHANGE = Record(
     ino=U64)
 _INTENT = Record(
     Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT))
+
+_NUMBERS = Record(Numbers, pruned=U64, index=U64, object=U64, process=U64, run=U64)
+_PRUNING = Record(
+    Pruning, numbers=_NUMBERS, put=Many(BYTES), remove=Many(BYTES), kept=Many(BYTES), buffers=Many(Number(U64)),
+    holes=Rows(Hole, (1, 2)))
 
 
 def encode_meta(value: Meta) -> bytes:
@@ -175,3 +191,19 @@ def encode_intent(value: Intent) -> bytes:
 
 def decode_intent(data: bytes) -> Intent:
     return unseal(b"mtmrMOVE", _INTENT, data)
+
+
+def encode_numbers(value: Numbers) -> bytes:
+    return seal(b"mtmrNUMS", _NUMBERS, value)
+
+
+def decode_numbers(data: bytes) -> Numbers:
+    return unseal(b"mtmrNUMS", _NUMBERS, data)
+
+
+def encode_pruning(value: Pruning) -> bytes:
+    return seal(b"mtmrPRUN", _PRUNING, value)
+
+
+def decode_pruning(data: bytes) -> Pruning:
+    return unseal(b"mtmrPRUN", _PRUNING, data)

@@ -4,7 +4,8 @@
     lock                         flock: held by a live run's supervisor, or by a verb that writes
     head                         the index that the user's files are at, and their identities then
     intent                       present while files are being moved: the redo list
-    counters                     the numbers handed out last (a cache, except after pruning)
+    prune                        present while indexes are being pruned: what is to be put, removed and freed
+    counters                     written by a prune: the numbers handed out last, how often it was done
     checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
     checkpoints/<k>.offset.<p>   the offset file of index k
     checkpoints/<a>.undo.<s>     pre-images of home bytes for the indexes up to a; s counts up over the store
@@ -62,6 +63,10 @@ class Layout:
         return self._in(b"intent")
 
     @property
+    def prune(self) -> bytes:
+        return self._in(b"prune")
+
+    @property
     def counters(self) -> bytes:
         return self._in(b"counters")
 
@@ -85,6 +90,10 @@ class Layout:
     def folders(self) -> tuple[bytes, ...]:
         """Folders of a new store; the run area is made by the run."""
         return (self.checkpoints, self.buffers, self.kept_folder)
+
+    def record(self, name: bytes) -> bytes:
+        """A file of checkpoints/ by its name."""
+        return self._in(b"checkpoints", name)
 
     def meta(self, index: int, process: int) -> bytes:
         return self._in(b"checkpoints", b"%d.meta.%d" % (index, process))

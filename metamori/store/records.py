@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
-__all__ = ["NO_LIMIT", "FitEntry", "Head", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
-           "NameEntry", "NameKind", "NameOp", "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "SizeOp", "Undo",
-           "UndoEntry", "WriteOp"]
+__all__ = ["NO_LIMIT", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
+           "NameEntry", "NameKind", "NameOp", "Numbers", "OffsetEntry", "Offsets", "PifEntry",
+           "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry", "WriteOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
 OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
@@ -63,7 +63,8 @@ class ProcessEntry:
 class OffsetEntry(NamedTuple):
     """File bytes [start, end) are bytes [buffer_start, buffer_end) of the run's buffer (thesis fig. 4.4).
 
-    crc is the CRC-32 of those buffer bytes; 0: not recorded.
+    crc is the CRC-32 of those buffer bytes; 0: not recorded. run 0: that of the offset file; another one where
+    a pruned index of an earlier run was merged into this one.
     """
 
     inode: int
@@ -73,6 +74,7 @@ class OffsetEntry(NamedTuple):
     buffer_start: int
     buffer_end: int
     crc: int = 0
+    run: int = 0
 
 
 class UndoEntry(NamedTuple):
@@ -95,6 +97,7 @@ class Meta:
 
     names, pifs and fits are the state at the index; initial_names and initial_pifs the state before the run
     touched those paths and files, valid for every index on whose chain nothing is said of them.
+    merged: how many pruned indexes went into this one. rootless: index 0 was pruned.
     """
 
     index: int
@@ -116,6 +119,8 @@ class Meta:
     fits: tuple[FitEntry, ...] = ()
     inherited: tuple[InheritedEntry, ...] = ()
     offset_entries: int = 0  # in the offset file, which is there unless 0; filled in when the store commits
+    merged: int = 0
+    rootless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,41 @@ class Head:
     index: int
     identities: tuple[Identity, ...] = ()
     kept: tuple[KeptHome, ...] = ()
+
+
+class Hole(NamedTuple):
+    """Bytes [start, end) of the buffer of `run`, that no index needs any more."""
+
+    run: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The highest numbers that were handed out, and how often the store was pruned."""
+
+    pruned: int = 0
+    index: int = 0
+    object: int = 0
+    process: int = 0
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """A prune in progress, complete: it can be done again from the start. Names are within their folders.
+
+    put: records that were written beside their places. remove: records that go, in this order.
+    kept: homes that go. buffers: those of these runs go whole. holes: of the other buffers.
+    """
+
+    numbers: Numbers
+    put: tuple[bytes, ...] = ()
+    remove: tuple[bytes, ...] = ()
+    kept: tuple[bytes, ...] = ()
+    buffers: tuple[int, ...] = ()
+    holes: tuple[Hole, ...] = ()
 
 
 class WriteOp(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from metamori.store.records import Meta, NameEntry, Offsets, PifEntry
+from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.view import Piece, resolve
 
@@ -52,6 +52,13 @@ class State:
         new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
         return new
 
+    def reachable(self, fits: Iterable[FitEntry]) -> set[int]:
+        """Objects that something leads to here: a name, or a descriptor of `fits`. No other can ever be read again."""
+        found = {entry.inode for entry in self.names.values() if entry.kind == "file"}
+        found.update(fit.inode for fit in fits)
+        found.update(inode for inode, pif in self.pifs.items() if pif.count)
+        return found
+
     def existing(self) -> list[NameEntry]:
         """What is there at this index, sorted by path: a folder comes before what is in it."""
         return [self.names[path] for path in sorted(self.names) if self.names[path].kind != "absent"]
@@ -83,7 +90,8 @@ class State:
             if known is not None and any(True for _ in known.find(pif.cut, 1 << 63)):
                 self._own_map(pif.inode, own).cut(pif.cut)
         for redo in offsets.entries:
-            self._own_map(redo.inode, own).insert(AML(redo.start, redo.end, offsets.run, redo.buffer_start))
+            run = redo.run or offsets.run
+            self._own_map(redo.inode, own).insert(AML(redo.start, redo.end, run, redo.buffer_start))
 
     def _own_map(self, inode: int, own: set[int]) -> AddressMap:
         if inode not in own:

@@ -2,8 +2,9 @@
 
 Invariants:
   1. An index exists when its meta file does; the offset file was durable before.
-  2. Records never change once they have their name. So everything read is cached, and `refresh` only has to
-     look for new names: a reader works beside a live run.
+  2. Records never change once they have their name, but by a prune, which changes the counters. So everything
+     read is cached, and `refresh` only has to look for new names and at the counters: a reader works beside a
+     live run.
   3. Whoever writes holds `lock` (a live run's supervisor holds it for the run), except that the processes of
      a run commit checkpoints under their supervisor's lock.
   4. Before home bytes change that some index resolves to, an undo record of them is durable.
@@ -23,13 +24,14 @@ from metamori.errors import Damaged, MetamoriError, NoStore, NoSuchCheckpoint, S
 from metamori.store import commit, formats
 from metamori.store.buffers import Buffers
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, identity_now, kept_homes, objects_at
+from metamori.store.head import born_then, identity_now, kept_homes, lstat_or_none, objects_at
 from metamori.store.layout import FORMAT_LINE, Layout, parse_record_name
 from metamori.store.records import (
     Head,
     KeptHome,
     Meta,
     NameEntry,
+    Numbers,
     Offsets,
     PifEntry,
     Undo,
@@ -59,6 +61,11 @@ class Store:
         self._initial_pifs: dict[int, PifEntry] = {}
         self._handed = {"index": 0, "object": 0, "process": 0, "run": 0}
         self._single_floor = 0
+        self._merged = 0
+        self._rootless = False
+        self._numbers = Numbers()
+        self._numbers_seen: tuple[int, int] = (0, 0)
+        self._numbers_damage = ""
         self._loaded = False
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], int]] | None = None
@@ -150,6 +157,8 @@ class Store:
         found = []
         if commit.exists(self.door, self.layout.intent):
             found.append("a restore was interrupted; the next command that writes completes it")
+        if commit.exists(self.door, self.layout.prune):
+            found.append("a prune was interrupted; the next command that writes completes it")
         if commit.exists(self.door, self.layout.run_area):
             found.append("a run is alive" if self.is_busy() else
                          "a run was killed; the next command that writes completes it")
@@ -169,6 +178,7 @@ class Store:
 
     @property
     def history(self) -> History:
+        """The tree. Index 0 is its root also when it was pruned."""
         self._load()
         return self._history
 
@@ -178,16 +188,49 @@ class Store:
         return self.history.newest
 
     def refresh(self) -> bool:
-        """Look for checkpoints and undo records of others; whether there are new ones."""
+        """Look for checkpoints, undo records and prunes of others; whether there are any."""
         self._head = None
         self._loaded = False
-        before = self._history.newest
+        before, pruned = self._history.newest, self.was_pruned()
         self._load()
-        return self.undo_log.refresh() or self._history.newest != before
+        return self.undo_log.refresh() or self._history.newest != before or pruned
+
+    def was_pruned(self) -> bool:
+        """Whether somebody has pruned the store since this was last asked: then nothing read before counts."""
+        found = lstat_or_none(self.door, self.layout.counters)
+        seen = (found.st_ino, found.st_mtime_ns) if found is not None else (0, 0)
+        if seen == self._numbers_seen:
+            return False
+        self._numbers_seen = seen
+        try:
+            self._numbers, self._numbers_damage = self._decoded(self.layout.counters, formats.decode_numbers), ""
+        except Damaged as error:           # what the indexes say does not depend on it
+            self._numbers_damage = str(error)
+        for what in self._handed:
+            self._note(what, getattr(self._numbers, what))
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        self._history, self._loaded = History(), False
+        self._merged, self._rootless, self._single_floor = 0, False, 0
+        for cache in (self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs):
+            cache.clear()                  # type: ignore[attr-defined]
+        self._objects = None
+        self.undo_log.forget()
+
+    def check_numbers(self) -> None:
+        """Damaged unless the counters are as the last prune left them."""
+        self._load()
+        if self._numbers_damage:
+            raise Damaged(self._numbers_damage)
+        if self._merged and not self._numbers.pruned and not commit.exists(self.door, self.layout.prune):
+            raise Damaged(f"{os.fsdecode(self.layout.counters)} is missing")
 
     def _load(self) -> None:
         if self._loaded:
             return
+        self.was_pruned()
         found: dict[int, int] = {}
         for raw in self.door.listdir(self.layout.checkpoints):
             name = parse_record_name(raw)
@@ -210,6 +253,8 @@ class Store:
             self._history.add(meta.index, meta.parent)
         except (KeyError, ValueError) as error:
             raise Damaged(f"checkpoint {meta.index} grew from {meta.parent}, which is not there") from error
+        self._merged += meta.merged
+        self._rootless = self._rootless or meta.rootless
         if meta.mode == "single" and not meta.reason.startswith("killed"):
             self._single_floor = meta.index
         names = {entry.path: entry for entry in meta.initial_names if entry.path not in self._initial_names}
@@ -235,6 +280,8 @@ class Store:
         try:
             return decode(commit.read_file(self.door, path))
         except FileNotFoundError:
+            if path != self.layout.counters and self.was_pruned():
+                raise StoreBusy(f"the store {self.path} is being pruned; ask again") from None
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error
@@ -248,10 +295,18 @@ class Store:
 
     def require(self, index: int) -> None:
         """NoSuchCheckpoint unless the index exists."""
-        if index not in self.history:
-            newest = self.newest
-            known = f"the indexes are 0 to {newest}" if newest else "there is none yet"
+        newest = self.newest
+        if (index == 0 and self._rootless) or (0 < index < newest and index not in self._history):
+            raise NoSuchCheckpoint(f"checkpoint {index} was pruned; there are {_listed(self.indexes)}")
+        if index not in self._history:
+            known = f"there are {_listed(self.indexes)}" if newest else "there is none yet"
             raise NoSuchCheckpoint(f"there is no checkpoint {index}; {known}")
+
+    @property
+    def indexes(self) -> list[int]:
+        """All that are there, oldest first; 0 too, unless it was pruned."""
+        known = self.history.indexes
+        return known[1:] if self._rootless else list(known)
 
     def require_restorable(self, index: int) -> None:
         """NoSuchCheckpoint when the index is of the past of single mode, which keeps the last one only."""
@@ -331,6 +386,8 @@ class Store:
 
     def _hand_out(self, what: str) -> int:
         self._load()
+        if self._numbers_damage:
+            raise Damaged(self._numbers_damage)
         self._handed[what] += 1
         return self._handed[what]
 
@@ -338,6 +395,14 @@ class Store:
         """The index that the next checkpoint gets; the others' checkpoints are looked for first."""
         self.refresh()
         return self._history.newest + 1
+
+    def numbers(self) -> Numbers:
+        """The highest numbers handed out so far, counting one more prune."""
+        self.check_numbers()
+        for undo in self.undos:
+            self._note("object", max((entry.inode for entry in undo.entries), default=0))
+        return Numbers(self._numbers.pruned + 1, self.newest, self._handed["object"], self._handed["process"],
+                       self._handed["run"])
 
     def next_object(self) -> int:
         """A new object number. Durable when a record that uses it is."""
@@ -388,3 +453,14 @@ class Store:
         commit.write_file(self.door, self.layout.head, formats.encode_head(head), durable)
         self._head = head
         return head
+
+
+def _listed(indexes: list[int]) -> str:
+    """0 to 4, 7, 9 to 12."""
+    spans: list[list[int]] = []
+    for index in indexes:
+        if spans and spans[-1][1] == index - 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)

@@ -35,6 +35,13 @@ class UndoLog:
         self._load()
         return [self._records[key] for key in sorted(self._records)]
 
+    def forget(self) -> None:
+        """Records have gone, or say something else: the next look begins anew."""
+        self._records.clear()
+        self._by_inode.clear()
+        self._combined.clear()
+        self._loaded = False
+
     def refresh(self) -> bool:
         """Read the records that others have added; whether there are any."""
         before = len(self._records)
@@ -55,6 +62,8 @@ class UndoLog:
         path = self._layout.undo(after_index, seq)
         try:
             return formats.decode_undo(commit.read_file(self._door, path))
+        except FileNotFoundError:
+            raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error
 

@@ -35,6 +35,7 @@ def verify(store: Store) -> Report:
     report = Report(notes=store.unfinished())
     try:
         indexes = store.history.indexes
+        store.check_numbers()
         undos = store.undos
         head = store.head
     except Damaged as error:
@@ -60,9 +61,9 @@ def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
     except Damaged as error:
         yield str(error)
         return
-    if len(offsets.entries) != meta.offset_entries:
+    if len(offsets.entries) != meta.offset_entries and not commit.exists(store.door, store.layout.prune):
         yield f"checkpoint {index} has {len(offsets.entries)} redirected ranges, not {meta.offset_entries}"
-    redirected = [(offsets.run, e.buffer_start, e.end - e.start, e.crc) for e in offsets.entries]
+    redirected = [(e.run or offsets.run, e.buffer_start, e.end - e.start, e.crc) for e in offsets.entries]
     yield from _ranges(store, f"checkpoint {index}", redirected, report)
 
 
@@ -86,9 +87,11 @@ def _homes(store: Store) -> Iterator[str]:
     """Kept homes exist and are long enough for what any index resolves to them."""
     needed: dict[int, int] = {}
     kept = {each.inode: each.name for each in store.head.kept}
-    for index in store.history.indexes:
+    for index in store.indexes:
         state = store.state(index)
         for inode in state.pifs.keys() & kept.keys():
+            if not state.paths(inode):     # moves look after files with names only
+                continue
             ends = [piece.end for piece in state.pieces(inode) if piece.kind == HOME]
             needed[inode] = max(needed.get(inode, 0), *ends, 0)
     for inode, name in kept.items():

@@ -28,7 +28,8 @@ def field(name: str, kind):
     if get_origin(kind) is tuple:
         inner = [each for each in get_args(kind) if each is not ...]
         one = len(inner) == 1
-        item = field("descriptor", inner[0]) if one else st.tuples(*[field("", each) for each in inner])
+        signed = "descriptor" if name == "dup_list" else ""
+        item = field(signed, inner[0]) if one else st.tuples(*[field("", each) for each in inner])
         return st.lists(item, max_size=2).map(tuple) if ... in get_args(kind) else item
     if kind is int:
         return st.integers(*BOUNDS.get(name, (0, 2**64 - 1)))
@@ -47,6 +48,7 @@ rows = {
         lambda inode, process, start, at, n, *rest: records.OffsetEntry(
             inode, process, start, start + n, at, at + n, *rest),
         u64, u64, low, low, length, *[u64] * (len(records.OffsetEntry._fields) - 6)),
+    records.Hole: st.builds(lambda run, start, n: records.Hole(run, start, start + n), u64, low, length),
     records.UndoEntry: st.builds(
         lambda inode, start, n, run, at, *rest: records.UndoEntry(inode, start, start + n, run, at, *rest),
         u64, low, length, u64, u64, *[u64] * (len(records.UndoEntry._fields) - 5)),
@@ -57,6 +59,8 @@ FILES = {
     records.Undo: (formats.encode_undo, formats.decode_undo),
     records.Head: (formats.encode_head, formats.decode_head),
     records.Intent: (formats.encode_intent, formats.decode_intent),
+    records.Numbers: (formats.encode_numbers, formats.decode_numbers),
+    records.Pruning: (formats.encode_pruning, formats.decode_pruning),
 }
 KINDS = pytest.mark.parametrize("cls", FILES, ids=lambda cls: cls.__name__)
 

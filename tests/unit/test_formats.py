@@ -84,7 +84,7 @@ def test_the_specification_names_every_magic():
     magics = set(re.findall(r'"(mtmr[A-Z]{4})"', formats.__doc__))
     values = [formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1)), formats.encode_offsets(Offsets(1, 1, 1)),
               formats.encode_undo(Undo(1, 1)), formats.encode_head(Head(1))]
-    assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE"}
+    assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE", "mtmrNUMS", "mtmrPRUN"}
 
 
 def test_a_million_entries_in_about_a_second():

@@ -1,0 +1,51 @@
+"""Free space: drop checkpoints that no rule keeps. Every kept one stays restorable; 0 counts like any other."""
+
+from __future__ import annotations
+
+import argparse
+
+from metamori.cli import opening, output
+from metamori.config import parse_duration, parse_size
+from metamori.errors import Usage
+from metamori.store import prune
+from metamori.tables.retention import Rules
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep-last", metavar="N", type=int, help="keep the newest N")
+    parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and going back one each 10m, 2h ...")
+    parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest, as many as fit into 500M, 2G ...")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+
+
+def rules(arguments: argparse.Namespace) -> Rules:
+    """Usage unless there is at least one rule."""
+    if arguments.keep_last is not None and arguments.keep_last < 1:
+        raise Usage("--keep-last takes a number from 1 on")
+    size = parse_size(arguments.max_bytes) if arguments.max_bytes is not None else 0
+    if arguments.max_bytes is not None and not size:
+        raise Usage("--max-bytes takes a size above 0")
+    every = parse_duration(arguments.keep_every) if arguments.keep_every is not None else 0.0
+    found = Rules(arguments.keep_last or 0, every, size)
+    if not found:
+        raise Usage("prune needs --keep-last, --keep-every or --max-bytes")
+    return found
+
+
+def run(arguments: argparse.Namespace) -> int:
+    wanted = rules(arguments)
+    with opening.for_writing(arguments) as store:
+        done = prune.prune(store, wanted, dry_run=arguments.dry_run)
+    data = {"kept": list(done.kept), "pruned": list(done.dropped), "dry_run": arguments.dry_run,
+            "bytes_before": done.before, "bytes_after": done.after, "bytes_freed": done.before - done.after}
+    output.result(arguments, data, _text(done, arguments.dry_run))
+    return 0
+
+
+def _text(done: prune.Result, dry_run: bool) -> str:
+    freed = output.size_text(max(0, done.before - done.after))
+    if not done.dropped:
+        return f"nothing to prune; {freed} freed" if done.before > done.after else "nothing to prune"
+    names = ", ".join(map(str, done.dropped[:20])) + (" ..." if len(done.dropped) > 20 else "")
+    would = "would be " if dry_run else ""
+    return f"{len(done.dropped)} {would}pruned ({names}), {freed} {would}freed; {len(done.kept)} kept"
