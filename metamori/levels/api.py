@@ -1,0 +1,233 @@
+"""Levels: what a program calls, from Python or through the C API (FTI_*).
+
+States: begun -> (resuming, until recover) -> running -> done. Every method but protect and the questions is collective.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from metamori.errors import MetamoriError, Usage
+from metamori.levels import clean, comm, crew, formats, record, recover, take
+from metamori.levels.files import Files
+from metamori.levels.image import Image, everything
+from metamori.levels.record import Record
+from metamori.levels.schedule import Schedule
+from metamori.levels.sealed import Broken
+from metamori.levels.settings import Settings
+from metamori.levels.variables import BUILT_IN, Type, Variables, view
+
+
+class Levels:
+    """The protected memory of a job, and its checkpoints.
+
+    config: path of a config.fti; or `settings` for a program without one. comm: an mpi4py communicator, None for a
+    single process. Errors: Usage for what cannot be, NotTaken and NothingLeft for checkpoints.
+    """
+
+    def __init__(self, config: str = "", communicator: Any = None, settings: Settings | None = None) -> None:
+        self.crew = crew.muster(comm.wrap(communicator), config, settings)
+        self.settings = self.crew.settings
+        self.form = formats.choose(self.settings)
+        self.files = Files()
+        self.types: list[Type] = list(BUILT_IN)
+        self.variables = Variables(self.settings.max_var_id)
+        self.records: dict[int, Record] = {}
+        self.images: dict[int, Image] = {}     # of the last checkpoint of each level
+        self.parent = 0
+        self.status = 0
+        self.saved: Any = None                 # what recover() reads
+        self.reading: Record | None = None
+        self.finished = False
+        if self.crew.app is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        chosen = self.settings
+        self.files.elect(self.crew.app)
+        self.files.leave_alone(chosen.ckpt_dir, chosen.glbl_dir, chosen.meta_dir,
+                               *([self.crew.config] if self.crew.config else []))
+        self.schedule = Schedule(chosen, self.crew.app.largest)
+        crew.together(self.crew.app, lambda: crew.note_failure(self.crew, chosen.failure))
+        if chosen.failure:
+            self.records = crew.together(self.crew.app, lambda: record.read_records(self.crew.paths))
+            self._choose(chosen.restart_index)
+            self.status = 2 if chosen.failure == 2 else 1
+
+    def _choose(self, index: int) -> None:
+        """Find the checkpoint to go back to and put its files in place. NothingLeft."""
+        candidates = [each for each in reversed(self.records.values())
+                      if index in (0, each.index) and (self.settings.failure != 2 or each.level == 4)]
+        self._read_from(recover.choose(self.crew, self.form, self.records, candidates))
+
+    def _read_from(self, chosen: Record) -> None:
+        self.reading = chosen
+        self.saved = self.form.load(chosen.index, lambda index: self.place(self.records[index]))
+
+    def place(self, each: Record) -> tuple[str, int, int | None]:
+        """Where this rank's file of a checkpoint is: path, start, size."""
+        return self.crew.paths.data(each.level, each.index, each.id, self.crew.rank), 0, None
+
+    # -- what is protected -----------------------------------------------------------------------
+
+    def protect(self, name: str | int, thing: Any, kind: Type | None = None) -> int:
+        """Protect a buffer (a numpy array, a bytearray …) under a name or a number; its number.
+
+        Its bytes are read and written in place. Called again, it tells that the variable has moved or grown.
+        """
+        number = name if isinstance(name, int) else self._number(name)
+        self.variables.protect(number, view(thing), kind or self._kind(thing), "" if isinstance(name, int) else name)
+        return number
+
+    def _number(self, name: str) -> int:
+        found = self.variables.named(name)
+        if found < 0 and self.saved is not None:
+            found = next((number for number in self.saved.sizes if self.saved.about(number)["name"] == name), -1)
+        if found >= 0:
+            return found
+        taken = {each.id for each in self.variables} | set(self.saved.sizes if self.saved else ())
+        return max(taken, default=-1) + 1
+
+    def _kind(self, thing: Any) -> Type:
+        array = numpy.asarray(thing)
+        for each in BUILT_IN:
+            if each.kind == array.dtype.kind and each.size == array.dtype.itemsize:
+                return each
+        return Type(-1, array.dtype.itemsize)
+
+    def stored_size(self, number: int) -> int:
+        """Bytes of a variable in the checkpoint to be recovered, else in the last one taken; 0 when unknown."""
+        if self.saved is not None:
+            return int(self.saved.sizes.get(number, 0))
+        return self.variables[number].stored if number in self.variables else 0
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoint(self, level: int = 1, number: int | None = None) -> int:
+        """Take a checkpoint of all protected variables, and of the run's files; its index.
+
+        level: 1 to 4, or 5 to 8 for a differential one of level 1 to 4. number: the program's own id for it.
+        """
+        if not 1 <= level <= 8:
+            raise Usage(f"there is no level {level}")
+        dcp = level > 4 and bool(self.settings.enable_dcp)
+        level = level - 4 if level > 4 else level
+        files, newest = self._checkpoint_files(level)
+        index = max([newest + 1, *files.values()])
+        order = take.Order(index, number if number is not None else index, level, self.parent, dcp)
+        made, written = take.take(self.crew, self.form, self.variables, self._before(level), order, files, everything)
+        self._taken(made, written)
+        return index
+
+    def _before(self, level: int) -> Image | None:
+        """The image that the next checkpoint of a level is an increment of; None: it is full."""
+        if not self.form.increments:
+            return None
+        before = self.images.get(level)
+        keep, stack = self.settings.keep_ckpts, self.settings.dcp_stack_size
+        if before is not None and keep and len(before.needs()) >= stack:
+            return None                    # old indexes can only go when nothing reads them
+        return before
+
+    def _checkpoint_files(self, level: int) -> tuple[dict[str, int], int]:
+        """The file checkpoint of each store, and the newest index of the levels."""
+        self.files.flush()
+        self.crew.app.barrier()
+        index, wrong = 0, ""
+        if self.files.leader:
+            try:
+                index = self.files.checkpoint(f"level {level}")
+            except OSError as error:
+                wrong = f"the files: {error.strerror}"
+        answers = self.crew.app.allgather((self.files.store if self.files.leader else "", index, wrong))
+        if any(answer[2] for answer in answers):
+            raise take.NotTaken(next(answer[2] for answer in answers if answer[2]))
+        newest = max(self.records, default=0)
+        return {store: index for store, index, _ in answers if store}, newest
+
+    def _taken(self, made: Record, written: Any) -> None:
+        first = not any(self.records) and not self.status
+        self.records[made.index] = made
+        self.parent = made.index
+        if written.image is not None:
+            self.images[made.level] = written.image
+        for each in self.variables:
+            each.stored = each.size
+        self.saved = None
+        if first or self.status != 1:
+            crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 1))
+        self.status = 1
+        clean.prune(self.crew, self.records, self.settings.keep_ckpts)
+
+    def recover(self, index: int | None = None) -> int:
+        """Bring the protected variables and the run's files to a checkpoint; its index.
+
+        Without `index`: the one that was found when the program was resumed, else the last one. All sizes are looked
+        at before anything is changed. NothingLeft, Usage.
+        """
+        if index is not None or self.saved is None:
+            wanted = self.records.get(self.parent if index is None else index)
+            if wanted is None:
+                raise recover.NothingLeft(f"there is no checkpoint {index}")
+            self._read_from(recover.choose(self.crew, self.form, self.records, [wanted]))
+        assert self.reading is not None
+        found = [each for each in self.variables if each.id in self.saved.sizes]
+        small = next((each for each in found if each.size < self.saved.sizes[each.id]), None)
+        take.agree(self.crew.app, "" if small is None else f"variable {small.id} has room for {small.size} bytes, "
+                   f"and its checkpoint has {self.saved.sizes[small.id]}")
+        self._files_back(self.reading)
+        wrong = ""
+        try:
+            for each in found:
+                self.saved.read(each.id, each.memory)
+                each.stored = self.saved.sizes[each.id]
+        except Broken as error:
+            wrong = str(error)
+        take.agree(self.crew.app, wrong)
+        self._recovered(self.reading)
+        return self.reading.index
+
+    def _recovered(self, done: Record) -> None:
+        self.parent = done.index
+        self.images = {}
+        if self.form.increments:
+            self.images[done.level] = self.saved.image
+        self.saved, self.status = None, 0
+
+    def _files_back(self, to: Record) -> None:
+        self.crew.app.barrier()
+        wrong = ""
+        if self.files.leader and self.files.store in to.files:
+            try:
+                self.files.back(to.files[self.files.store])
+            except OSError as error:
+                wrong = f"the files: {error.strerror}"
+        take.agree(self.crew.app, wrong)
+
+    def snapshot(self, number: int | None = None) -> int | None:
+        """To be called once per iteration: recovers when the program was resumed, else takes the checkpoint that is
+        due by the configuration's intervals. The index that was taken or recovered, or None."""
+        if self.status and self.saved is not None:
+            return self.recover()
+        level = self.schedule.due()
+        return self.checkpoint(level, number) if level else None
+
+    def finish(self) -> None:
+        """The program ended well: checkpoints go, but for what the configuration keeps."""
+        if self.finished:
+            return
+        self.finished = True
+        kept = clean.finish(self.crew, self.form, self.records)
+        crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 2 if kept else 0))
+
+    def __enter__(self) -> Levels:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.finish()
+
+
+__all__ = ["Levels", "MetamoriError"]

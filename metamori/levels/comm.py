@@ -1,0 +1,167 @@
+"""Messages between the processes of a job. The only importer of mpi4py; `Alone` is a job of one process without MPI.
+
+Buffers are writable bytes-like objects and are never copied here; anything else travels pickled by mpi4py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metamori.errors import MetamoriError
+
+PIECE = 1 << 30                            # MPI-3 counts are C ints
+
+
+class NoMPI(MetamoriError):
+    """mpi4py, or an MPI library that fits it, is not there."""
+
+
+def _mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise NoMPI(f"several processes need mpi4py for this MPI ({error}); pip install 'metamori[levels]'") from None
+    return MPI
+
+
+class Alone:
+    """One process. Every collective is already complete."""
+
+    rank, size, threads = 0, 1, True
+
+    def allgather(self, thing: Any) -> list[Any]:
+        return [thing]
+
+    gather = allgather
+
+    def bcast(self, thing: Any, root: int = 0) -> Any:
+        return thing
+
+    def barrier(self) -> None:
+        return
+
+    def all(self, well: bool) -> bool:
+        return well
+
+    def largest(self, value: float) -> float:
+        return value
+
+    def split(self, color: int | None, key: int = 0) -> Alone:
+        return self
+
+    def duplicate(self) -> Alone:
+        return self
+
+    def free(self) -> None:
+        return
+
+
+class Job:
+    """A communicator of mpi4py, with the calls that checkpoints need."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+
+    @classmethod
+    def from_handle(cls, handle: int) -> Job:
+        """From the Fortran handle of a program's communicator."""
+        return cls(_mpi().Comm.f2py(handle))
+
+    @property
+    def handle(self) -> int:
+        """Its Fortran handle."""
+        return int(self.comm.py2f())
+
+    @property
+    def threads(self) -> bool:
+        """Whether any thread may call MPI at any time."""
+        MPI = _mpi()
+        return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def allgather(self, thing: Any) -> list[Any]:
+        return list(self.comm.allgather(thing))
+
+    def gather(self, thing: Any) -> list[Any] | None:
+        """To rank 0."""
+        found = self.comm.gather(thing)
+        return None if found is None else list(found)
+
+    def bcast(self, thing: Any, root: int = 0) -> Any:
+        return self.comm.bcast(thing, root)
+
+    def barrier(self) -> None:
+        self.comm.Barrier()
+
+    def all(self, well: bool) -> bool:
+        """Whether it is so for everybody."""
+        return bool(self.comm.allreduce(int(well), _mpi().MIN))
+
+    def largest(self, value: float) -> float:
+        return float(self.comm.allreduce(value, _mpi().MAX))
+
+    def split(self, color: int | None, key: int = 0) -> Job | None:
+        """None for those without a color."""
+        MPI = _mpi()
+        made = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
+        return None if made == MPI.COMM_NULL else Job(made)
+
+    def duplicate(self) -> Job:
+        return Job(self.comm.Dup())
+
+    def subset(self, ranks: Sequence[int]) -> Job | None:
+        """A communicator of these ranks in this order; None for the others. Everybody calls it."""
+        return self.split(0 if self.rank in ranks else None, ranks.index(self.rank) if self.rank in ranks else 0)
+
+    def free(self) -> None:
+        self.comm.Free()
+
+    # -- buffers ---------------------------------------------------------------------------------
+
+    def exchange(self, out: Any, to: int, into: Any, source: int) -> None:
+        """Send `out` to one and receive `into` from another at the same time; either may be empty."""
+        MPI = _mpi()
+        waiting = []
+        for start in range(0, len(into), PIECE):
+            waiting.append(self.comm.Irecv([into[start:start + PIECE], MPI.BYTE], source, 711))
+        for start in range(0, len(out), PIECE):
+            waiting.append(self.comm.Isend([out[start:start + PIECE], MPI.BYTE], to, 711))
+        MPI.Request.Waitall(waiting)
+
+    def transpose(self, out: Any, into: Any) -> None:
+        """Part j of everybody's `out` comes to rank j, in the order of ranks."""
+        MPI = _mpi()
+        self.comm.Alltoall([out, MPI.BYTE], [into, MPI.BYTE])
+
+    def deal(self, out: Any, into: Any, root: int) -> None:
+        """Part j of the root's `out` comes to rank j."""
+        MPI = _mpi()
+        self.comm.Scatter([out, MPI.BYTE] if self.rank == root else None, [into, MPI.BYTE], root)
+
+    # -- single messages -------------------------------------------------------------------------
+
+    def send(self, thing: Any, to: int, tag: int) -> None:
+        self.comm.send(thing, to, tag)
+
+    def receive(self, source: int | None, tag: int) -> Any:
+        MPI = _mpi()
+        return self.comm.recv(source=MPI.ANY_SOURCE if source is None else source, tag=tag)
+
+    def waiting(self, source: int, tag: int) -> bool:
+        """Whether such a message has come."""
+        return bool(self.comm.Iprobe(source=source, tag=tag))
+
+
+def wrap(comm: Any) -> Alone | Job:
+    """What a caller gave: None for one process, an mpi4py communicator, or one of ours."""
+    if comm is None:
+        return Alone()
+    return comm if isinstance(comm, Alone | Job) else Job(comm)
+
+
+def finalize() -> None:
+    """End MPI in a process that never returns to the program."""
+    MPI = _mpi()
+    if not MPI.Is_finalized():
+        MPI.Finalize()

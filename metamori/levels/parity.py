@@ -1,0 +1,85 @@
+"""L3: the parity file beside each member's own, and how both come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from metamori.levels import erasure, sealed
+from metamori.levels.image import fast
+from metamori.levels.sealed import Broken, Sink
+from metamori.levels.source import FileSource, Source
+
+
+class _Writer:
+    """A parity file as it grows: rows, then their hashes under a seal."""
+
+    def __init__(self, path: str, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self.sink, self.bytes = Sink(path), 0
+        self.hashes: list[int] = []
+
+    def put(self, row: memoryview) -> None:
+        self.sink.put(row)
+        self.hashes.append(fast(row))
+        self.bytes += len(row)
+
+    def finish(self) -> None:
+        end, _ = sealed.trailer(self.bytes, {"sizes": self.sizes},
+                                {"hash": numpy.array(self.hashes, numpy.uint64)})
+        self.sink.put(end)
+        self.sink.finish()
+
+
+def encode(comm: Any, source: Source, path: str) -> None:
+    """Code the group's files and keep this member's parity at `path`."""
+    sizes = comm.allgather(source.size)
+    writer = _Writer(path, sizes)
+    erasure.encode(comm, source.read, max(sizes), writer.put)
+    writer.finish()
+
+
+def check(path: str) -> list[int]:
+    """The sizes of the group's files, if every byte of the parity has its checksum. Broken."""
+    found = sealed.read(path)
+    count = len(found.arrays["hash"])
+    step = found.data_bytes // count if count else 0
+    file = FileSource(path)
+    try:
+        for i, expected in enumerate(found.arrays["hash"].tolist()):
+            if fast(file.chunk(i * step, step)) != expected:
+                raise Broken(f"{path}: row {i} does not have its checksum")
+    finally:
+        file.close()
+    return list(found.about["sizes"])
+
+
+def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well: list[bool],
+               sizes: list[int]) -> bool:
+    """Rebuild lost files and parities of a group; False when more than half of all is gone."""
+    n, rank = comm.size, comm.rank
+    lost, parity_lost = [not well for well in own_well], [not well for well in parity_well]
+    if sum(lost) + sum(parity_lost) > n:
+        return False
+    if not any(lost) and not any(parity_lost):
+        return True
+    file = FileSource(own) if own_well[rank] else None
+    parity = FileSource(path) if parity_well[rank] else None
+    sink = None if file else Sink(own)
+    writer = None if parity else _Writer(path, sizes)
+    erasure.decode(comm, file.read if file else _nothing, parity.read if parity else _nothing, lost, parity_lost,
+                   max(sizes), sink.put if sink else None, writer.put if writer else None)
+    for each in (file, parity):
+        if each:
+            each.close()
+    if sink:
+        sink.cut(sizes[rank])
+        sink.finish()
+    if writer:
+        writer.finish()
+    return True
+
+
+def _nothing(place: int, into: memoryview) -> None:
+    raise AssertionError("a lost file is not read")

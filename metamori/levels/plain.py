@@ -1,0 +1,143 @@
+"""FTI's POSIX format (ckpt_io = 1), and the content of an MPI-IO file (2): variables one after another, sealed.
+
+An increment holds only the blocks that changed; its trailer says where all the others are (image.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from metamori.levels import image, sealed
+from metamori.levels.image import Digest, Image
+from metamori.levels.sealed import Broken
+from metamori.levels.source import FileSource, MemorySource, Source
+from metamori.levels.variables import Variable
+
+_AT_ONCE = 4 << 20
+
+
+def md5(block: memoryview) -> int:
+    return int.from_bytes(hashlib.md5(block, usedforsecurity=False).digest()[:8], "little")
+
+
+def crc32(block: memoryview) -> int:
+    return zlib.crc32(block)
+
+
+DETECT: dict[int, Digest] = {0: md5, 1: crc32}   # dcp_mode
+
+
+@dataclass(slots=True)
+class Written:
+    """One rank's part of a checkpoint, on its way into a file."""
+
+    source: Source
+    checksum: str
+    needs: list[int]
+    image: Image | None = None
+    sizes: dict[int, int] = field(default_factory=dict)
+
+
+class Plain:
+    """Writes and reads; the images of each level's last checkpoint are its caller's to keep."""
+
+    increments = True
+
+    def prepare(self, variables: Iterable[Variable], before: Image | None, index: int, block: int,
+                suspects: image.Suspects = image.everything, detect: Digest | None = None) -> Written:
+        """The content of the index's file; nothing is copied or written yet."""
+        made, pieces = image.next_image(variables, before, index, block, suspects, detect)
+        about, arrays = made.trailer()
+        end, digest = sealed.trailer(sum(map(len, pieces)), about, arrays)
+        return Written(MemorySource([*pieces, end]), digest, made.needs(), made)
+
+    def write(self, written: Written, path: str) -> None:
+        """Write the file and make it durable."""
+        assert isinstance(written.source, MemorySource)
+        fd = sealed.create(path)
+        try:
+            sealed.write(fd, written.source.pieces)
+        finally:
+            sealed.finish(fd)
+
+    def check(self, path: str, checksum: str, start: int = 0, size: int | None = None) -> None:
+        """Whether the file is the one that was written, every byte of it. Broken."""
+        found = sealed.read(path, start, size)
+        if found.digest != checksum:
+            raise Broken(f"{path} is another checkpoint's file")
+        file = FileSource(path, start, size)
+        window = _Window(file)
+        try:
+            image.check(found, window.read)
+        finally:
+            file.close()
+
+    def load(self, index: int, place: Callable[[int], tuple[str, int, int | None]]) -> Saved:
+        """What an index holds; `place` tells where an index's file is (path, start, size)."""
+        return Saved(Image.of(sealed.read(*place(index))), place)
+
+
+class _Window:
+    """Reads ahead in order, so that a block costs no system call of its own."""
+
+    def __init__(self, file: FileSource) -> None:
+        self.file, self.start = file, 0
+        self.held = memoryview(b"")
+        self.room = memoryview(bytearray(_AT_ONCE))
+
+    def read(self, place: int, length: int) -> memoryview:
+        if place < self.start or place + length > self.start + len(self.held):
+            count = max(length, min(_AT_ONCE, self.file.size - place))
+            self.held = self.room[:count]
+            self.file.read(place, self.held)
+            self.start = place
+        return self.held[place - self.start:place - self.start + length]
+
+
+@dataclass(slots=True)
+class Saved:
+    """The memory of an index, ready to be read."""
+
+    image: Image
+    place: Callable[[int], tuple[str, int, int | None]]
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        return {number: each.size for number, each in self.image.variables.items()}
+
+    def about(self, number: int) -> dict:  # type: ignore[type-arg]
+        return self.image.variables[number].about
+
+    def read(self, number: int, memory: memoryview) -> None:
+        """Fill a variable's memory. Broken when it is not there whole, or is larger than the memory."""
+        blocks = self.image.variables.get(number)
+        if blocks is None:
+            raise Broken(f"checkpoint {self.image.index} has no variable {number}")
+        if blocks.size > len(memory):
+            raise Broken(f"variable {number} has room for {len(memory)} bytes, and its checkpoint {blocks.size}")
+        open_files: dict[int, tuple[int, int]] = {}
+        try:
+            for index, at, start, length in blocks.runs(self.image.block):
+                if index not in open_files:
+                    path, base, _ = self.place(index)
+                    open_files[index] = os.open(path, os.O_RDONLY | os.O_CLOEXEC), base
+                fd, base = open_files[index]
+                _fill(fd, base + at, memory[start:start + length])
+        except OSError as error:
+            raise Broken(f"variable {number}: {error.strerror}") from None
+        finally:
+            for fd, _ in open_files.values():
+                os.close(fd)
+
+
+def _fill(fd: int, at: int, into: memoryview) -> None:
+    done = 0
+    while done < len(into):
+        count = os.preadv(fd, [into[done:done + (1 << 30)]], at + done)
+        if count == 0:
+            raise Broken("a checkpoint's file ends too soon")
+        done += count

@@ -1,0 +1,93 @@
+"""What exists: one commit record per index, and per group what its files are. Both lie in meta_dir.
+
+A checkpoint exists when its record has been renamed into place, after every file of every rank was made durable. The
+group's file has FTI's layout (an ini section per member with ckpt_file_name, ckpt_file_size, ckpt_file_maxs,
+ckpt_checksum).
+"""
+
+from __future__ import annotations
+
+import configparser
+import io
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+
+from metamori.levels import sealed
+from metamori.levels.paths import Paths
+from metamori.levels.sealed import Broken
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A checkpoint of the whole job."""
+
+    index: int
+    id: int                                # the program's own number for it
+    level: int
+    parent: int
+    io: int
+    time: str                              # ISO 8601, UTC
+    ranks: int
+    needs: tuple[int, ...]                 # indexes of the same level whose files it reads
+    files: dict[str, int] = field(default_factory=dict)   # index of the file checkpoint in each store
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank's file of a checkpoint."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+def write_record(paths: Paths, record: Record) -> None:
+    sealed.put(paths.record(record.index), json.dumps({"schema": 1, **asdict(record)}, indent=1).encode() + b"\n")
+
+
+def read_records(paths: Paths) -> dict[int, Record]:
+    """Every checkpoint of this execution, by index. A record that cannot be read is no record."""
+    found = {}
+    try:
+        names = os.listdir(paths.meta)
+    except FileNotFoundError:
+        return {}
+    for name in names:
+        if not re.fullmatch(r"ckpt\d+\.json", name):
+            continue
+        try:
+            with open(os.path.join(paths.meta, name), encoding="utf-8") as file:
+                values = json.load(file)
+            values.pop("schema")
+            values["needs"] = tuple(values["needs"])
+            record = Record(**values)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        found[record.index] = record
+    return dict(sorted(found.items()))
+
+
+def write_members(path: str, members: list[Member]) -> None:
+    """By the first member of a group."""
+    ini = configparser.ConfigParser(interpolation=None)
+    largest = max(each.size for each in members)
+    for i, each in enumerate(members):
+        ini[str(i)] = {"ckpt_file_name": each.name, "ckpt_file_size": str(each.size), "ckpt_file_maxs": str(largest),
+                       "ckpt_checksum": each.checksum}
+    text = io.StringIO()
+    ini.write(text)
+    sealed.put(path, text.getvalue().encode())
+
+
+def read_members(path: str) -> list[Member]:
+    """Broken when they are not there."""
+    ini = configparser.ConfigParser(interpolation=None)
+    try:
+        with open(path, encoding="utf-8") as file:
+            ini.read_file(file)
+        return [Member(ini[str(i)]["ckpt_file_name"], int(ini[str(i)]["ckpt_file_size"]),
+                       ini[str(i)]["ckpt_checksum"]) for i in range(len(ini.sections()))]
+    except (OSError, configparser.Error, KeyError, ValueError) as error:
+        raise Broken(f"{path}: {error}") from None
