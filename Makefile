@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast soak bench bench-bonnie lint clean
+.PHONY: help venv build demo test test-fast test-real soak bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -37,6 +37,9 @@ test: build  ## all tests but the slow ones
 
 test-fast: build  ## unit and property tests only, some seconds
 	@$(PYTEST) -q $(wildcard tests/unit tests/property) $(ARGS)
+
+test-real: build  ## real programs, the slow ones too: databases, servers, stress (many minutes)
+	@$(PYTEST) -m '' --timeout 3600 tests/real $(ARGS)
 
 soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)

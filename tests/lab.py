@@ -53,6 +53,8 @@ def picture(folder: Path) -> Tree:
                 entry = Entry("link", 0, os.readlink(path).encode())
             elif stat.S_ISDIR(status.st_mode):
                 entry = Entry("folder", mode)
+            elif not stat.S_ISREG(status.st_mode):
+                entry = Entry("other", mode)
             else:
                 entry = Entry("file", mode, path.read_bytes(), status.st_nlink, status.st_mtime_ns)
             found[str(path.relative_to(folder))] = entry

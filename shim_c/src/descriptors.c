@@ -302,11 +302,41 @@ void mm_adopt(void)
     }
 }
 
+/* Before a fork the parent takes the child's reference on every description: it may close its own before the child runs.
+ * The child corrects what another thread changed in between.  One fork at a time; a fork out of a signal handler that
+ * came upon another goes without. */
+static uint32_t forked[MM_FDS], forker;
+static int forked_top;
+
+void mm_before_fork(void)
+{
+    uint32_t none = 0, self = mm_tid = (uint32_t)sys_gettid();
+    while (!__atomic_compare_exchange_n(&forker, &none, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (none == self)
+            return;
+        none = 0;
+        sys_pause_us(20);
+    }
+    forked_top = mm_top_fd;
+    for (int fd = 0; fd <= forked_top; fd++)
+        if ((forked[fd] = mm_fds[fd].fit))
+            mm_fit_ref(mm_area, forked[fd]);
+}
+
+/* In the parent.  A fork that failed leaves references behind: such a file is followed a little longer, no more. */
+void mm_forked(void)
+{
+    if (forker == mm_tid)
+        __atomic_store_n(&forker, 0, __ATOMIC_RELEASE);
+}
+
 /* In the child: a slot of its own, one reference more on every description. */
-void mm_after_fork(void)
+void mm_after_fork(uint32_t parent_tid)
 {
     uint32_t pid = (uint32_t)sys_getpid();
     uint32_t slot = mm_process_join(mm_area, pid, mm_start_time(pid));
+    int top = forker == parent_tid ? forked_top : -1;
+    forker = 0;
     if (!slot) {
         mm_area = NULL;
         return;
@@ -314,10 +344,13 @@ void mm_after_fork(void)
     mm_self_slot = slot;
     mm_self = mm_proc(mm_area, slot);
     mm_self->calls = mm_depth > 0;
-    for (int fd = 0; fd <= mm_top_fd; fd++) {
-        if (mm_fds[fd].fit) {
-            mm_fit_ref(mm_area, mm_fds[fd].fit);
-            mm_fd_set(mm_area, slot, fd, mm_fds[fd].fit);
-        }
+    for (int fd = 0; fd <= mm_top_fd || fd <= top; fd++) {
+        uint32_t fit = mm_fds[fd].fit, held = fd <= top ? forked[fd] : 0;
+        if (fit && fit != held)
+            mm_fit_ref(mm_area, fit);
+        if (held && fit != held)
+            mm_fit_unref(mm_area, held);
+        if (fit)
+            mm_fd_set(mm_area, slot, fd, fit);
     }
 }

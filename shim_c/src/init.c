@@ -109,13 +109,20 @@ int mm_active_slow(void)
     return mm_area != NULL;
 }
 
+static void before_fork(void)
+{
+    if (mm_area)
+        mm_before_fork();
+}
+
 static void in_child(void)
 {
+    uint32_t parent = mm_tid;
     mm_tid = 0;
     mm_runtime_after_fork();
     begin_lock = 0;
     if (mm_area)
-        mm_after_fork();
+        mm_after_fork(parent);
 }
 
 /* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
@@ -145,7 +152,7 @@ __attribute__((constructor)) void mm_init(void)
     mm_names_config();
     const char *store = store_by_hand();
     if (store && !getenv("METAMORI_DISABLE")) {
-        pthread_atfork(NULL, NULL, in_child);
+        pthread_atfork(before_fork, mm_forked, in_child);
         if (join(store) < 0 && !getenv("METAMORI_SUPERVISED"))
             mm_ready = 2;
         if (mm_area || mm_ready == 2)

@@ -95,7 +95,9 @@ int mm_next_own(int from);
 void mm_move_own(int fd);
 int mm_high_fd(int fd);
 void mm_adopt(void);
-void mm_after_fork(void);
+void mm_before_fork(void);
+void mm_forked(void);
+void mm_after_fork(uint32_t parent_tid);
 extern int mm_top_fd;
 static inline uint32_t pif_of(int fd)
 {
