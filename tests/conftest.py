@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever
 from lab import ROOT, Lab  # noqa: E402
 
 PROGRAMS = HERE / "programs"
-DRIVER = ["driver", "driver_descriptors", "driver_names", "driver_streams", "driver_run"]
+DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run"]
 FLAVOURS = {
     "plain": ["-O1"],
     "large": ["-O1", "-D_FILE_OFFSET_BITS=64"],  # open64, lseek64, …

@@ -153,7 +153,7 @@ class Area:
     def dirty(self) -> list[int]:
         """Slots of the PIFs touched since the last checkpoint that was written to its end."""
         head = self.head
-        if head.cut_pending or head.mapped_count:
+        if head.cut_pending:
             since = head.committed_epoch
             return [slot for slot in self.pifs()
                     if self.pif(slot).epoch > since or self.pif(slot).flags & lib.MM_MAPPED]
@@ -163,7 +163,22 @@ class Area:
             if pif.flags & lib.MM_USED:
                 found.append(slot)
             slot = pif.next_dirty
-        return found
+        return list(dict.fromkeys((*found, *self.mapped())))
+
+    def mapped(self) -> Iterator[int]:
+        """Slots of the PIFs whose bytes may change unseen."""
+        slot = self.head.mapped
+        while slot:
+            yield slot
+            slot = self.pif(slot).next_mapped
+
+    def relink_mapped(self) -> None:
+        """Take those that are MM_MAPPED no more off their list; the run is frozen."""
+        first = 0
+        for slot in [each for each in self.mapped() if self.pif(each).flags & lib.MM_MAPPED]:
+            self.pif(slot).next_mapped = first
+            first = slot
+        self.head.mapped = first
 
     def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
         return lib.mm_pif_find(self._area, dev, ino, btime_ns)

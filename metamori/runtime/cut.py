@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
+from metamori.runtime.mapped import Capture, release
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
+from metamori.tables.aml import AML
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 
@@ -49,6 +51,7 @@ class PifCut:
     st: os.stat_result | None
     old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
     ranges: list[tuple[int, int, int]]
+    captured: list[AML] | None = None     # of a file whose bytes change unseen: what differs from the parent
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Cut:
     fits: list[tuple[FitEntry, int]] = field(default_factory=list)   # with the PIF slot
     processes: list[ProcessEntry] = field(default_factory=list)
     inherited: list[InheritedEntry] = field(default_factory=list)
+    captured_bytes: int = 0               # that it stored of files whose bytes change unseen
 
 
 def look(path: bytes) -> Found:
@@ -87,10 +91,10 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) -> Cut:
+def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], capture: Capture) -> Cut:
     """The instant; the caller has frozen the run and advances the epoch afterwards.
 
-    names: the paths that an object had at the parent.
+    names: the paths that an object had at the parent. capture: of what changed unseen since the parent.
     """
     head = area.head
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
@@ -109,9 +113,16 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]]) ->
             cut.touches.setdefault(record.path, record)
     for path in cut.touches:
         cut.found[path] = look(path)
-    for slot in area.dirty():
+    dirty = area.dirty()
+    released = release(area, dirty)
+    for slot in dirty:
         _other_name(area, slot, cut, names, kept_folder)
-        cut.pifs.append(_pif(area, slot, cut, kept_folder))
+        pif = _pif(area, slot, cut, kept_folder)
+        # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
+        if pif.flags & lib.MM_MAPPED or (slot in released and pif.cut and capture.knows(slot)):
+            pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages)
+        cut.pifs.append(pif)
+    cut.captured_bytes = capture.stored
     return cut
 
 
@@ -252,13 +263,12 @@ def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
 def advance(area: Area, cut: Cut) -> None:
     """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`."""
     head = area.head
-    isolated = bool(head.flags & lib.MM_ISOLATE)
     for pif in cut.pifs:
         p = area.pif(pif.slot)
         p.cut_before = min(p.cut, p.cut_before)
         p.cut = NO_LIMIT
         p.flags |= lib.MM_INDEXED
-        if not isolated and p.fresh_from != NO_LIMIT:
+        if p.fresh_from != NO_LIMIT:
             p.fresh_from = 0 if p.flags & lib.MM_MAPPED else pif.size
     head.cut_pending = 1
     head.dirty = 0

@@ -76,6 +76,7 @@ def _all_at_home(area: Area) -> None:
                 p.home_limit = p.size
         if not isolated:
             p.home_limit = NO_LIMIT
+        p.flags &= ~lib.MM_SETTLED
         p.mtime_ns = 0
 
 
@@ -111,7 +112,7 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
     # names are at `index`, homes still at `committed`: only names and attributes have to move
-    settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_MAPPED]
+    settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
     move.move_names(store, index, committed, settled, area.head.run, durable=session.durable)
 
 

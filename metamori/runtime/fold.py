@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -54,6 +55,7 @@ class Fold:
         self.initial_names: dict[bytes, NameEntry] = {}
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
+        self.bytes_added = cut.captured_bytes
         self._came_along: set[bytes] = set()   # in folders of the run: not there before
 
     def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
@@ -69,7 +71,7 @@ class Fold:
         meta = Meta(
             self.index, self.cut.parent, time.time_ns(), message, reason, self.run, process, mode,
             bool(self.area.head.flags & lib.MM_ISOLATE),
-            sum(entry.end - entry.start for entry in self.offsets), False, tuple(self.cut.processes),
+            self.bytes_added, False, tuple(self.cut.processes),
             tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
             tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
         return meta, Offsets(self.index, process, self.run, tuple(self.offsets))
@@ -136,7 +138,9 @@ class Fold:
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
-        if pif.flags & lib.MM_MAPPED or pif.home.startswith(b"/proc/"):
+        if pif.captured is not None:
+            self._offsets(inode, process, pif.captured)
+        elif pif.home.startswith(b"/proc/"):
             self._copy_whole(pif, inode, process)
         else:
             self._redirected(pif, inode, process)
@@ -148,12 +152,16 @@ class Fold:
             start, end = block * BLOCK, min((block + count) * BLOCK, pif.size)
             if start < end:
                 amls.insert(AML(start, end, self.run, buffer * BLOCK))
+        self.bytes_added += amls.nbytes
+        self._offsets(inode, process, amls)
+
+    def _offsets(self, inode: int, process: int, amls: Iterable[AML]) -> None:
         self.offsets.extend(
             OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
             for aml in amls)
 
     def _copy_whole(self, pif: PifCut, inode: int, process: int) -> None:
-        """A file whose bytes change unseen (mapped shared and writable), or that no name leads to: all of it."""
+        """A file that no name leads to, only a descriptor: all of it."""
         if not pif.size or not pif.home:
             return
         blocks = -(-pif.size // BLOCK)
@@ -172,6 +180,7 @@ class Fold:
         finally:
             os.close(source)
             os.close(target)
+        self.bytes_added += pif.size
         self.offsets.append(OffsetEntry(inode, process, 0, pif.size, place, place + pif.size))
 
     # -- names -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from metamori.runtime.area import BLOCK, NO_LIMIT
 from metamori.runtime.finish import alive
 from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
+from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
 from metamori.store.apply import Applier
 from metamori.store.buffers import write_zeros
@@ -92,7 +93,8 @@ def back(session: Session, index: int, again: bool = False) -> None:
     """
     area, store = session.area, session.store
     area.head.restoring = index + 1
-    cut = instants.take(area, store.layout.kept_folder, store.state(area.head.parent).paths)
+    parent = store.state(area.head.parent)
+    cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
     if again:                              # names may have moved already that no program touched
         for path in {*store.state(cut.parent).names, *store.state(index).names}:
             cut.found.setdefault(path, instants.look(path))
@@ -175,8 +177,8 @@ class _Rollback:
             return
         self.area.touch_pif(self.slot)
         self.area.drop_frames(self.slot)   # written back by the cut
-        if self.p.flags & lib.MM_MAPPED:
-            self._mapped(pif, want)
+        if self.p.flags & (lib.MM_HOME | lib.MM_SETTLED):
+            self._at_home(pif, [(start, end, there) for start, end, _, there in changes if there is not None])
             return
         if self.session.single:
             self._committed(pif)
@@ -202,24 +204,29 @@ class _Rollback:
         self.p.cut = self.p.cut_before = NO_LIMIT
         self._attributes(pif)
 
-    def _mapped(self, pif: PifEntry, want: list[Piece]) -> None:
-        """A file that is (or was) mapped shared: its bytes are at home, where the mapping sees them; every index since
-        has a copy of its own."""
+    def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
+        """A file that is mapped: its bytes go back at home, where the mapping sees them, once those that an index
+        knows by their home alone are saved."""
         fd = os.open(self._home(), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            found = os.fstat(fd).st_size
+            known = min(found, self.p.fresh_from)
+            ranges = [(start, min(end, known)) for start, end, there in changes if there.kind != HOME and start < known]
+            if pif.size < known:
+                ranges.append((pif.size, known))
+            self._keep(fd, ranges)
             os.ftruncate(fd, pif.size)
-            for piece in want:
-                length = piece.end - piece.start
-                if piece.kind == BUFFER:
-                    self.store.buffers.copy_out(piece.run, piece.offset, length, fd, piece.start)
-                elif piece.kind == ZERO:
-                    write_zeros(self.store.door, fd, piece.start, piece.end)
+            for start, end, there in changes:
+                if there.kind == BUFFER:
+                    self.store.buffers.copy_out(there.run, there.offset, end - start, fd, start)
+                elif there.kind == ZERO:
+                    write_zeros(self.store.door, fd, start, end)
         finally:
             os.close(fd)
         self.area.table_clear(self.p)
         self.p.flags &= ~lib.MM_VIRTUAL
         self.p.home_limit = NO_LIMIT
-        self.p.fresh_from = 0
+        self.p.fresh_from = 0 if self.p.flags & lib.MM_MAPPED else pif.size
         self.p.cut = self.p.cut_before = 0
         self._attributes(pif)
 
@@ -264,10 +271,7 @@ class _Rollback:
             found = os.fstat(fd).st_size
             known = min(found, self.p.fresh_from)
             if size < known:               # some index knows these bytes: saved before they go
-                place = self._save(fd, size, known)
-                self.store.add_undo([UndoEntry(self.inode, size, known, self.run_number, place,
-                                               self.store.buffers.checksum(self.run_number, place, known - size))],
-                                    self.store.newest, durable=self.session.durable)
+                self._keep(fd, [(size, known)])
             if size != found:
                 self.area.table_clear(self.p, -(-size // BLOCK))
                 os.ftruncate(fd, size)
@@ -276,6 +280,16 @@ class _Rollback:
         if self.p.flags & lib.MM_VIRTUAL:
             self.p.flags &= ~lib.MM_VIRTUAL
             self.p.home_limit = NO_LIMIT
+
+    def _keep(self, fd: int, ranges: list[tuple[int, int]]) -> None:
+        """An undo record of home bytes that are about to go."""
+        entries = []
+        for start, end in ranges:
+            place = self._save(fd, start, end)
+            crc = self.store.buffers.checksum(self.run_number, place, end - start)
+            entries.append(UndoEntry(self.inode, start, end, self.run_number, place, crc))
+        if entries:
+            self.store.add_undo(entries, self.store.newest, durable=self.session.durable)
 
     def _save(self, fd: int, start: int, end: int) -> int:
         place = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK

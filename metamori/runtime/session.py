@@ -14,6 +14,7 @@ from metamori.runtime import cut as instants
 from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
 from metamori.runtime.fold import Fold
+from metamori.runtime.mapped import Capture
 from metamori.store.store import Store
 
 
@@ -46,7 +47,8 @@ class Session:
         parent = self.store.state(self.area.head.parent)
         self.area.freeze()
         try:
-            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths)
+            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
+                                Capture(self.store, self.area, parent))
             # the new epoch's writes must not be taken for bytes that the new index does without
             self.area.head.newest = index
             instants.advance(self.area, cut)

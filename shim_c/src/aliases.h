@@ -23,4 +23,7 @@
 #ifndef ALIAS_signal
 #define ALIAS_signal(alias, name)
 #endif
+#ifndef ALIAS_map
+#define ALIAS_map(alias, name)
+#endif
 #include "calls.def"

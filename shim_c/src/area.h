@@ -34,10 +34,13 @@
 #define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
 #define MM_KEPT 2       /* linked (or copied) into <store>/kept */
 #define MM_NAMELESS 4   /* no name is left */
-#define MM_MAPPED 8     /* a shared writable mapping exists or existed: copied whole at each checkpoint */
+#define MM_MAPPED 8     /* its bytes may change unseen (shared writable mapping): each checkpoint looks for what changed */
 #define MM_COPIED 16    /* the kept file is a copy: the store is on another file system */
 #define MM_INDEXED 32   /* some checkpoint knows this file */
 #define MM_USED 64      /* slot in use */
+#define MM_HOME 128     /* mapped: bytes stay at home; the pre-image of a block is saved before it is overwritten */
+#define MM_ENGINE 256   /* an asynchronous engine (aio, io_uring) may use it: MM_HOME as long as it is open */
+#define MM_SETTLED 512  /* was put home in isolation */
 
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
@@ -78,9 +81,10 @@ struct mm_header {
     uint64_t tick;             /* grows with every frame taken: the clock of the LRU */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
-    uint32_t mapped_count;     /* PIFs that were ever mapped shared and writable */
+    uint32_t mapped;           /* list of PIFs with MM_MAPPED */
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
     uint32_t bucket[MM_BUCKETS];
+    uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
 };
 
 struct mm_process {
@@ -120,7 +124,9 @@ struct mm_pif {
     uint32_t frames;           /* cache frames that it holds */
     uint32_t pad_;
     uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
-    char pad2_[56];
+    uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
+    uint32_t next_mapped;
+    char pad2_[48];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */
@@ -194,6 +200,10 @@ long mm_collect(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, 
 int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
 void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
 uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+int mm_saved(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+int mm_saved_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_saved_free(struct mm_area *area, struct mm_pif *pif);
+void mm_pif_mapped(struct mm_area *area, uint32_t slot);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
 struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);
 int mm_frame_write_back(struct mm_area *area, uint32_t frame, int buffer);

@@ -6,31 +6,13 @@
  *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
  *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
+ *  6. With MM_HOME (home.c) there are no table entries: every byte is at home.
  * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
  */
 #include "shim.h"
 
 #include <sys/resource.h>
 
-/* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
-static uint64_t hold(struct mm_pif *p)
-{
-    mm_holding++;
-    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
-    mm_lock(&p->lock);
-    return mask;
-}
-
-static void release(struct mm_pif *p, uint64_t mask)
-{
-    mm_unlock(&p->lock);
-    if (UNLIKELY(mm_unwrapped_handlers))
-        sys_mask_back(mask);
-    if (--mm_holding == 0 && UNLIKELY(mm_deferred))
-        mm_deliver();
-}
-
-#define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 #define RUN_MAX 256
 
 long mm_size(struct mm_pif *p, int fd)
@@ -63,7 +45,7 @@ static void stamp(struct mm_pif *p)
 static int own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
 
 /* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
-static uint64_t take_blocks(struct mm_pif *p, uint64_t count)
+uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
 {
     if (p->alloc_next < mm_area->head->epoch_block || p->alloc_end - p->alloc_next < count) {
         uint64_t reserve = count < 64 ? 64 : count;
@@ -231,7 +213,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     if (count > blocks * MM_BLOCK - inside)
         count = blocks * MM_BLOCK - inside;
-    uint64_t to = take_blocks(p, blocks), last = blocks - 1;
+    uint64_t to = mm_take_blocks(p, blocks), last = blocks - 1;
     int tail = (inside + count) % MM_BLOCK && at + count < size;
     int home = fd;
     if (inside || tail) {
@@ -319,6 +301,11 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     uint64_t mask = hold(p);
     touched(slot, p);
+    if (p->flags & MM_HOME) {
+        long r = mm_write_home(slot, fd, v, n, at, append);
+        release(p, mask);
+        return r;
+    }
     struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
     int move = at < 0;
     long total = 0, r = move ? own_position(f, fd) : 0;
@@ -395,7 +382,7 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
         uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
         if (length < needed) {
             int reader = mm_home_reader(slot, fd);
-            long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed);
+            long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0);
             if (r < 0)
                 return r;
             p->fresh_from = length;
@@ -424,48 +411,6 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
             r = truncate_virtual(slot, p, fd, length, r);
         else
             r = -EFBIG;
-    }
-    release(p, mask);
-    return r;
-}
-
-/* Put the file's bytes home for a call that only the kernel can do: what an index needs of the home is saved first.
- * Afterwards the file is native until the next checkpoint. */
-long mm_settle(uint32_t slot, int fd)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = hold(p);
-    touched(slot, p);
-    struct stat st;
-    int home = mm_home_reader(slot, fd);
-    long size = mm_size(p, home), r = home < 0 ? home : sys(SYS_fstat, home, &st);
-    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
-    if (r == 0 && needed)
-        r = mm_save_preimage(slot, home, 0, needed);
-    if (r == 0 && p->home_limit < (uint64_t)st.st_size)
-        r = sys(SYS_ftruncate, home, p->home_limit);
-    if (r == 0)
-        r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
-    struct mm_range range[64];
-    for (long n = 1; r == 0 && n > 0 && p->root;) {
-        n = mm_collect(mm_area, p, 0, 0, range, 64);
-        for (long i = 0; r == 0 && i < n && i < 64; i++) {
-            uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
-            if (at + length > (uint64_t)size)
-                length = at < (uint64_t)size ? size - at : 0;
-            r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
-            if (r == 0)
-                r = mm_table_set(mm_area, p, range[i].block, 0, range[i].count);
-        }
-    }
-    if (r == 0 && size != st.st_size)
-        r = sys(SYS_ftruncate, home, size);
-    if (r == 0) {
-        mm_table_free(mm_area, p);
-        mm_cache_drop(mm_area, slot);
-        p->flags &= ~MM_VIRTUAL;
-        p->fresh_from = p->cut = 0;
-        p->home_limit = MM_NO_LIMIT;
     }
     release(p, mask);
     return r;

@@ -164,6 +164,11 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
         p->fresh_from = MM_NO_LIMIT;   /* nothing goes home, and past its end the home has nothing */
         p->home_limit = st->stx_size;
     }
+    if (!created && mm_was_mapped(mm_area, dev, st->stx_ino)) {
+        if (ISOLATED(p))
+            p->fresh_from = st->stx_size, p->home_limit = MM_NO_LIMIT, p->flags |= MM_SETTLED;
+        p->flags |= MM_HOME;
+    }
     return slot;
 }
 

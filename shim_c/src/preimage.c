@@ -30,12 +30,13 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
     return 0;
 }
 
-/* Save home bytes [start, end); holes stay holes.  Called with the PIF's lock held. */
-long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end)
+/* Save home bytes [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.
+ * Called with the PIF's lock held. */
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer)
 {
     struct mm_header *h = mm_area->head;
-    uint64_t blocks = (end - start + MM_BLOCK - 1) / MM_BLOCK;
-    uint64_t buffer = mm_blocks_take(mm_area, blocks) * MM_BLOCK;
+    if (!buffer)
+        buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
     long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
     long result = 0;
     for (uint64_t at = start; at < end;) {

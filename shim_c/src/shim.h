@@ -112,6 +112,9 @@ static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].
 /* every byte at home, the kernel knows the size */
 static inline int is_native(const struct mm_pif *p) { return !p->root && !(p->flags & MM_VIRTUAL); }
 
+/* nothing goes home before the commit */
+#define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
+
 /* data.c: the engine; results or -errno */
 long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
@@ -119,14 +122,38 @@ long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
-long mm_settle(uint32_t pif, int fd);
+uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 extern uint64_t mm_size_limit;
+
+/* home.c: files whose bytes are (and stay) at home */
+#define MM_UNSEEN 1                      /* they may change without any call that we see */
+long mm_settle(uint32_t pif, int fd);
+long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
+long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
 
 /* wrap_signal.c */
 extern int mm_unwrapped_handlers;
 extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
 extern __thread int mm_deferred __attribute__((tls_model("initial-exec")));
 void mm_deliver(void);
+
+/* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
+static inline uint64_t hold(struct mm_pif *p)
+{
+    mm_holding++;
+    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
+    mm_lock(&p->lock);
+    return mask;
+}
+
+static inline void release(struct mm_pif *p, uint64_t mask)
+{
+    mm_unlock(&p->lock);
+    if (UNLIKELY(mm_unwrapped_handlers))
+        sys_mask_back(mask);
+    if (--mm_holding == 0 && UNLIKELY(mm_deferred))
+        mm_deliver();
+}
 
 /* slots.c: the first touch in an epoch */
 static inline void touched(uint32_t slot, struct mm_pif *p)
@@ -141,7 +168,7 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
 extern uint32_t mm_map_generation;
 
 /* preimage.c */
-long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end);
+long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer);
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
 
 /* names.c */

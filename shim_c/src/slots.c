@@ -209,10 +209,27 @@ void mm_fit_unref(struct mm_area *a, uint32_t slot)
         mm_pif_drop(a, pif);
 }
 
-static uint32_t *bucket_of(struct mm_area *a, uint64_t dev, uint64_t ino)
+static uint32_t bucket_number(uint64_t dev, uint64_t ino)
 {
     uint64_t x = (ino ^ dev * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
-    return &a->head->bucket[x >> 48 & (MM_BUCKETS - 1)];
+    return x >> 48 & (MM_BUCKETS - 1);
+}
+
+static uint32_t *bucket_of(struct mm_area *a, uint64_t dev, uint64_t ino)
+{
+    return &a->head->bucket[bucket_number(dev, ino)];
+}
+
+/* A file that nobody follows is mapped: should the run write to it later, the mapping must see it. */
+void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino)
+{
+    uint32_t n = bucket_number(dev, ino);
+    __atomic_fetch_or(&a->head->mapped_files[n / 8], 1 << n % 8, __ATOMIC_SEQ_CST);
+}
+int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino)
+{
+    uint32_t n = bucket_number(dev, ino);
+    return __atomic_load_n(&a->head->mapped_files[n / 8], __ATOMIC_SEQ_CST) >> n % 8 & 1;
 }
 
 /* btime_ns 0: whatever its birth (a caller that has only struct stat) */
@@ -303,7 +320,7 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
-    if (!(p->flags & MM_NAMELESS) || (p->flags & MM_INDEXED) || p->created != h->epoch)
+    if (!(p->flags & MM_NAMELESS) || (p->flags & (MM_INDEXED | MM_MAPPED)) || p->created != h->epoch)
         return;
     if (p->flags & MM_KEPT) {
         char name[MM_STORE_MAX + 64];
@@ -326,6 +343,7 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
     if (!slot)
         return;
     mm_table_free(a, p);
+    mm_saved_free(a, p);
     mm_cache_drop(a, slot);
     mm_lock(&h->lock);
     p->next_hash = h->free_pif;
@@ -350,6 +368,20 @@ void mm_pif_touched(struct mm_area *a, uint32_t slot)
         p->next_dirty = h->dirty;
         __atomic_store_n(&h->dirty, slot, __ATOMIC_RELEASE);
         __atomic_store_n(&p->epoch, h->epoch, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+}
+
+/* Its bytes may change unseen from now on: onto the list that every checkpoint walks. */
+void mm_pif_mapped(struct mm_area *a, uint32_t slot)
+{
+    struct mm_header *h = a->head;
+    struct mm_pif *p = mm_pif_at(a, slot);
+    mm_lock(&h->lock);
+    if (!(p->flags & MM_MAPPED)) {
+        p->next_mapped = h->mapped;
+        __atomic_fetch_or(&p->flags, MM_MAPPED | MM_HOME, __ATOMIC_RELEASE);
+        __atomic_store_n(&h->mapped, slot, __ATOMIC_RELEASE);
     }
     mm_unlock(&h->lock);
 }

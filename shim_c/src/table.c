@@ -15,9 +15,9 @@
 
 static uint64_t *level_at(struct mm_area *a, uint64_t entry) { return mm_page(a, (uint32_t)entry); }
 
-uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block)
+static uint64_t get(struct mm_area *a, const uint32_t *from, uint64_t block)
 {
-    uint32_t root = __atomic_load_n(&pif->root, __ATOMIC_ACQUIRE);
+    uint32_t root = __atomic_load_n(from, __ATOMIC_ACQUIRE);
     if (!root || block >= LIMIT)
         return 0;
     uint64_t mid = __atomic_load_n(&level_at(a, root)[INDEX(block, 2)], __ATOMIC_ACQUIRE);
@@ -36,18 +36,17 @@ static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
     return mm_page(a, page);
 }
 
-/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
-int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count)
 {
     if (block + count > LIMIT)
         return -EFBIG;
-    if (!pif->root) {
+    if (!*at) {
         uint32_t page = mm_page_take(a);
         if (!page)
             return -ENOSPC;
-        __atomic_store_n(&pif->root, page, __ATOMIC_RELEASE);
+        __atomic_store_n(at, page, __ATOMIC_RELEASE);
     }
-    uint64_t *root = mm_page(a, pif->root);
+    uint64_t *root = mm_page(a, *at);
     while (count) {
         uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
         uint64_t *leaf = mid ? step_down(a, &mid[INDEX(block, 1)]) : NULL;
@@ -61,6 +60,25 @@ int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t
         } while (count && INDEX(block, 0));
     }
     return 0;
+}
+
+uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block) { return get(a, &pif->root, block); }
+
+/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
+int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    return set(a, &pif->root, block, buffer, count);
+}
+
+/* The same kind of table for a file whose bytes stay at home: where the pre-image of a block lies.  One of an earlier
+ * epoch (below epoch_block) says nothing any more. */
+int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
+{
+    return pif->saved && get(a, &pif->saved, block) >= a->head->epoch_block;
+}
+int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    return set(a, &pif->saved, block, buffer, count);
 }
 
 /* Forget every entry from a block on.  Pages stay: readers may be looking at them; they go with the PIF. */
@@ -85,12 +103,11 @@ void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
     }
 }
 
-/* Give back all pages.  Only when nobody can be looking: the file is gone, or the run is frozen. */
-void mm_table_free(struct mm_area *a, struct mm_pif *pif)
+static void release(struct mm_area *a, uint32_t *from)
 {
-    if (!pif->root)
+    if (!*from)
         return;
-    uint64_t *root = mm_page(a, pif->root);
+    uint64_t *root = mm_page(a, *from);
     for (int i = 0; i < FAN; i++) {
         if (!root[i])
             continue;
@@ -100,10 +117,14 @@ void mm_table_free(struct mm_area *a, struct mm_pif *pif)
                 mm_page_give(a, (uint32_t)mid[j]);
         mm_page_give(a, (uint32_t)root[i]);
     }
-    uint32_t page = pif->root;
-    __atomic_store_n(&pif->root, 0, __ATOMIC_RELEASE);
+    uint32_t page = *from;
+    __atomic_store_n(from, 0, __ATOMIC_RELEASE);
     mm_page_give(a, page);
 }
+
+/* Give back all pages.  Only when nobody can be looking: the file is gone, or the run is frozen. */
+void mm_table_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->root); }
+void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->saved); }
 
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
  * at since_block or above.  Returns their number; more than room: only the first room are in out. */

@@ -377,47 +377,6 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     return REAL(ioctl)(fd, request, argument);
 }
 
-/* A private (or read-only) picture of a file in isolation, where nothing may come home. */
-static void *map_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
-{
-    char *p = REAL(mmap)(address, length, PROT_READ | PROT_WRITE, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return p;
-    for (size_t done = 0; done < length;) {
-        long r = mm_read(slot, fd, &(struct iovec){ p + done, length - done }, 1, at + done);
-        if (r <= 0)
-            break;
-        done += r;
-    }
-    sys(SYS_mprotect, p, length, protection);
-    return p;
-}
-
-EXPORT void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t at)
-{
-    uint32_t slot = fd < 0 || (flags & MAP_ANONYMOUS) || !mm_area ? 0 : pif_of(fd);
-    if (LIKELY(!slot))
-        return REAL(mmap)(address, length, protection, flags, fd, at);
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    int writes = (flags & MAP_TYPE) != MAP_PRIVATE && writable(fd);
-    if (is_native(p) && !writes)
-        return REAL(mmap)(address, length, protection, flags, fd, at);
-    enter();
-    void *r;
-    if (p->fresh_from == MM_NO_LIMIT && !writes) {
-        r = map_copy(slot, address, length, protection, flags, fd, at);
-    } else {
-        long e = writes ? hand_over(slot, fd) : mm_settle(slot, fd);
-        if (writes) {                  /* its bytes change unseen: copied whole at every checkpoint */
-            if (!(__atomic_fetch_or(&p->flags, MM_MAPPED, __ATOMIC_RELAXED) & MM_MAPPED))
-                __atomic_add_fetch(&mm_area->head->mapped_count, 1, __ATOMIC_RELAXED);
-        }
-        r = e < 0 ? (void *)result(e) : REAL(mmap)(address, length, protection, flags, fd, at);
-    }
-    leave();
-    return r;
-}
-
 #define CALL(group, type, name, parameters)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
 #define ALIAS_data(alias, name) SYMBOL_ALIAS(alias, name)

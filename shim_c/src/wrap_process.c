@@ -53,29 +53,6 @@ EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlim
     return r;
 }
 
-/* Memory that goes or changes its protection: what buffer.c remembers of the program's pages is void. */
-static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
-
-EXPORT int munmap(void *address, size_t length)
-{
-    mapped_anew();
-    return REAL(munmap)(address, length);
-}
-EXPORT int mprotect(void *address, size_t length, int protection)
-{
-    mapped_anew();
-    return REAL(mprotect)(address, length, protection);
-}
-EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
-{
-    va_list list;
-    va_start(list, flags);
-    void *to = va_arg(list, void *);
-    va_end(list);
-    mapped_anew();
-    return REAL(mremap)(address, old, length, flags, to);
-}
-
 #define CALL(group, type, name, parameters)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
 #define ALIAS_process(alias, name) SYMBOL_ALIAS(alias, name)

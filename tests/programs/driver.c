@@ -125,8 +125,9 @@ static char *next_line(void)
 
 static const struct entry *find(const char *name)
 {
-    const struct entry *lists[] = {descriptor_operations, name_operations, stream_operations, run_operations};
-    for (int i = 0; i < 4; i++)
+    const struct entry *lists[] = {descriptor_operations, name_operations, stream_operations, run_operations,
+                                   map_operations};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const struct entry *e = lists[i]; e->name; e++)
             if (!strcmp(e->name, name))
                 return e;

@@ -1,0 +1,146 @@
+/* home.c - files whose bytes are at home, because the kernel itself reads or changes them there.
+ *
+ * Settled: every byte has been put home, once, for one call that only the kernel can do.
+ * MM_HOME: somebody has it mapped, so what is written must appear at home.  Writes are the kernel's own, after the
+ *   pre-images of the blocks were saved (once in an epoch: the table pif->saved says where).  fresh_from as ever.
+ * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
+ *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
+ *   (metamori/runtime/mapped.py).
+ * A checkpoint takes both flags away again when nobody maps the file any more.
+ */
+#include "shim.h"
+
+/* Pre-images of the blocks of home bytes [start, end), as far as an index knows them and this epoch has none yet.
+ * Called with the PIF's lock held. */
+static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
+{
+    if (start >= p->fresh_from)
+        return 0;
+    int reader = mm_home_reader(slot, fd);
+    struct stat st;
+    long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);
+    if (r < 0)
+        return r;
+    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
+    if (end > needed)
+        end = needed;
+    uint64_t last = (end + MM_BLOCK - 1) / MM_BLOCK;
+    for (uint64_t block = start / MM_BLOCK, run; block < last; block += run) {
+        run = 1;
+        if (mm_saved(mm_area, p, block))
+            continue;
+        while (block + run < last && !mm_saved(mm_area, p, block + run))
+            run++;
+        uint64_t place = mm_take_blocks(p, run), stop = (block + run) * MM_BLOCK;
+        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK);
+        if (r == 0)
+            r = mm_saved_set(mm_area, p, block, place, run);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Buffered bytes to their places at home, whose own bytes there are saved before. */
+static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
+{
+    struct mm_range range[64];
+    long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
+    for (long n = 1; r == 0 && n > 0 && p->root;) {
+        n = mm_collect(mm_area, p, 0, 0, range, 64);
+        for (long i = 0; r == 0 && i < n && i < 64; i++) {
+            uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
+            r = save_blocks(slot, p, home, at, at + length);
+            if (at + length > size)
+                length = at < size ? size - at : 0;
+            if (r == 0)
+                r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
+            if (r == 0)
+                r = mm_table_set(mm_area, p, range[i].block, 0, range[i].count);
+        }
+    }
+    return r;
+}
+
+/* All bytes home.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
+static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
+{
+    struct stat st;
+    int home = mm_home_reader(slot, fd), isolated = ISOLATED(p);
+    long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
+    if (r == 0 && (whole || isolated))
+        r = save_blocks(slot, p, home, 0, MM_NO_LIMIT);
+    if (r == 0 && p->home_limit < (uint64_t)st.st_size) {
+        r = save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
+        if (r == 0)
+            r = sys(SYS_ftruncate, home, p->home_limit);
+    }
+    if (r == 0)
+        r = put_home(slot, p, home, size);
+    if (r == 0 && (p->flags & MM_VIRTUAL))
+        r = sys(SYS_ftruncate, home, size);
+    if (r < 0)
+        return r;
+    mm_table_free(mm_area, p);
+    mm_cache_drop(mm_area, slot);
+    p->flags &= ~MM_VIRTUAL;
+    if (isolated)
+        p->flags |= MM_SETTLED;
+    if (whole || isolated)
+        p->fresh_from = 0;
+    p->cut = 0;                        /* from now on its bytes are the home's, and none of the buffer's */
+    p->home_limit = MM_NO_LIMIT;
+    return 0;
+}
+
+/* Put the file's bytes home for a call that only the kernel can do: what an index needs of the home is saved first.
+ * Afterwards the file is native until the next checkpoint. */
+long mm_settle(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    long r = bring_home(slot, p, fd, 1);
+    release(p, mask);
+    return r;
+}
+
+/* The file's bytes go home and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */
+long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint32_t wanted = flags | MM_HOME | (how == MM_UNSEEN ? MM_MAPPED : 0);
+    if ((__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & wanted) == wanted) {
+        if (how == MM_UNSEEN)
+            touched(slot, p);
+        return 0;
+    }
+    uint64_t mask = hold(p);
+    long r = 0;
+    if (how == MM_UNSEEN)
+        touched(slot, p);
+    if (!is_native(p) || ISOLATED(p) || (how == MM_UNSEEN && p->fresh_from != 0)) {
+        touched(slot, p);
+        r = bring_home(slot, p, fd, how == MM_UNSEEN);
+    }
+    if (r == 0) {
+        if (how == MM_UNSEEN)
+            mm_pif_mapped(mm_area, slot);
+        __atomic_fetch_or(&p->flags, flags | MM_HOME, __ATOMIC_RELEASE);
+    }
+    release(p, mask);
+    return r;
+}
+
+/* A write that has to appear at home: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
+long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len;
+    mm_give_position(fd);
+    long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
+    long r = from < 0 ? from : save_blocks(slot, p, fd, from, from + asked);
+    return r < 0 ? r : sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : 0);
+}
