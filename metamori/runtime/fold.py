@@ -57,6 +57,10 @@ class Fold:
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
         self._came_along: set[bytes] = set()   # in folders of the run: not there before
+        self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
+        for touch in cut.touches.values():
+            if touch.mode:
+                self._noted.setdefault((touch.dev, touch.ino), touch)
 
     def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
@@ -134,7 +138,7 @@ class Fold:
             self.area.kept_name(pif.slot) if pif.flags & lib.MM_KEPT else b"")
         self.pifs[inode] = entry
         if new and pif.preexisting:
-            size, mtime_ns, old_mode, old_uid, old_gid = pif.old
+            size, mtime_ns, old_mode, old_uid, old_gid = self._old(pif)
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
@@ -144,6 +148,13 @@ class Fold:
             self._copy_whole(pif, inode, process)
         else:
             self._redirected(pif, inode, process)
+
+    def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:
+        """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
+        noted = self._noted.get((pif.dev, pif.ino))
+        if noted is None or (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns):
+            return pif.old
+        return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
 
     def _redirected(self, pif: PifCut, inode: int, process: int) -> None:
         """The touched blocks, neighbours merged, cut off at the file's end (thesis writeBinTreeToFile)."""
@@ -263,7 +274,9 @@ class Fold:
             entry = PifEntry(inode, st.st_dev, st.st_ino, 0, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode, st.st_uid,
                              st.st_gid, st.st_mtime_ns, b"")
             self.pifs[inode] = entry
-            self.initial_pifs[inode] = entry
+            noted = self._noted.get((st.st_dev, st.st_ino))
+            self.initial_pifs[inode] = entry if noted is None else replace(
+                entry, mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
         return inode
 
     def _in_new_folder(self, path: bytes) -> bool:

@@ -122,7 +122,8 @@ def _names_back(session: Session, now: State, then: State) -> None:
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
     kept.update({home.inode: home for home in run_homes(session)})
-    for inode in then.pifs:                # put aside by an earlier restore, and never opened for writing
+    # put aside by an earlier restore and never opened for writing, or by this one before it was killed
+    for inode in {*then.pifs, *now.pifs}:
         if inode not in kept and os.path.exists(store.layout.kept_by_move(inode)):
             kept[inode] = KeptHome(inode, b"%d" % inode)
     homes = tuple(kept.values())

@@ -339,62 +339,64 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     return total ? total : r < 0 ? r : 0;
 }
 
-/* Zeros from a size on in the block that holds it, so that growing again shows none of the old bytes. */
-static long clean_tail(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+/* Before a file is cut inside a redirected block: what stays of the block, in a new one, so that growing again shows none
+ * of the old bytes.  It is put into the table when the cut is made: a kill in between leaves the file as it was, or cut.
+ * The new buffer block, 0 when there is no need of one, or -errno. */
+static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
 {
-    static const char zeros[MM_BLOCK];
-    uint64_t block = length / MM_BLOCK, inside = length % MM_BLOCK;
-    uint64_t entry = inside ? mm_table_get(mm_area, p, block) : 0;
-    if (!entry)
+    if (length % MM_BLOCK == 0 || !mm_table_get(mm_area, p, length / MM_BLOCK))
         return 0;
-    uint64_t end = size < (block + 1) * MM_BLOCK ? size : (block + 1) * MM_BLOCK;
-    for (uint64_t at = length; at < end;) {
-        long r = own(mm_table_get(mm_area, p, block))
-               ? write_own(slot, p, zeros, end - at, at, mm_table_get(mm_area, p, block))
-               : write_away(slot, p, fd, zeros, end - at, at, size);
-        if (r <= 0)
-            return r < 0 ? r : -ENOSPC;
-        at += r;
-    }
-    return 0;
+    int home = mm_home_reader(slot, fd);
+    if (home < 0)
+        return home;
+    uint64_t fresh = take_blocks(p, 1);
+    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, length);
+    return r < 0 ? r : (long)fresh;
+}
+
+/* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
+static void forget_rest(struct mm_pif *p, uint64_t length, long fresh)
+{
+    if (fresh)
+        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
+    mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+    if (length < p->cut)
+        p->cut = length;
 }
 
 static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
 {
+    long fresh = length < size ? cut_block(slot, p, fd, length) : 0;
+    if (fresh < 0)
+        return fresh;
+    make_virtual(p, length);
     if (length < size) {
-        long r = clean_tail(slot, p, fd, length, size);
-        if (r < 0)
-            return r;
-        mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+        forget_rest(p, length, fresh);
         if (length < p->home_limit)
             p->home_limit = length;
-        if (length < p->cut)
-            p->cut = length;
     }
-    make_virtual(p, length);
     stamp(p);
     return 0;
 }
 
 static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
 {
-    if (length < size) {
-        uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
-        if (length < needed) {
-            int reader = mm_home_reader(slot, fd);
-            long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0);
-            if (r < 0)
-                return r;
-            p->fresh_from = length;
-        }
-        long r = clean_tail(slot, p, fd, length, size);
+    if (length >= size)
+        return sys(SYS_ftruncate, fd, length);
+    uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
+    if (length < needed) {
+        int reader = mm_home_reader(slot, fd);
+        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0);
         if (r < 0)
             return r;
-        mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
-        if (length < p->cut)
-            p->cut = length;
     }
-    return sys(SYS_ftruncate, fd, length);
+    long fresh = cut_block(slot, p, fd, length), r = fresh < 0 ? fresh : sys(SYS_ftruncate, fd, length);
+    if (r == 0) {
+        forget_rest(p, length, fresh);
+        if (length < p->fresh_from)
+            p->fresh_from = length;
+    }
+    return r;
 }
 
 long mm_truncate(uint32_t slot, int fd, uint64_t length)

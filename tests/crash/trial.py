@@ -1,0 +1,170 @@
+"""A small program under Metamori that is stopped somewhere, and everything that has to be true afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import stat
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab import Lab
+from tracing import Decide, Traced, go, trace
+from world import World
+
+from metamori.cli.main import main
+
+# what is there before the run: the driver plays it natively
+BEFORE = [
+    "mkdir d0", "open old rw,creat", "write 3 20000 1", "open log w,creat", "write 4 5000 2", "open gone w,creat",
+    "write 5 9000 3", "close 3", "close 4", "close 5", "symlink old l0", "open d0/in w,creat", "write 3 3000 4", "close 3",
+]
+# one of everything: new, appended, overwritten, cut, removed, renamed, gone back to
+SCRIPT = [
+    "open old rw", "open log w,append", "open new rw,creat,trunc", "write 5 6000 5", "pwrite 3 5000 3000 6", "write 4 700 7",
+    "checkpoint", "pwrite 3 300 100 8", "pwrite 5 4096 4096 9", "ftruncate 3 9000", "unlink gone", "rename log d0/log",
+    "mkdir d1", "fsync 3", "checkpoint", "open d1/late w,creat", "write 6 100 10", "rename new old", "pwrite 3 50 8990 11",
+    "chmod d0/in 600", "unlink d0/in", "rename d0 d2", "checkpoint", "restore @1", "pwrite 3 4096 0 12", "write 4 10 13",
+    "unlink l0", "checkpoint", "truncate old 100", "write 4 20 14",
+]
+
+
+def tree_of(folder: Path) -> str:
+    """As the driver answers `tree`."""
+    parts = ["tree"]
+
+    def draw(where: Path, prefix: str) -> None:
+        for name in sorted(os.listdir(where)):
+            found, path = os.lstat(where / name), prefix + name
+            if stat.S_ISLNK(found.st_mode):
+                parts.append(f"{path}:l:777:0:0:00000000")
+            elif stat.S_ISDIR(found.st_mode):
+                parts.append(f"{path}:d:{stat.S_IMODE(found.st_mode):o}:0:0:00000000")
+                draw(where / name, path + "/")
+            else:
+                crc, mode = zlib.crc32((where / name).read_bytes()), stat.S_IMODE(found.st_mode)
+                parts.append(f"{path}:f:{mode:o}:{found.st_size}:{found.st_nlink}:{crc:08x}")
+
+    draw(folder, "")
+    return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What a verb, run in this process, answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+def verb(store: Path, name: str, *words: object) -> Verb:
+    """An uncaught exception comes through: it is a bug."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([name, "--store", str(store), *map(str, words)])
+    return Verb(code, out.getvalue(), err.getvalue())
+
+
+@dataclass
+class Expected:
+    """By the model: the trees of acknowledged indexes, and those that the program may have left."""
+
+    indexes: dict[int, str] = field(default_factory=dict)
+    present: set[str] = field(default_factory=set)
+    pending: str = ""
+
+
+class Trial:
+    """One laboratory at a fixed place, made anew for each attempt."""
+
+    def __init__(self, folder: Path, driver: Path, tracer: Path, options: Sequence[object] = (),
+                 script: Sequence[str] = SCRIPT, before: Sequence[str] = BEFORE) -> None:
+        self.folder, self.tracer, self.options = folder / "lab", tracer, list(options)
+        self.script, self.before, self.driver = list(script), list(before), driver
+
+    def prepare(self) -> None:
+        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+        self.folder.mkdir()
+        self.lab = Lab(self.folder, self.driver)
+        self.work, self.store = self.lab.work, self.lab.store
+        text = "".join(f"{line}\n" for line in self.before)
+        subprocess.run([str(self.driver)], input=text.encode(), cwd=self.work, stdout=subprocess.DEVNULL, check=True)
+
+    def run(self, decide: Decide = go, program: str = "-", calls: str = "change") -> Traced:
+        """The script under `metamori run`, from a fresh laboratory."""
+        self.prepare()
+        text = "".join(f"{line}\n" for line in self.script)
+        return trace(self.tracer, [*self.lab.argv("run", *self.options), "--", self.driver], self.folder, decide,
+                     cwd=self.work, env=self.lab.env, stdin=text.encode(), program=program, calls=calls)
+
+    def verb(self, name: str, *words: object) -> Verb:
+        return verb(self.store, name, *words)
+
+    def model(self) -> World:
+        world = World()
+        for line in self.before:
+            world.apply(line)
+        world.state.descriptors.clear()
+        return world
+
+    def expected(self, stdout: bytes) -> Expected:
+        """From the answers that came. One that is not the model's is a failure."""
+        world = self.model()
+        answers = stdout.decode().split("\n")[:-1]
+        found = Expected({0: world.state.names.tree()}, {world.state.names.tree()})
+        for line, answer in zip(self.script, answers):
+            want = world.apply(line)
+            tree = world.state.names.tree()
+            if want == "index":
+                assert answer.isdigit(), f"{line}: {answer}"
+                found.indexes[int(answer)] = tree
+            else:
+                assert answer == want, f"{line}: {answer}, wanted {want}"
+            found.present = {tree}
+        if len(answers) < len(self.script):
+            found.pending = self.script[len(answers)]
+            world.apply(found.pending)
+            found.present.add(world.state.names.tree())
+        return found
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def check(self, expected: Expected, present: bool = True) -> None:
+        """Looking is harmless, the next verb completes, every index is there, the next run just starts."""
+        if not (self.store / "format").exists():
+            assert tree_of(self.work) == expected.indexes[0]
+            return
+        looked = self.verb("verify")
+        assert looked.code == 0, looked
+        log = self.verb("log", "--json")
+        assert log.code == 0, log
+        known = json.loads(log.out)
+        indexes = {each["index"]: each["message"] for each in known["checkpoints"]}
+        missing = expected.indexes.keys() - indexes.keys()
+        assert not missing, f"acknowledged, and not there: {missing}; {log}"
+        if present:
+            assert tree_of(self.work) in expected.present, "the files are not as a crash would have left them"
+        for index, tree in sorted(expected.indexes.items(), reverse=True):
+            self.restored(index, tree)
+        newest = max(indexes)
+        if newest not in expected.indexes and present:
+            self.restored(newest, None, expected.present | set(expected.indexes.values()))
+        looked = self.verb("verify")
+        assert looked.code == 0 and not looked.err, looked
+        again = self.lab.run("true")
+        assert (again.returncode, again.stderr) == (0, b""), again.stderr
+
+    def restored(self, index: int, tree: str | None, among: set[str] | None = None) -> None:
+        done = self.verb("restore", index)
+        assert done.code == 0, f"restore {index}: {done}"
+        have = tree_of(self.work)
+        if tree is not None:
+            assert have == tree, f"restore {index}:\n have {have}\n want {tree}"
+        else:
+            assert have in (among or ()), f"restore {index}: {have}"
