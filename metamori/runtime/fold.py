@@ -248,6 +248,8 @@ class Fold:
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
                 inode = self._untouched(path, st)
+                if slot:                   # noted before a call that then did not change it
+                    self.objects[slot] = self.area.pif(slot).object = inode
             if kind == "file":
                 mtime_ns = self._attributes(inode, slot, st)
         return NameEntry(

@@ -20,9 +20,11 @@ from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
-from metamori.store.apply import Applier
+from metamori.store import commit
+from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
 from metamori.store.head import kept_homes
+from metamori.store.move import clear_stages
 from metamori.store.names import NamesPlan
 from metamori.store.records import FitEntry, Intent, KeptHome, PifEntry, UndoEntry
 from metamori.store.state import State
@@ -61,7 +63,7 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     try:
         area.freeze()
         try:
-            back(session, index)
+            _back_or_as_it_is(session, index)
             _actions(session, index, number, actions)
         except BaseException:
             area.thaw()
@@ -69,6 +71,35 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     except BaseException:
         area.unlock_session()
         raise
+
+
+def _back_or_as_it_is(session: Session, index: int) -> None:
+    """What failed half way is tried once more from its beginning. If it fails for good, the program goes on with what
+    there is: names may be those of either state, but every file is found again and nothing of it is lost."""
+    try:
+        try:
+            back(session, index)
+        except (MetamoriError, OSError):
+            back(session, index, again=True)
+    except (MetamoriError, OSError):
+        _find_names(session, index)
+        commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
+        session.area.head.restoring = 0
+        raise
+
+
+def _find_names(session: Session, index: int) -> None:
+    """Tell every PIF where its file is, after names were moved for a part."""
+    area, store = session.area, session.store
+    states = [store.state(area.head.parent), store.state(index)]
+    for slot in list(area.pifs()):
+        p = area.pif(slot)
+        places = {area.pif_path(p): None, **{path: None for state in states for path in state.paths(p.object)}}
+        paths = [path for path in places if (st := instants.look(path).st) and (st.st_dev, st.st_ino) == (p.dev, p.ino)]
+        aside = b"%d" % p.object
+        kept = aside if p.object and commit.exists(store.door, store.layout.kept(aside)) else None
+        if paths or kept:
+            _named(session, slot, paths, kept)
 
 
 def go_on(session: Session) -> None:
@@ -93,6 +124,10 @@ def back(session: Session, index: int, again: bool = False) -> None:
     """
     area, store = session.area, session.store
     area.head.restoring = index + 1
+    if again:
+        begun = read_intent(store, store.layout.run_intent)
+        if begun is not None:
+            Applier(store, session.durable, store.layout.run_intent).run(begun)
     parent = store.state(area.head.parent)
     cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
     if again:                              # names may have moved already that no program touched
@@ -114,7 +149,11 @@ def back(session: Session, index: int, again: bool = False) -> None:
     for inode in sorted({*then.pifs, *now.pifs}):
         if inode in slots:
             _Rollback(session, slots[inode], inode, now, then).run(again)
+    for inode, pif in then.pifs.items():
+        if inode not in slots and then.paths(inode):
+            _give_attributes(then.paths(inode)[0], pif)
     area.head.parent = index
+    commit.remove_file(store.door, store.layout.run_intent, durable=False)
     area.head.restoring = 0
 
 
@@ -128,7 +167,10 @@ def _names_back(session: Session, now: State, then: State) -> None:
             kept[inode] = KeptHome(inode, b"%d" % inode)
     homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
-    Applier(store, session.durable, recorded=False).run(Intent(then.index, names=tuple(plan.ops)))
+    intent = Intent(then.index, names=tuple(plan.ops))
+    clear_stages(store, intent)
+    write_intent(store, intent, False, store.layout.run_intent)   # a power cut ends the run: there is nothing to go on with
+    Applier(store, session.durable, store.layout.run_intent).run(intent)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
     homes_after = {home.inode: home.name for home in plan.kept}
     for inode in {*now.pifs, *then.pifs}:
@@ -154,6 +196,21 @@ def _named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) 
         if place != own:
             os.rename(place, own)
         p.flags |= lib.MM_KEPT
+
+
+def _give_attributes(path: bytes, pif: PifEntry) -> bool:
+    """Mode, owner and time as far as the user may; whether all of them."""
+    try:
+        found = os.lstat(path)
+        if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
+            os.chmod(path, stat.S_IMODE(pif.mode))
+        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
+            os.lchown(path, pif.uid, pif.gid)
+        if found.st_mtime_ns != pif.mtime_ns:
+            os.utime(path, ns=(found.st_atime_ns, pif.mtime_ns), follow_symlinks=False)
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True
 
 
 class _Rollback:
@@ -232,17 +289,8 @@ class _Rollback:
         self._attributes(pif)
 
     def _attributes(self, pif: PifEntry) -> None:
-        path = self._home()
-        try:
-            found = os.lstat(path)
-            if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
-                os.chmod(path, stat.S_IMODE(pif.mode))
-            if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
-                os.lchown(path, pif.uid, pif.gid)
-            os.utime(path, ns=(found.st_atime_ns, pif.mtime_ns), follow_symlinks=False)
-        except (FileNotFoundError, PermissionError):
-            return                         # as far as the user may
-        self.p.mtime_ns = 0
+        if _give_attributes(self._home(), pif):
+            self.p.mtime_ns = 0
 
     def _resize_virtual(self, size: int, home_limit: int) -> None:
         if not self.p.flags & lib.MM_VIRTUAL:

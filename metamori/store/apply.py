@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 
-from metamori.errors import ChangedOutside, MetamoriError
+from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.store import commit, formats, layout
 from metamori.store.buffers import write_zeros
 from metamori.store.door import Door
@@ -27,12 +27,11 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 class Applier:
     """One application of an intent. Raises MetamoriError naming the file; the intent then stays.
 
-    recorded: the intent is on disk, and is replaced there where a step must not be done twice. A live run's own
-    restores are not: the run area says how far they are.
+    record: where the intent is on disk; it is replaced there where a step must not be done twice.
     """
 
-    def __init__(self, store: Store, durable: bool = True, recorded: bool = True) -> None:
-        self._store, self._door, self._durable, self._recorded = store, store.door, durable, recorded
+    def __init__(self, store: Store, durable: bool, record: bytes) -> None:
+        self._store, self._door, self._durable, self._record = store, store.door, durable, record
         self._folders: set[bytes] = set()
 
     def run(self, intent: Intent) -> None:
@@ -67,8 +66,7 @@ class Applier:
         if last and any(op.op == "drop" for op in after):
             self._sync_folders()
             intent = replace(intent, names=after)
-            if self._recorded:
-                write_intent(self._store, intent, self._durable)
+            write_intent(self._store, intent, self._durable, self._record)
         for op in after:
             if op.op == "drop":
                 self._name(op)
@@ -254,9 +252,19 @@ class Applier:
         self._folders.clear()
 
 
-def write_intent(store: Store, intent: Intent, durable: bool = True) -> None:
+def write_intent(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
     """From here on the move is to be completed, whatever happens."""
-    commit.write_file(store.door, store.layout.intent, formats.encode_intent(intent), durable)
+    commit.write_file(store.door, record, formats.encode_intent(intent), durable)
+
+
+def read_intent(store: Store, record: bytes) -> Intent | None:
+    """The move that was begun, if there is one. Damaged."""
+    try:
+        return formats.decode_intent(commit.read_file(store.door, record))
+    except FileNotFoundError:
+        return None
+    except formats.FormatError as error:
+        raise Damaged(f"{os.fsdecode(record)}: {error}") from error
 
 
 def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) -> None:

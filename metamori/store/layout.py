@@ -13,6 +13,7 @@
     kept/<name>                  the homes of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
     run/                         the run area of a live or unfinished run
+    run/intent                   present while a restore inside the program moves names: the redo list
 
 Every path is bytes, absolute.
 """
@@ -85,6 +86,10 @@ class Layout:
     @property
     def run_area(self) -> bytes:
         return self._in(b"run")
+
+    @property
+    def run_intent(self) -> bytes:
+        return self._in(b"run", b"intent")
 
     @property
     def folders(self) -> tuple[bytes, ...]:

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from metamori.errors import Damaged, MetamoriError
-from metamori.store import commit, formats
-from metamori.store.apply import Applier, write_intent
+from metamori.store import commit
+from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.head import identity_now, lstat_or_none
 from metamori.store.plan import Plan, Save, make_plan, plan_commit, plan_names
 from metamori.store.records import Intent, KeptHome, UndoEntry
@@ -74,14 +74,9 @@ def move_names(
 
 def recover(store: Store, durable: bool = True) -> bool:
     """Complete a move that was interrupted, if there is one; whether there was."""
-    try:
-        data = commit.read_file(store.door, store.layout.intent)
-    except FileNotFoundError:
+    intent = read_intent(store, store.layout.intent)
+    if intent is None:
         return False
-    try:
-        intent = formats.decode_intent(data)
-    except formats.FormatError as error:
-        raise Damaged(f"{os.fsdecode(store.layout.intent)}: {error}") from error
     if store.head.index == intent.target:
         commit.remove_file(store.door, store.layout.intent, durable)
     else:
@@ -93,9 +88,9 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
     try:
         if save_preimages and work.saves:
             _save(store, work.saves, run or newest_run(store), durable)
-        _clear_stages(store, work.intent)
+        clear_stages(store, work.intent)
         if not work.is_empty:
-            write_intent(store, work.intent, durable)
+            write_intent(store, work.intent, durable, store.layout.intent)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
     _finish(store, work.intent, durable)
@@ -128,7 +123,7 @@ def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...])
 
 
 def _finish(store: Store, intent: Intent, durable: bool) -> None:
-    Applier(store, durable).run(intent)
+    Applier(store, durable, store.layout.intent).run(intent)
     try:
         if not commit.exists(store.door, store.layout.run_area):
             names = store.state(intent.target).existing()
@@ -167,7 +162,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     store.add_undo(entries, store.newest, durable)
 
 
-def _clear_stages(store: Store, intent: Intent) -> None:
+def clear_stages(store: Store, intent: Intent) -> None:
     """A name that `keep` is about to make may not be there yet: it would be taken for made."""
     for op in intent.names:
         if op.op == "keep":

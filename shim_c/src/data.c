@@ -288,8 +288,8 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
             make_virtual(p, at + r);
         } else {                   /* invariant 5; the bytes themselves are in the buffer */
             long e = sys(SYS_ftruncate, fd, at + r);
-            if (e < 0)
-                return e;
+            if (e < 0)             /* what lies before the old end is written */
+                return at < size ? (long)(size - at) : e;
         }
     }
     return r;
@@ -349,7 +349,7 @@ static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
     int home = mm_home_reader(slot, fd);
     if (home < 0)
         return home;
-    uint64_t fresh = take_blocks(p, 1);
+    uint64_t fresh = mm_take_blocks(p, 1);
     long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, length);
     return r < 0 ? r : (long)fresh;
 }

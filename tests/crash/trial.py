@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import os
@@ -10,7 +11,7 @@ import stat
 import subprocess
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import Lab
@@ -54,6 +55,19 @@ def tree_of(folder: Path) -> str:
     return " ".join(parts)
 
 
+def parts_of(line: str, world: World) -> list[str]:
+    """A line that was not answered, whole and as far as a kill in the middle of it may have let it come: a write may
+    have reached the end of a block, or the end that the file had."""
+    word = line.split(" ")
+    if word[0] not in ("write", "pwrite") or int(word[1]) not in world.state.descriptors:
+        return [line]
+    description = world.state.descriptors[int(word[1])]
+    old = len(description.node.content)
+    start = int(word[3]) if word[0] == "pwrite" else old if description.append else description.position
+    ends = {end - start for end in (*range(0, start + int(word[2]), 4096), old) if 0 < end - start < int(word[2])}
+    return [line, *(" ".join([*word[:2], str(length), *word[3:]]) for length in sorted(ends))]
+
+
 @dataclass(frozen=True)
 class Verb:
     """What a verb, run in this process, answered."""
@@ -69,6 +83,13 @@ def verb(store: Path, name: str, *words: object) -> Verb:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([name, "--store", str(store), *map(str, words)])
     return Verb(code, out.getvalue(), err.getvalue())
+
+
+def _differences(have: str, expected: Expected) -> list[tuple[list[str], list[str]]]:
+    """Of each tree that would do: the words that are here only, and those that are there only."""
+    mine = have.split(" ")
+    return [([word for word in mine if word not in tree.split(" ")], [word for word in tree.split(" ") if word not in mine])
+            for tree in sorted(expected.present)]
 
 
 @dataclass
@@ -113,24 +134,43 @@ class Trial:
         world.state.descriptors.clear()
         return world
 
-    def expected(self, stdout: bytes) -> Expected:
-        """From the answers that came. One that is not the model's is a failure."""
+    def expected(self, stdout: bytes, errors: Sequence[str] = ()) -> Expected:
+        """From the answers that came. One that is not the model's is a failure, unless it is one of the `errors`: then
+        the line has done nothing. A write may be short. After a restore that failed nothing is foretold any more."""
         world = self.model()
         answers = stdout.decode().split("\n")[:-1]
+        failed: set[int] = set()
         found = Expected({0: world.state.names.tree()}, {world.state.names.tree()})
         for line, answer in zip(self.script, answers):
+            before = copy.deepcopy(world) if errors else world
             want = world.apply(line)
-            tree = world.state.names.tree()
-            if want == "index":
+            if errors and answer.removeprefix("-1 ") in errors:
+                if line.startswith("restore"):
+                    return replace(found, present=set())
+                world = before
+                if line == "checkpoint":
+                    failed.add(len(world.saved))
+                    world.saved.append(copy.deepcopy(world.state))
+            elif line.startswith("restore @") and int(line[9:]) in failed:
+                assert answer == "-1 EINVAL", answer
+                world = before
+            elif want == "index":
                 assert answer.isdigit(), f"{line}: {answer}"
-                found.indexes[int(answer)] = tree
+                found.indexes[int(answer)] = world.state.names.tree()
+            elif errors and line.startswith(("write", "pwrite")) and answer.isdigit():
+                word = line.split(" ")
+                world = before
+                assert int(answer) <= int(word[2]), f"{line}: {answer}"
+                world.apply(" ".join([*word[:2], answer, *word[3:]]))
             else:
                 assert answer == want, f"{line}: {answer}, wanted {want}"
-            found.present = {tree}
+            found.present = {world.state.names.tree()}
         if len(answers) < len(self.script):
             found.pending = self.script[len(answers)]
-            world.apply(found.pending)
-            found.present.add(world.state.names.tree())
+            for line in parts_of(found.pending, world):
+                partly = copy.deepcopy(world)
+                partly.apply(line)
+                found.present.add(partly.state.names.tree())
         return found
 
     # -- afterwards ------------------------------------------------------------------------------
@@ -148,12 +188,13 @@ class Trial:
         indexes = {each["index"]: each["message"] for each in known["checkpoints"]}
         missing = expected.indexes.keys() - indexes.keys()
         assert not missing, f"acknowledged, and not there: {missing}; {log}"
-        if present:
-            assert tree_of(self.work) in expected.present, "the files are not as a crash would have left them"
+        if present and expected.present:
+            have = tree_of(self.work)
+            assert have in expected.present, f"not as a crash would have left the files:\n {_differences(have, expected)}"
         for index, tree in sorted(expected.indexes.items(), reverse=True):
             self.restored(index, tree)
         newest = max(indexes)
-        if newest not in expected.indexes and present:
+        if newest not in expected.indexes and present and expected.present:
             self.restored(newest, None, expected.present | set(expected.indexes.values()))
         looked = self.verb("verify")
         assert looked.code == 0 and not looked.err, looked
