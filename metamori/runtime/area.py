@@ -183,6 +183,10 @@ class Area:
     def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
         return lib.mm_pif_find(self._area, dev, ino, btime_ns)
 
+    def identify(self, slot: int, dev: int, ino: int, btime_ns: int) -> None:
+        """The PIF's file is this one from now on."""
+        lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
+
     def set_path(self, pif, path: bytes) -> None:  # type: ignore[no-untyped-def]
         lib.mm_set_path(self._area, pif, path)
 

@@ -6,6 +6,7 @@ process killed in the middle of one, leaves its changes to the next.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -72,19 +73,18 @@ class Cut:
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
 
 
+_IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+
+
 def look(path: bytes) -> Found:
-    """What stands at a path now."""
+    """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
     try:
         st = os.lstat(path)
-    except OSError:
+        return Found(st, os.readlink(path) if stat.S_ISLNK(st.st_mode) else b"")
+    except OSError as error:
+        if error.errno in _IN_THE_DARK:
+            raise
         return Found(None)
-    target = b""
-    if stat.S_ISLNK(st.st_mode):
-        try:
-            target = os.readlink(path)
-        except OSError:
-            return Found(None)
-    return Found(st, target)
 
 
 def _buffer_path(area: Area) -> str:

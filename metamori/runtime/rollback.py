@@ -185,7 +185,8 @@ def _named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) 
     own = session.store.layout.kept(area.kept_name(slot))
     if paths:
         st = os.lstat(paths[0])
-        p.dev, p.ino = st.st_dev, st.st_ino
+        if (p.dev, p.ino) != (st.st_dev, st.st_ino):
+            area.identify(slot, st.st_dev, st.st_ino, session.store.door.birth_ns(paths[0]))
         area.set_path(p, paths[0])
         p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED)
         p.deleted = 0

@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };
 static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
@@ -33,18 +37,36 @@ static long region_allocate(int fd, uint64_t from, uint64_t to)
     return 0;
 }
 
-/* The first look at a segment maps it. */
+/* A further mapping of segment n, made from that of segment 0: a program may have no descriptor left to open the file. */
+static long map_again(struct mm_area *a, int region, uint64_t n)
+{
+    long r = sys(SYS_mremap, a->segment[region][0], 0, (n + 1) << MM_SEGMENT_BITS, MREMAP_MAYMOVE);
+    if (r < 0 && r > -4096)
+        return r;
+    sys(SYS_munmap, r, n << MM_SEGMENT_BITS);
+    return r + (long)(n << MM_SEGMENT_BITS);
+}
+
+static int map_first(struct mm_area *a, int region)
+{
+    int fd = region_open(a, region, O_RDWR);
+    if (fd < 0)
+        return fd;
+    long r = sys(SYS_mmap, 0, 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    sys_close(fd);
+    if (r < 0 && r > -4096)
+        return (int)r;
+    a->segment[region][0] = (char *)r;
+    return 0;
+}
+
+/* The first look at a segment maps it; segment 0 of every region is mapped from the start. */
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
 {
     uint64_t n = offset >> MM_SEGMENT_BITS;
     char *p = __atomic_load_n(&a->segment[region][n], __ATOMIC_ACQUIRE);
     if (!p) {
-        int fd = region_open(a, region, O_RDWR);
-        if (fd < 0)
-            return NULL;
-        long r = sys(SYS_mmap, 0, 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
-                     n << MM_SEGMENT_BITS);
-        sys_close(fd);
+        long r = map_again(a, region, n);
         if (r < 0 && r > -4096)
             return NULL;
         char *expected = NULL;
@@ -57,18 +79,36 @@ void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
     return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
 }
 
-/* Make bytes [0, end) of a growing region usable.  Called with the area lock held. */
+/* The same without a descriptor, for a program that has used up its own: the pages are touched by the kernel. */
+static long region_populate(struct mm_area *a, int region, uint64_t from, uint64_t to)
+{
+    char path[MM_STORE_MAX + 32];
+    snprintf(path, sizeof path, "%s/run/%s", a->store, region_name[region]);
+    long r = sys(SYS_truncate, path, to);
+    for (uint64_t at = from; r == 0 && at < to; at += MM_BLOCK)
+        if (sys(SYS_madvise, mm_region(a, region, at), MM_BLOCK, MADV_POPULATE_WRITE) < 0)
+            r = -ENOSPC;
+    return r;
+}
+
+/* Make bytes [0, end) of a growing region usable, in this process at once.  Called with the area lock held. */
 int mm_reserve(struct mm_area *a, int region, uint64_t end)
 {
     uint64_t have = a->head->reserved[region];
     if (end <= have)
         return 0;
     uint64_t want = (end + region_step[region] - 1) / region_step[region] * region_step[region];
+    if (want > (uint64_t)MM_SEGMENTS << MM_SEGMENT_BITS)
+        return -ENOSPC;
+    for (uint64_t n = have >> MM_SEGMENT_BITS; n <= (want - 1) >> MM_SEGMENT_BITS; n++)
+        if (!mm_region(a, region, n << MM_SEGMENT_BITS))
+            return -ENOMEM;
     int fd = region_open(a, region, O_RDWR);
-    if (fd < 0)
+    if (fd < 0 && fd != -EMFILE && fd != -ENFILE)
         return fd;
-    long r = region_allocate(fd, have, want);
-    sys_close(fd);
+    long r = fd < 0 ? region_populate(a, region, have, want) : region_allocate(fd, have, want);
+    if (fd >= 0)
+        sys_close(fd);
     if (r == 0)
         a->head->reserved[region] = want;
     return (int)r;
@@ -123,15 +163,15 @@ struct mm_area *mm_attach(const char *store, int create)
     if (e == 0) {
         int fd = region_open(a, HEADER, O_RDWR);
         struct stat st;
-        if (fd >= 0 && (sys(SYS_fstat, fd, &st) != 0 || st.st_size < (off_t)sizeof(struct mm_header)))
+        e = fd < 0 ? fd : (int)sys(SYS_fstat, fd, &st);
+        if (e == 0 && st.st_size < (off_t)sizeof(struct mm_header))
             e = -EINVAL;
         if (fd >= 0)
             sys_close(fd);
-        else
-            e = fd;
     }
-    if (e == 0 && !(a->head = mm_region(a, HEADER, 0)))
-        e = -ENOMEM;
+    for (int region = 0; e == 0 && region < REGIONS; region++)
+        e = map_first(a, region);
+    a->head = (struct mm_header *)a->segment[HEADER][0];
     if (e == 0 && create)
         first_values(a->head);
     if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 1))

@@ -217,6 +217,7 @@ uint64_t mm_start_time(uint32_t pid);
 void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
 void mm_pif_touched(struct mm_area *area, uint32_t slot);
 void mm_drop_if_done(struct mm_area *area, uint32_t slot);
+void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 /* CDEF-END */
 
 #endif

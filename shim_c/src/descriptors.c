@@ -202,8 +202,10 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     char link[40], name[4096 + 16];
     if ((unsigned)fd >= MM_FDS || (flags & O_PATH))
         return 0;
-    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
-        || (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode)))
+    long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (looked < 0)
+        return (flags & O_ACCMODE) == O_RDONLY ? 0 : (int)looked;
+    if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
         return 0;
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
     uint64_t dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
@@ -217,7 +219,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);
             if (n <= 0)
-                return 0;
+                return (int)n;
             name[n] = 0;
             path = name;
         }
@@ -343,6 +345,7 @@ void mm_after_fork(uint32_t parent_tid)
     int top = forker == parent_tid ? forked_top : -1;
     forker = 0;
     if (!slot) {
+        mm_say("not followed: a run has at most %d processes", MM_PROCESSES - 1);
         mm_area = NULL;
         return;
     }

@@ -153,8 +153,11 @@ __attribute__((constructor)) void mm_init(void)
     const char *store = store_by_hand();
     if (store && !getenv("METAMORI_DISABLE")) {
         pthread_atfork(before_fork, mm_forked, in_child);
-        if (join(store) < 0 && !getenv("METAMORI_SUPERVISED"))
+        int e = join(store);
+        if (e < 0 && !getenv("METAMORI_SUPERVISED"))
             mm_ready = 2;
+        else if (e < 0 && e != -ENOENT && e != -ESRCH)     /* these two: the run is over */
+            mm_say("not followed: the run of %s cannot be joined (%s)", store, strerror(-e));
         if (mm_area || mm_ready == 2)
             mm_streams_init();
     }

@@ -148,7 +148,10 @@ long mm_touch(const char *path)
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
     char text[8192];
     memcpy(text, path, record.path_length);
-    if (sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) == 0) {
+    long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
+        return looked;             /* nobody can say what stands there: the call gets the same answer */
+    if (looked == 0) {
         record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
         record.ino = st.stx_ino;
         record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
@@ -157,7 +160,9 @@ long mm_touch(const char *path)
         record.mode = st.stx_mode, record.uid = st.stx_uid, record.gid = st.stx_gid;
         if (S_ISLNK(st.stx_mode)) {
             long n = sys_readlink(path, text + record.path_length, 4096);
-            record.target_length = n > 0 ? (uint16_t)n : 0;
+            if (n < 0)
+                return n;
+            record.target_length = (uint16_t)n;
         }
     }
     uint64_t mask = sys_mask_all();
@@ -229,10 +234,11 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
     struct statx st;
     doomed->pif = 0;
     doomed->linked = 0;
-    if (sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
-        || !S_ISREG(st.stx_mode))
+    long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (error < 0)
+        return error == -ENOENT || error == -ENOTDIR ? 0 : error;
+    if (!S_ISREG(st.stx_mode))
         return 0;
-    long error;
     uint32_t slot = mm_pif_for(&st, path, 0, &error);
     if (!slot)
         return error;

@@ -8,6 +8,9 @@ struct mm_doomed {
     uint64_t names;            /* names that it has outside the store */
 };
 
+/* Of what mm_canonical answers: the program's call would not fail for this reason, and must not pass unnoted. */
+static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
+
 long mm_keep(const char *path, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t pif, int fd);
 void mm_spared(struct mm_doomed *doomed);

@@ -310,6 +310,30 @@ uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btim
     return slot;
 }
 
+static void unhash(struct mm_area *a, uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(a, slot);
+    uint32_t *link = bucket_of(a, p->dev, p->ino);
+    while (*link && *link != slot)
+        link = &mm_pif_at(a, *link)->next_hash;
+    if (*link)
+        __atomic_store_n(link, p->next_hash, __ATOMIC_RELEASE);
+}
+
+/* A restore has made another file of it (a copy, where it could not be linked): it is found by what it is now. */
+void mm_pif_identify(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns)
+{
+    struct mm_pif *p = mm_pif_at(a, slot);
+    mm_lock(&a->head->lock);
+    unhash(a, slot);
+    p->dev = dev, p->ino = ino, p->btime_ns = btime_ns;
+    uint32_t *bucket = bucket_of(a, dev, ino);
+    p->next_hash = *bucket;
+    __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&a->head->pif_generation, 1, __ATOMIC_RELEASE);
+    mm_unlock(&a->head->lock);
+}
+
 void mm_kept_name(struct mm_area *a, uint32_t slot, char *out, size_t room)
 {
     snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
@@ -329,11 +353,7 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
     }
     mm_lock(&h->lock);
     if (p->refs == 0 && (p->flags & MM_USED)) {
-        uint32_t *link = bucket_of(a, p->dev, p->ino);
-        while (*link && *link != slot)
-            link = &mm_pif_at(a, *link)->next_hash;
-        if (*link)
-            __atomic_store_n(link, p->next_hash, __ATOMIC_RELEASE);
+        unhash(a, slot);
         p->flags = 0;
         __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
     } else {

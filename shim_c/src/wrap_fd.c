@@ -30,6 +30,8 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
     if (e < 0) {
         mm_closing(fd);
         sys_close(fd);
+        if (created && path)
+            sys(SYS_unlinkat, AT_FDCWD, path, 0);
         leave();
         return fail(e);
     }
@@ -42,7 +44,9 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
 static int create_new(int dir, const char *path, int flags, mode_t mode)
 {
     char name[4096];
-    int known = mm_canonical(dir, path, name, sizeof name) == 0;
+    int c = mm_canonical(dir, path, name, sizeof name), known = c == 0;
+    if (mm_in_the_dark(c))
+        return fail(c);
     enter();
     long e = known && mm_tracked(name) ? mm_touch(name) : 0;
     int fd = e < 0 ? fail(e) : REAL(openat)(dir, path, flags | O_EXCL, mode);

@@ -12,8 +12,9 @@ static int fail(long error)
 
 /* A call that gives, takes or changes what stands at one path: note it, call, and say what came of it. */
 #define NOTED(dir, path, resolve, call) \
-    ({ char name_[PATH_ROOM]; int r_; \
-       if (!following() || resolve(dir, path, name_, sizeof name_) != 0 || !mm_tracked(name_)) { r_ = call; } else { \
+    ({ char name_[PATH_ROOM]; int r_, c_ = following() ? resolve(dir, path, name_, sizeof name_) : -ENOENT; \
+       if (mm_in_the_dark(c_)) { r_ = fail(c_); } \
+       else if (c_ != 0 || !mm_tracked(name_)) { r_ = call; } else { \
            enter(); \
            long e_ = mm_touch(name_); \
            r_ = e_ < 0 ? fail(e_) : call; \
@@ -25,7 +26,10 @@ static int take_away(int dir, const char *path, int flags)
     char name[PATH_ROOM];
     if (flags & AT_REMOVEDIR)
         return NOTED(dir, path, mm_canonical, REAL(unlinkat)(dir, path, flags));
-    if (!following() || mm_canonical(dir, path, name, sizeof name) != 0 || !mm_tracked(name))
+    int c = following() ? mm_canonical(dir, path, name, sizeof name) : -ENOENT;
+    if (mm_in_the_dark(c))
+        return fail(c);
+    if (c != 0 || !mm_tracked(name))
         return REAL(unlinkat)(dir, path, flags);
     struct mm_doomed doomed;
     enter();
@@ -58,8 +62,12 @@ EXPORT int remove(const char *path)
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     char old[PATH_ROOM], new[PATH_ROOM];
-    if (!following() || mm_canonical(from_dir, from, old, sizeof old) || mm_canonical(to_dir, to, new, sizeof new)
-        || !(mm_tracked(old) || mm_tracked(new)))
+    int c = following() ? mm_canonical(from_dir, from, old, sizeof old) : -ENOENT;
+    if (c == 0)
+        c = mm_canonical(to_dir, to, new, sizeof new);
+    if (mm_in_the_dark(c))
+        return fail(c);
+    if (c != 0 || !(mm_tracked(old) || mm_tracked(new)))
         return flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     struct mm_doomed doomed = { 0, 0, 0 };
     struct stat a, b;

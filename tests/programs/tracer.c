@@ -32,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOST 4096
+#define MOST 4096   /* threads at one time */
 /* where a call names a file: d a descriptor, p a path from the folder, a a path after a folder's descriptor,
  * m the descriptor of a mapping; n the argument that is its length, -1 none */
 static const struct call { int number; const char *name, *files; int length, changes; } calls[] = {
