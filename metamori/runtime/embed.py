@@ -39,7 +39,7 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
         return _answer(what, argument, data, path)
     except MetamoriError as error:         # the kernel's own errno, where there is one behind it
         cause = error.__cause__
-        return -(isinstance(cause, OSError) and cause.errno or error.errno)
+        return -((isinstance(cause, OSError) and cause.errno) or error.errno)
     except OSError as error:
         return -(error.errno or errno.EIO)
     except Exception:                      # the program under us must not notice more than an errno
