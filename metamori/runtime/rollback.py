@@ -169,7 +169,7 @@ def _names_back(session: Session, now: State, then: State) -> None:
     plan = NamesPlan(store.door, store.layout, now, then, homes)
     intent = Intent(then.index, names=tuple(plan.ops))
     clear_stages(store, intent)
-    write_intent(store, intent, False, store.layout.run_intent)   # a power cut ends the run: there is nothing to go on with
+    write_intent(store, intent, False, store.layout.run_intent)   # after a power cut there is nothing to go on with
     Applier(store, session.durable, store.layout.run_intent).run(intent)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
     homes_after = {home.inode: home.name for home in plan.kept}

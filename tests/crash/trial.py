@@ -23,13 +23,15 @@ from metamori.cli.main import main
 # what is there before the run: the driver plays it natively
 BEFORE = """\
 mkdir d0; open old rw,creat; write 3 20000 1; open log w,creat; write 4 5000 2; open gone w,creat; write 5 9000 3
-close 3; close 4; close 5; symlink old l0; open d0/in w,creat; write 3 3000 4; close 3""".replace("\n", "; ").split("; ")
+close 3; close 4; close 5; symlink old l0; open d0/in w,creat; write 3 3000 4
+close 3""".replace("\n", "; ").split("; ")
 # one of everything: new, appended, overwritten, cut, removed, renamed, gone back to
 SCRIPT = """\
 open old rw; open log w,append; open new rw,creat,trunc; write 5 6000 5; pwrite 3 5000 3000 6; write 4 700 7; checkpoint
-pwrite 3 300 100 8; pwrite 5 4096 4096 9; ftruncate 3 9000; unlink gone; rename log d0/log; mkdir d1; fsync 3; checkpoint
-open d1/late w,creat; write 6 100 10; rename new old; pwrite 3 50 8990 11; chmod d0/in 600; unlink d0/in; rename d0 d2
-checkpoint; restore @1; pwrite 3 4096 0 12; write 4 10 13; unlink l0; checkpoint; truncate old 100; write 4 20 14\
+pwrite 3 300 100 8; pwrite 5 4096 4096 9; ftruncate 3 9000; unlink gone; rename log d0/log; mkdir d1; fsync 3
+checkpoint; open d1/late w,creat; write 6 100 10; rename new old; pwrite 3 50 8990 11; chmod d0/in 600; unlink d0/in
+rename d0 d2; checkpoint; restore @1; pwrite 3 4096 0 12; write 4 10 13; unlink l0; checkpoint; truncate old 100
+write 4 20 14\
 """.replace("\n", "; ").split("; ")
 
 
