@@ -6,7 +6,8 @@
 
 One compiler call per source file, repeated only when the source, any header or the command changed, and
 every result is moved into place in one step: a library that a running program has mapped is never
-written to. ``CC`` chooses the compiler; ``METAMORI_CFLAGS`` is appended to every compiler call.
+written to. ``CC`` chooses the compiler; ``METAMORI_CFLAGS`` is appended to every compiler call;
+``METAMORI_SANITIZE=address,undefined`` instruments the preload library alone (`make sanitize`).
 """
 from __future__ import annotations
 
@@ -41,6 +42,9 @@ UNFORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0",
 # can only be set by the function that Python 3.11 deprecates.
 GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-deprecated-declarations"]
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
+# The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
+# runtime.c starts, is not one that a sanitizer knows.
+SANITIZE = [f"-fsanitize={kinds}" for kinds in filter(None, [os.environ.get("METAMORI_SANITIZE")])]
 LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 
 # Where Debian keeps the library of its own Python 3.11, for interpreters that come without a shared one.
@@ -78,6 +82,8 @@ def replace_if_built(command: list[str], output: Path) -> None:
 def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -> Path:
     """Compile ``source`` unless its object is newer than all that it depends on, and of the same command."""
     output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
+    if source.name == "runtime.c":
+        flags = [flag for flag in flags if flag not in SANITIZE]
     command = [*CC, *COMMON, *flags, "-c", str(source)]
     written = output.with_suffix(".cmd")
     if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
@@ -187,8 +193,9 @@ class BuildNative(build_ext):
         sources = sources_of_shim()
         if not sources:
             return self.skip("libmetamori.so", "shim_c/src has no C files")
-        build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES],
-                      ["-Wl,-z,defs", "-ldl", "-lpthread"], self.objects / "shim")
+        link = SANITIZE or ["-Wl,-z,defs"]  # sanitizers find their own symbols when the program starts
+        build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES, *SANITIZE],
+                      [*link, "-ldl", "-lpthread"], self.objects / "shim")
 
     def build_area(self) -> None:
         description = ROOT / "metamori" / "runtime" / "build_area.py"

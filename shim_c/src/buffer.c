@@ -63,7 +63,7 @@ static void widen(struct mm_frame *f, uint32_t low, uint32_t high)
         f->low = low;
     if (high > f->high)
         f->high = high;
-    f->tick = mm_area->head->tick;
+    f->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
 }
 
 static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at)
@@ -119,6 +119,6 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
     if (!usable(to, piece, 1))
         return -EFAULT;
     memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
-    mm_frame_at(mm_area, frame)->tick = mm_area->head->tick;
+    mm_frame_at(mm_area, frame)->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
     return piece;
 }

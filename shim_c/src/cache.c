@@ -42,7 +42,8 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
         }
     }
     if (frame) {
-        *mm_frame_at(a, frame) = (struct mm_frame){ .chunk = chunk, .tick = ++h->tick, .pif = pif };
+        *mm_frame_at(a, frame) = (struct mm_frame){ .chunk = chunk, .pif = pif,
+                                                          .tick = __atomic_add_fetch(&h->tick, 1, __ATOMIC_RELAXED) };
         mm_pif_at(a, pif)->frames++;
     }
     mm_unlock(&h->lock);

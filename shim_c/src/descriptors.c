@@ -13,8 +13,19 @@ int mm_top_fd = -1;
 
 /* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
  * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) the home. */
-#define READERS 64
+#define READERS 4096
+#define CHANGING UINT32_MAX            /* a pif that no file has: the entry is being made or dropped by a thread */
 static struct { uint32_t pif; int fd; } readers[READERS];
+static int readers_used;               /* entries from here on were never used */
+
+/* The descriptor in entry i, -1 when it holds none. */
+static int reader(int i)
+{
+    uint32_t pif = __atomic_load_n(&readers[i].pif, __ATOMIC_ACQUIRE);
+    return pif && pif != CHANGING ? __atomic_load_n(&readers[i].fd, __ATOMIC_RELAXED) : -1;
+}
+
+static int readers_end(void) { return __atomic_load_n(&readers_used, __ATOMIC_ACQUIRE); }
 
 int mm_is_ours(int fd)
 {
@@ -22,8 +33,8 @@ int mm_is_ours(int fd)
         return 0;
     if (fd == mm_buffer_fd)
         return 1;
-    for (int i = 0; i < READERS; i++)
-        if (readers[i].pif && readers[i].fd == fd)
+    for (int i = 0; i < readers_end(); i++)
+        if (reader(i) == fd)
             return 1;
     return 0;
 }
@@ -47,9 +58,11 @@ int mm_high_fd(int fd) { return high(fd); }
 int mm_next_own(int from)
 {
     int best = mm_buffer_fd >= from ? mm_buffer_fd : -1;
-    for (int i = 0; i < READERS; i++)
-        if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
-            best = readers[i].fd;
+    for (int i = 0; i < readers_end(); i++) {
+        int fd = reader(i);
+        if (fd >= from && (best < 0 || fd < best))
+            best = fd;
+    }
     return best;
 }
 
@@ -65,16 +78,36 @@ void mm_move_own(int fd)
         return;
     if (fd == mm_buffer_fd)
         mm_buffer_fd = (int)up;
-    for (int i = 0; i < READERS; i++)
-        if (readers[i].pif && readers[i].fd == fd)
-            readers[i].fd = (int)up;
+    for (int i = 0; i < readers_end(); i++)
+        if (reader(i) == fd)
+            __atomic_store_n(&readers[i].fd, (int)up, __ATOMIC_RELAXED);
+}
+
+/* Threads with other files' locks do this at the same time: an entry belongs to whoever takes it from 0. */
+static int keep_reader(uint32_t slot, int fd)
+{
+    for (int i = 0; i < READERS; i++) {
+        uint32_t none = 0;
+        if (!__atomic_compare_exchange_n(&readers[i].pif, &none, CHANGING, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        fd = high(fd);
+        __atomic_store_n(&readers[i].fd, fd, __ATOMIC_RELAXED);
+        __atomic_store_n(&readers[i].pif, slot, __ATOMIC_RELEASE);
+        int used = readers_end();
+        while (used <= i && !__atomic_compare_exchange_n(&readers_used, &used, i + 1, 0, __ATOMIC_ACQ_REL,
+                                                         __ATOMIC_ACQUIRE))
+            ;
+        return fd;
+    }
+    sys_close(fd);
+    return -EMFILE;
 }
 
 int mm_home_reader(uint32_t slot, int fd)
 {
-    for (int i = 0; i < READERS; i++)
-        if (readers[i].pif == slot)
-            return readers[i].fd;
+    for (int i = 0; i < readers_end(); i++)
+        if (__atomic_load_n(&readers[i].pif, __ATOMIC_ACQUIRE) == slot)
+            return __atomic_load_n(&readers[i].fd, __ATOMIC_RELAXED);
     long flags = sys(SYS_fcntl, fd, F_GETFL);
     if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)   /* pwrite appends with O_APPEND */
         return fd;
@@ -85,23 +118,16 @@ int mm_home_reader(uint32_t slot, int fd)
         r = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (r < 0)
         return (int)r;
-    for (int i = 0; i < READERS; i++) {
-        if (!readers[i].pif) {
-            readers[i].fd = high((int)r);
-            readers[i].pif = slot;
-            return readers[i].fd;
-        }
-    }
-    sys_close((int)r);
-    return -EMFILE;
+    return keep_reader(slot, (int)r);
 }
 
 static void drop_reader(uint32_t slot)
 {
-    for (int i = 0; i < READERS; i++) {
-        if (readers[i].pif == slot) {
+    for (int i = 0; i < readers_end(); i++) {
+        uint32_t mine = slot;
+        if (__atomic_compare_exchange_n(&readers[i].pif, &mine, CHANGING, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             sys_close(readers[i].fd);
-            readers[i].pif = 0;
+            __atomic_store_n(&readers[i].pif, 0, __ATOMIC_RELEASE);
         }
     }
 }
@@ -109,8 +135,9 @@ static void drop_reader(uint32_t slot)
 static void map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
 {
     mm_fds[fd] = (struct mm_descriptor){ fit, pif, generation };
-    if (fd > mm_top_fd)
-        mm_top_fd = fd;
+    int top = __atomic_load_n(&mm_top_fd, __ATOMIC_RELAXED);
+    while (fd > top && !__atomic_compare_exchange_n(&mm_top_fd, &top, fd, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 /* The PIF of a descriptor after PIFs have appeared: a reader's file may be written by now. */
@@ -119,16 +146,18 @@ uint32_t mm_pif_again(int fd)
     struct mm_descriptor *d = &mm_fds[fd];
     struct mm_fit *f = mm_fit_at(mm_area, d->fit);
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
-    if (!f->pif) {
-        uint32_t pif = mm_pif_find(mm_area, f->dev, f->ino, 0);
-        if (pif) {
+    uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
+    if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
+        /* one description counts once, whichever of its threads and processes comes first */
+        if (__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
-            f->pif = pif;
-        }
+        else
+            pif = known;
     }
-    d->pif = f->pif;
-    d->generation = generation;
-    return d->pif;
+    /* pif_of reads them in the other order: who sees the generation sees its pif */
+    __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
+    __atomic_store_n(&d->generation, generation, __ATOMIC_RELEASE);
+    return pif;
 }
 
 static void describe_old(struct mm_pif *p, const struct statx *st)

@@ -103,9 +103,10 @@ static inline uint32_t pif_of(int fd)
 {
     if (UNLIKELY((unsigned)fd >= MM_FDS) || !mm_fds[fd].fit || UNLIKELY(!mm_area))
         return 0;
-    if (mm_fds[fd].generation != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
+        != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
         return mm_pif_again(fd);
-    return mm_fds[fd].pif;
+    return __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
 }
 /* is the position of this description the FIT's? */
 static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }

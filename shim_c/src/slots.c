@@ -81,25 +81,25 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
     return slot;
 }
 
+/* The page that *at names; made when it names none, by whichever thread comes first. */
+static uint32_t *page_at(struct mm_area *a, uint32_t *at, int make)
+{
+    uint32_t page = __atomic_load_n(at, __ATOMIC_ACQUIRE), none = 0;
+    if (!page && make && (page = mm_page_take(a))
+        && !__atomic_compare_exchange_n(at, &none, page, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        mm_page_give(a, page);
+        page = none;
+    }
+    return page ? mm_page(a, page) : NULL;
+}
+
 static uint32_t *fd_entry(struct mm_area *a, uint32_t process, int fd, int make)
 {
-    struct mm_process *p = mm_proc(a, process);
     if (fd < 0 || fd >= 1 << 20)
         return NULL;
-    if (!p->fd_root) {
-        uint32_t page = make ? mm_page_take(a) : 0;
-        if (!page)
-            return NULL;
-        p->fd_root = page;
-    }
-    uint32_t *root = mm_page(a, p->fd_root);
-    if (!root[fd >> 10]) {
-        uint32_t page = make ? mm_page_take(a) : 0;
-        if (!page)
-            return NULL;
-        root[fd >> 10] = page;
-    }
-    return (uint32_t *)mm_page(a, root[fd >> 10]) + (fd & 1023);
+    uint32_t *root = page_at(a, &mm_proc(a, process)->fd_root, make);
+    uint32_t *page = root ? page_at(a, &root[fd >> 10], make) : NULL;
+    return page ? page + (fd & 1023) : NULL;
 }
 
 uint32_t mm_fd_fit(struct mm_area *a, uint32_t process, int fd)

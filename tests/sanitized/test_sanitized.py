@@ -1,0 +1,100 @@
+"""The preload library built with AddressSanitizer, UBSan and ThreadSanitizer, under the small programs.
+
+The tree is copied, so that the library in place stays as it is. A finding ends the program (address, undefined)
+or is printed and counted (thread), and either fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lab import ROOT, wait_until
+
+# The sanitizers call functions that the library wraps before they have set themselves up: not with these options.
+EARLY = "disable_coredump=0"
+# Faults are the programs' own business: some cause them on purpose. Programs and libc are not instrumented here.
+ADDRESS = f"{EARLY}:verify_asan_link_order=0:detect_leaks=0:handle_segv=0"
+THREAD = f"{EARLY}:symbolize=0:die_after_fork=0:exitcode=0"
+
+
+def instrumented(kinds: str, folder: Path) -> Path:
+    """A copy of the tree with the library built for some of gcc's -fsanitize= `kinds`."""
+    for name in ("metamori", "shim_c", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    flags = "-fno-omit-frame-pointer -fno-sanitize-recover=all"
+    env = {**os.environ, "METAMORI_SANITIZE": kinds, "METAMORI_CFLAGS": flags}
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=folder, env=env, capture_output=True, text=True,
+    )
+    if "cannot find lib" in done.stderr:
+        pytest.skip(f"gcc has no library for -fsanitize={kinds} here")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+def under_address(folder: Path, *selection: str) -> None:
+    """Run tests of the copied tree; anything that AddressSanitizer or UBSan says ends a program, which fails one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(folder / "tmp"), *selection],
+        cwd=folder, env={**os.environ, "ASAN_OPTIONS": ADDRESS}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.timeout(900)
+def test_calls_under_address_and_undefined(tmp_path: Path) -> None:
+    under_address(instrumented("address,undefined", tmp_path / "tree"), "tests/scenarios/test_calls.py", "-k", "plain")
+
+
+@pytest.mark.slow
+def test_all_scenarios_under_address_and_undefined(tmp_path: Path) -> None:
+    under_address(instrumented("address,undefined", tmp_path / "tree"), "tests/scenarios", "tests/model")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("setarch") is None, reason="ThreadSanitizer needs setarch -R (util-linux)")
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_threads_under_thread(tmp_path: Path, options: list[str]) -> None:
+    """Threads of two processes count in several files while checkpoints are taken from outside: no data race."""
+    tree = instrumented("thread", tmp_path / "tree")
+    program = tmp_path / "instant"
+    subprocess.run(
+        ["gcc", "-g", "-fsanitize=thread", "-pthread", f"-I{tree}/shim_c/include", f"{tree}/tests/programs/instant.c",
+         "-o", program], check=True,
+    )  # fmt: skip
+    work = tmp_path / "work"
+    work.mkdir()
+    for n in range(3):
+        (work / f"c{n}").write_bytes(b"0000000\n" + b"." * 5000)
+    env = {**os.environ, "PYTHONPATH": str(tree), "TSAN_OPTIONS": THREAD}
+    metamori = ["setarch", "-R", sys.executable, "-m", "metamori"]
+    said = tmp_path / "said"
+    with open(said, "w") as both, subprocess.Popen(
+        [*metamori, "run", *options, "--", str(program)], cwd=work, env=env, stdin=subprocess.PIPE,
+        stdout=both, stderr=both,
+    ) as run:  # fmt: skip
+        wait_until(lambda: "counting" in said.read_text(), "the program counts")
+        for _ in range(5):
+            time.sleep(0.1)
+            subprocess.run([*metamori, "checkpoint"], cwd=work, env=env, check=True, stdout=subprocess.DEVNULL)
+        assert run.stdin is not None
+        run.stdin.close()
+    assert run.returncode == 0
+    assert (work / "a0").stat().st_size > 0
+    assert not of_the_library(said.read_text()), said.read_text()[-5000:]
+
+
+def of_the_library(text: str) -> list[str]:
+    """The reports in which an access of the library takes part; the program has races of its own (`stop`)."""
+    reports = text.split("WARNING: ThreadSanitizer: ")[1:]
+    return [each for each in reports if re.search(r"#0 .*libmetamori\.so", each)]
