@@ -26,4 +26,7 @@
 #ifndef ALIAS_map
 #define ALIAS_map(alias, name)
 #endif
+#ifndef ALIAS_engine
+#define ALIAS_engine(alias, name)
+#endif
 #include "calls.def"

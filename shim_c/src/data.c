@@ -11,7 +11,10 @@
  */
 #include "shim.h"
 
+#include <linux/magic.h>
+#include <linux/stat.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 
 #define RUN_MAX 256
 
@@ -150,23 +153,48 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     return r;
 }
 
+static int direct(int fd) { return mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_DIRECT; }
+
+/* What the kernel wants of O_DIRECT at this file: places and lengths, and addresses. 0, or -EINVAL as it says. */
+static long unaligned(int fd, const struct iovec *v, int n, uint64_t at)
+{
+    struct statx st = { 0 };
+    struct statfs fs;
+    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 || !(st.stx_mask & STATX_DIOALIGN)
+        || !st.stx_dio_offset_align || sys(SYS_fstatfs, fd, &fs) < 0 || fs.f_type == BTRFS_SUPER_MAGIC)
+        return 0;                      /* it does not mind, or then reads and writes through its cache */
+    uint64_t places = at, addresses = 0;
+    for (int i = 0; i < n; i++)
+        places |= v[i].iov_len, addresses |= (uintptr_t)v[i].iov_base;
+    return (places & (st.stx_dio_offset_align - 1)) || (addresses & (st.stx_dio_mem_align - 1)) ? -EINVAL : 0;
+}
+
+/* A read of an O_DIRECT description: checked as the kernel does, then by a descriptor that takes any length. */
+static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+{
+    long size = mm_size(p, fd), r = size < 0 ? size : at < (uint64_t)size ? unaligned(fd, v, n, at) : 0;
+    int home = r < 0 ? (int)r : mm_home_reader(slot, fd);
+    return home < 0 ? home : read_at(slot, p, home, v, n, at);
+}
+
 /* at < 0: at the description's position, which moves */
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
+    long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t) = direct(fd) ? read_direct : read_at;
     if (at >= 0 && !p->frames && v[0].iov_len >= MM_BLOCK)
-        return read_at(slot, p, fd, v, n, at);
+        return take(slot, p, fd, v, n, at);
     uint64_t mask = hold(p);
     if (at >= 0) {
-        long r = read_at(slot, p, fd, v, n, at);
+        long r = take(slot, p, fd, v, n, at);
         release(p, mask);
         return r;
     }
     struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
     long r = own_position(f, fd);
     if (r == 0) {
-        r = read_at(slot, p, fd, v, n, f->position);
+        r = take(slot, p, fd, v, n, f->position);
         if (r > 0)
             f->position += r;
     }
@@ -321,6 +349,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = size;
     else if (append)
         at = size;
+    if (r >= 0 && UNLIKELY(direct(fd)))
+        r = unaligned(fd, v, n, at);
     for (int i = 0; i < n && r >= 0; i++) {
         for (size_t done = 0; done < v[i].iov_len;) {
             r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, v[i].iov_len - done, at, size);

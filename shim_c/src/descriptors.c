@@ -154,9 +154,12 @@ uint32_t mm_pif_again(int fd)
         else
             pif = known;
     }
+    int appeared = !d->pif && pif;
     /* pif_of reads them in the other order: who sees the generation sees its pif */
     __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
     __atomic_store_n(&d->generation, generation, __ATOMIC_RELEASE);
+    if (UNLIKELY(mm_ring) && appeared)
+        mm_ring_may_use(fd);
     return pif;
 }
 
@@ -264,6 +267,8 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     if (!fit)
         return pif ? -ENOSPC : 0;
     map(fd, fit, pif, generation);
+    if (UNLIKELY(mm_ring))
+        mm_ring_may_use(fd);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #define MM_SHIM_H
 
 #define _GNU_SOURCE
+#include <aio.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -82,6 +83,16 @@ static inline void leave(void)
 {
     if (--mm_depth == 0)
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
+}
+
+/* What was stored into a mapped file before a sync is in a checkpoint that holds anything stored after it: to stores of
+ * running threads a checkpoint from outside is what a power cut would be, and the calls that order them keep their order. */
+static inline void mapped_barrier(void)
+{
+    if (mm_area && UNLIKELY(__atomic_load_n(&mm_area->head->mapped, __ATOMIC_RELAXED))) {
+        enter();
+        leave();
+    }
 }
 
 /* descriptors.c */
@@ -177,6 +188,13 @@ int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_tracked(const char *canonical);
 long mm_touch(const char *canonical);
 void mm_names_config(void);
+
+/* wrap_engine.c */
+extern int mm_ring;
+void mm_ring_made(void);
+void mm_ring_mapped(int fd);
+void mm_ring_may_use(int fd);
+long mm_before_raw(long number, long a, long b, long c);
 
 /* wrap_stream.c */
 void mm_streams_init(void);

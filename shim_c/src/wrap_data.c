@@ -267,7 +267,7 @@ static long sync_redirected(uint32_t slot)
 }
 
 #define SYNC(fd, kernel) \
-    ({ uint32_t slot_ = pif_of(fd); int r_ = kernel; \
+    ({ uint32_t slot_ = pif_of(fd); if (slot_) mapped_barrier(); int r_ = kernel; \
        if (r_ == 0 && slot_) { enter(); long e_ = sync_redirected(slot_); leave(); r_ = (int)result(e_); } r_; })
 
 EXPORT int fsync(int fd) { return SYNC(fd, REAL(fsync)(fd)); }

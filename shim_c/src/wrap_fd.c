@@ -195,8 +195,8 @@ EXPORT int fcntl(int fd, int command, ...)
         mm_duplicated(fd, r);
     else if (command == F_SETFL)
         mm_fit_at(mm_area, mm_fds[fd].fit)->attributes =
-            (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK))
-            | ((int)(long)argument & (O_APPEND | O_NONBLOCK));
+            (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK | O_DIRECT))
+            | ((int)(long)argument & (O_APPEND | O_NONBLOCK | O_DIRECT));
     return r;
 }
 

@@ -8,6 +8,8 @@
 #include "shim.h"
 #include "names.h"
 
+#include <linux/io_uring.h>
+
 #define NOTED 256
 static struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
 static uint32_t noted_count, noted_lock;
@@ -151,6 +153,8 @@ EXPORT void *mmap(void *address, size_t length, int protection, int flags, int f
 {
     if (flags & MAP_FIXED)
         mapped_anew();
+    if (UNLIKELY(at == (off_t)IORING_OFF_SQES) && fd >= 0 && mm_area && !(flags & MAP_ANONYMOUS))
+        mm_ring_mapped(fd);
     if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_area || !mm_fds[fd].fit))
         return REAL(mmap)(address, length, protection, flags, fd, at);
     uint32_t slot = pif_of(fd);
@@ -190,6 +194,12 @@ EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
     return e < 0 ? refuse(e) : REAL(pkey_mprotect)(address, length, protection, key);
+}
+
+EXPORT int msync(void *address, size_t length, int flags)
+{
+    mapped_barrier();
+    return REAL(msync)(address, length, flags);
 }
 
 EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)

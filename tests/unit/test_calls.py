@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# of libaio and liburing, which may come and go: no part of the list that is looked up in libc
+FOREIGN = {"io_submit", "io_uring_setup",
+           *("io_uring_queue_init" + more for more in ("", "_params", "_mem"))}
 LIBRARY = ROOT / "metamori" / "libmetamori.so"
 LIBC = next((path for path in (Path("/lib/x86_64-linux-gnu/libc.so.6"), Path("/lib/aarch64-linux-gnu/libc.so.6"))
              if path.exists()), None)
@@ -52,4 +55,4 @@ def test_nothing_is_listed_that_libc_does_not_have() -> None:
 @pytest.mark.skipif(not LIBRARY.exists(), reason="the library is not built")
 def test_the_library_exports_the_list_and_its_interface() -> None:
     ours = {name for name in exported(LIBRARY) if not name.startswith("metamori_")}
-    assert ours == listed()
+    assert ours == listed() | FOREIGN

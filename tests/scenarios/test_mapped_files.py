@@ -1,0 +1,98 @@
+"""Mappings, asynchronous engines and O_DIRECT: natively and under Metamori the same answers, signals and files."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import PROGRAMS, Compile
+from lab import Lab
+
+CASES = re.findall(r"CASE\((\w+)\)", (PROGRAMS / "maps.c").read_text().partition("cases[] = {")[2])
+
+
+def prepare(folder: Path) -> dict[str, bytes]:
+    folder.mkdir(exist_ok=True)
+    content = bytes(i // 7 % 251 for i in range(65536))
+    for name in ("data", "later"):
+        (folder / name).write_bytes(content)
+    return {name: (folder / name).read_bytes() for name in ("data", "later")}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("case", CASES)
+def test_same_as_natively(lab: Lab, compiled: Compile, case: str, options: list[str]) -> None:
+    program, alone = compiled("maps"), lab.folder / "alone"
+    prepare(alone)
+    before = prepare(lab.work)
+    native = subprocess.run([program, case], cwd=alone, env=lab.env, capture_output=True, timeout=60, check=False)
+    assert native.returncode not in (98, 99)
+    done = lab.run([program, case], *options)
+    status = native.returncode if native.returncode >= 0 else 128 - native.returncode
+    assert (done.stdout, done.returncode) == (native.stdout, status), done.stderr.decode()
+    lab.restore(lab.log()["checkpoints"][-1]["index"])   # with --isolate a kill commits nothing
+    assert files(lab.work) == files(alone)
+    lab.restore(1)
+    assert files(lab.work) == before
+    lab.restore(0)
+    assert files(lab.work) == before
+    lab.verb("verify")
+
+
+def test_stores_of_a_running_program_keep_the_order_that_msync_gives_them(lab: Lab, compiled: Compile) -> None:
+    session = lab.start(driver=compiled("order"))
+    session.pid = int(session._line())
+    indexes = [lab.checkpoint() for _ in range(4)]
+    session.kill_program()
+    notes = []
+    for index in indexes:
+        lab.restore(index)
+        words = struct.unpack("<205824I", (lab.work / "data").read_bytes())
+        notes.append(words[204800])
+        assert notes[-1] <= min(words[:204800:64]), f"checkpoint {index}"
+    assert notes == sorted(notes)
+
+
+def test_a_checkpoint_stores_what_changed_and_no_more(lab: Lab) -> None:
+    """32 MB mapped, three pages stored into: three blocks."""
+    (lab.work / "old").write_bytes(os.urandom(32 << 20))
+    session = lab.start()
+    fd = session.ask("open old rw")
+    slot = session.ask(f"map {fd} 1000000 rw shared 16777216")
+    session.ask("checkpoint")
+    for number in range(3):
+        assert session.ask(f"poke {slot} 5 {number * 200000} {number}") == "0"
+    index = session.ask("checkpoint")
+    assert session.ask("checkpoint")
+    assert session.end() == 0
+    added = {each["index"]: each["bytes"] for each in lab.log()["checkpoints"]}
+    assert added[int(index)] == 3 * 4096 and added[int(index) + 1] == 0
+    stored = sum(path.stat().st_blocks * 512 for path in lab.store.rglob("*") if path.is_file())
+    assert stored < 40 << 20               # the pre-image, once; after the end nothing is needed of the run area
+
+
+def test_a_read_only_mapping_costs_no_copy(lab: Lab) -> None:
+    """LMDB's way: a shared mapping for reading of a descriptor that writes with pwrite."""
+    (lab.work / "old").write_bytes(os.urandom(32 << 20))
+    session = lab.start()
+    fd = session.ask("open old rw")
+    slot = session.ask(f"map {fd} 1000000 r shared 0")
+    indexes = []
+    for number in range(3):
+        session.ask(f"pwrite {fd} 100 {number * 100000} {number}")
+        assert session.ask(f"peek {slot} 100 {number * 100000}") == session.ask(f"pread {fd} 100 {number * 100000}")
+        indexes.append((int(session.ask("checkpoint")), (lab.work / "old").read_bytes()))
+    assert session.end() == 0
+    stored = sum(path.stat().st_blocks * 512 for path in lab.store.rglob("*") if path.is_file())
+    assert stored < 4 << 20
+    for index, content in indexes:
+        lab.restore(index)
+        assert (lab.work / "old").read_bytes() == content
