@@ -31,6 +31,13 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _DURATIONS[found[2]]
 
 
+def parse_count(text: str) -> int:
+    """A number from 1 on."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise Usage(f"'{text}' is not a number from 1 on")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """A run's settings. `origin` says of each where its value came from: default, METAMORI_X or flag."""
@@ -42,6 +49,8 @@ class Config:
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
+    keep_last: int = 0                     # the run prunes itself: the newest so many stay
+    max_bytes: int = 0                     # and as many as fit into a store of so many bytes
     track: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     origin: dict[str, str] = field(default_factory=dict, compare=False)
@@ -51,6 +60,7 @@ class Config:
         """Flags that are None were not given."""
         env = os.environ if environ is None else environ
         readers: dict[str, Callable[[str], Any]] = {"cache_size": parse_size, "every": parse_duration,
+                   "keep_last": parse_count, "max_bytes": parse_size,
                    "isolate": lambda text: text not in ("", "0"), "store": str, "mode": str, "durability": str,
                    "track": lambda text: tuple(filter(None, text.split("\n"))),
                    "ignore": lambda text: tuple(filter(None, text.split("\n")))}

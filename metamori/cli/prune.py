@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from metamori.cli import opening, output
-from metamori.config import parse_duration, parse_size
+from metamori.config import parse_count, parse_duration, parse_size
 from metamori.errors import Usage
 from metamori.store import prune
 from metamori.tables.retention import Rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep-last", metavar="N", type=int, help="keep the newest N")
+    parser.add_argument("--keep-last", metavar="N", help="keep the newest N")
     parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and going back one each 10m, 2h ...")
     parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest, as many as fit into 500M, 2G ...")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
@@ -20,13 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def rules(arguments: argparse.Namespace) -> Rules:
     """Usage unless there is at least one rule."""
-    if arguments.keep_last is not None and arguments.keep_last < 1:
-        raise Usage("--keep-last takes a number from 1 on")
+    last = parse_count(arguments.keep_last) if arguments.keep_last is not None else 0
     size = parse_size(arguments.max_bytes) if arguments.max_bytes is not None else 0
     if arguments.max_bytes is not None and not size:
         raise Usage("--max-bytes takes a size above 0")
     every = parse_duration(arguments.keep_every) if arguments.keep_every is not None else 0.0
-    found = Rules(arguments.keep_last or 0, every, size)
+    found = Rules(last, every, size)
     if not found:
         raise Usage("prune needs --keep-last, --keep-every or --max-bytes")
     return found

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from metamori.config import Config, parse_duration, parse_size
+from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, StoreBusy, Usage
 
 FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    parser.add_argument("--keep-last", metavar="N", help="prune as the run goes on: the newest N stay")
+    parser.add_argument("--max-bytes", metavar="SIZE", help="prune as the run goes on: as many as fit into SIZE stay")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
 
@@ -52,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
+        "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
+        "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
     })
     from metamori.runtime import supervise
@@ -109,6 +113,8 @@ def _run(config: Config, command: list[str]) -> int:
     def checkpoint() -> None:
         try:
             session.checkpoint()
+            if session.said:
+                supervise.say(session.said)
         except (MetamoriError, OSError) as error:
             supervise.say(f"no checkpoint: {error}")
 

@@ -220,6 +220,13 @@ class Area:
     def table_clear(self, pif, from_block: int = 0) -> None:  # type: ignore[no-untyped-def]
         lib.mm_table_clear(self._area, pif, from_block)
 
+    def give_room(self, records: bool = False) -> None:
+        """What was held for the end of the run (only the records' part): it is needed now."""
+        lib.mm_room_give(self._area, records)
+
+    def forget_pif(self, slot: int) -> None:
+        lib.mm_pif_forget(self._area, slot)
+
     def take_blocks(self, count: int) -> int:
         return lib.mm_blocks_take(self._area, count)
 

@@ -39,6 +39,7 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     head.next_process = store.next_process()
     head.next_object = store.next_object()
     head.cache_size = config.cache_size
+    head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
     head.committed_block = head.epoch_block
     head.committed_journal = 8
     isolate = config.isolate or config.mode == "single"

@@ -6,10 +6,11 @@ import os
 
 from metamori._area import lib
 from metamori.errors import StoreBusy
+from metamori.runtime import pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.session import Session
 from metamori.store import commit as files
-from metamori.store import move
+from metamori.store import move, prune
 from metamori.store.records import KeptHome
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -53,6 +54,7 @@ def put_home(session: Session, index: int) -> None:
     area, store = session.area, session.store
     area.freeze()
     try:
+        area.give_room()
         move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
                          durable=session.durable, kept=kept_homes(session))
         _all_at_home(area)
@@ -93,6 +95,7 @@ def finish(session: Session, reason: str, killed: bool) -> int:
 
         with area.session():
             rollback.back(session, area.head.restoring - 1, again=True)
+    area.give_room(records=True)
     index = session.checkpoint("", reason) if not (killed and session.single) else _last_single(session, reason)
     if killed and area.head.flags & lib.MM_ISOLATE:
         with area.session():
@@ -118,8 +121,11 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
 
 def close(session: Session) -> None:
     """Everything is home and nobody is left: the run area goes, and what the store held beside the files' own names."""
+    rules, durable = pruning.rules(session.area), session.durable
     session.area.remove()
     move.sweep_kept(session.store)
+    if rules:
+        prune.prune(session.store, rules, durable=durable)
 
 
 def alive(area: Area, but: int = 0) -> list[int]:

@@ -7,14 +7,17 @@ A stop before the fourth leaves no trace but what the next checkpoint takes with
 
 from __future__ import annotations
 
+import errno
 import os
 
 from metamori._area import lib
 from metamori.runtime import cut as instants
+from metamori.runtime import pruning
 from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
+from metamori.store import prune
 from metamori.store.store import Store
 
 
@@ -23,6 +26,7 @@ class Session:
 
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
+        self.said = ""                     # what a person should hear of the last checkpoint
 
     @property
     def durable(self) -> bool:
@@ -35,11 +39,22 @@ class Session:
     def checkpoint(self, message: str = "", reason: str = "checkpoint") -> int:
         """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it."""
         with self.area.session():
-            index = self._take(message, reason)
+            prune.recover(self.store, self.durable)
+            index = self._take_with_room(message, reason)
+            pruning.prune(self)
             if self.single:
                 from metamori.runtime import finish
                 finish.put_home(self, index)
             return index
+
+    def _take_with_room(self, message: str, reason: str) -> int:
+        """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
+        while True:
+            try:
+                return self._take(message, reason)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not pruning.has_made_room(self):
+                    raise
 
     def _take(self, message: str, reason: str) -> int:
         self.store.refresh()

@@ -24,7 +24,7 @@ from metamori.errors import Damaged, MetamoriError, NoStore, NoSuchCheckpoint, S
 from metamori.store import commit, formats
 from metamori.store.buffers import Buffers
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, identity_now, kept_homes, lstat_or_none, objects_at
+from metamori.store.head import born_then, carried_along, identity_now, kept_homes, lstat_or_none, objects_at
 from metamori.store.layout import FORMAT_LINE, Layout, parse_record_name
 from metamori.store.records import (
     Head,
@@ -449,7 +449,14 @@ class Store:
         if kept is None:
             kept = kept_homes(self.door, self.layout, self.head, state)
         identities = tuple(identity_now(self.door, path) for path in sorted(state.names))
-        head = Head(index, identities, kept)
+        return self._write_head(Head(index, identities, kept), durable)
+
+    def carry_head(self, index: int, durable: bool = True) -> Head:
+        """A live run's head goes along to one of its indexes, so that the one it began at need not stay."""
+        head = carried_along(self.head, self.state(self.head.index), self.state(index))
+        return self._write_head(head, durable)
+
+    def _write_head(self, head: Head, durable: bool) -> Head:
         commit.write_file(self.door, self.layout.head, formats.encode_head(head), durable)
         self._head = head
         return head

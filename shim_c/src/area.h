@@ -58,6 +58,8 @@ struct mm_header {
     uint64_t epoch_block;      /* blocks below it belong to earlier intervals: never overwritten */
     uint64_t journal_tail;     /* bytes of complete records */
     uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
+    uint64_t keep_last, max_bytes;   /* how the run prunes itself, 0: it does not */
+    uint64_t owed, room;       /* blocks redirected in all block tables; blocks held for the end (room.c) */
     uint64_t next_process;     /* store-wide process numbers */
     uint64_t next_object;      /* store-wide file numbers; under the session lock */
     uint64_t strings_tail;
@@ -218,6 +220,9 @@ void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
 void mm_pif_touched(struct mm_area *area, uint32_t slot);
 void mm_drop_if_done(struct mm_area *area, uint32_t slot);
 void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns);
+void mm_pif_forget(struct mm_area *area, uint32_t slot);
+int mm_room(struct mm_area *area, uint64_t more);
+void mm_room_give(struct mm_area *area, int records);
 /* CDEF-END */
 
 #endif

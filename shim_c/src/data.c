@@ -241,6 +241,9 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     if (count > blocks * MM_BLOCK - inside)
         count = blocks * MM_BLOCK - inside;
+    int full = mm_room(mm_area, blocks);
+    if (UNLIKELY(full))
+        return full;
     uint64_t to = mm_take_blocks(p, blocks), last = blocks - 1;
     int tail = (inside + count) % MM_BLOCK && at + count < size;
     int home = fd;

@@ -94,6 +94,16 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
+/* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays. */
+int mm_made_room(void)
+{
+    int saved = errno, r = 0;
+    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last))
+        r = mm_runtime_call(MM_CALL_PRUNE, 0, NULL);
+    errno = saved;
+    return r > 0;
+}
+
 void mm_runtime_after_fork(void)
 {
     lock = 0;

@@ -8,5 +8,6 @@
 #define MM_CALL_RESTORED 4     /* the actions are done: thaw */
 #define MM_CALL_LAST_OUT 5     /* the last process ends: commit */
 #define MM_CALL_SWAP 6         /* argument: PIF slot; data: bytes wanted: swap the oldest AMLs to the disk buffer */
+#define MM_CALL_PRUNE 7        /* the disk is full: 1 when a prune has freed some */
 /* CDEF-END */
 #endif

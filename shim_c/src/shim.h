@@ -201,6 +201,7 @@ void mm_streams_init(void);
 
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);
+int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);
 

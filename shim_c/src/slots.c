@@ -378,6 +378,17 @@ void mm_drop_if_done(struct mm_area *a, uint32_t slot)
         mm_pif_drop(a, slot);
 }
 
+/* No index that is left leads to it: a file without name and descriptor, its home in the store with it. */
+void mm_pif_forget(struct mm_area *a, uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(a, slot);
+    if (!(p->flags & MM_NAMELESS) || p->refs)
+        return;
+    __atomic_and_fetch(&p->flags, ~MM_INDEXED, __ATOMIC_ACQ_REL);
+    p->created = a->head->epoch;
+    mm_pif_drop(a, slot);
+}
+
 /* First touch in this epoch: onto the list that the next checkpoint walks. */
 void mm_pif_touched(struct mm_area *a, uint32_t slot)
 {

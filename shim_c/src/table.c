@@ -36,7 +36,8 @@ static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
     return mm_page(a, page);
 }
 
-static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count)
+/* owed: how many more entries there are. */
+static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count, long *owed)
 {
     if (block + count > LIMIT)
         return -EFBIG;
@@ -53,6 +54,7 @@ static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer,
         if (!leaf)
             return -ENOSPC;
         do {
+            *owed += !!buffer - !!leaf[INDEX(block, 0)];
             __atomic_store_n(&leaf[INDEX(block, 0)], buffer, __ATOMIC_RELEASE);
             block++, count--;
             if (buffer)
@@ -64,10 +66,20 @@ static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer,
 
 uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block) { return get(a, &pif->root, block); }
 
+/* The header counts the blocks that are redirected: room is held for them (room.c). */
+static void owes(struct mm_area *a, long more)
+{
+    if (more)
+        __atomic_add_fetch(&a->head->owed, more, __ATOMIC_RELAXED);
+}
+
 /* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
 int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
 {
-    return set(a, &pif->root, block, buffer, count);
+    long owed = 0;
+    int r = set(a, &pif->root, block, buffer, count, &owed);
+    owes(a, owed);
+    return r;
 }
 
 /* The same kind of table for a file whose bytes stay at home: where the pre-image of a block lies.  One of an earlier
@@ -78,7 +90,8 @@ int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
 }
 int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
 {
-    return set(a, &pif->saved, block, buffer, count);
+    long unused = 0;
+    return set(a, &pif->saved, block, buffer, count, &unused);
 }
 
 /* Forget every entry from a block on.  Pages stay: readers may be looking at them; they go with the PIF. */
@@ -96,9 +109,14 @@ void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
                 continue;
             int edge = i == INDEX(from, 2) && j == INDEX(from, 1);
             uint64_t *leaf = level_at(a, mid[j]);
-            for (uint64_t k = edge ? INDEX(from, 0) : 0; k < FAN; k++)
-                if (leaf[k])
+            long owed = 0;
+            for (uint64_t k = edge ? INDEX(from, 0) : 0; k < FAN; k++) {
+                if (leaf[k]) {
                     __atomic_store_n(&leaf[k], 0, __ATOMIC_RELEASE);
+                    owed--;
+                }
+            }
+            owes(a, owed);
         }
     }
 }
@@ -123,7 +141,11 @@ static void release(struct mm_area *a, uint32_t *from)
 }
 
 /* Give back all pages.  Only when nobody can be looking: the file is gone, or the run is frozen. */
-void mm_table_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->root); }
+void mm_table_free(struct mm_area *a, struct mm_pif *pif)
+{
+    mm_table_clear(a, pif, 0);         /* so that its entries are counted */
+    release(a, &pif->root);
+}
 void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->saved); }
 
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are

@@ -90,10 +90,12 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
     ({ uint32_t slot_ = pif_of(fd); long r_; \
        if (LIKELY(!slot_) || !writable(fd)) { r_ = kernel; } else { \
            struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
-           enter(); \
-           if (LIKELY(free_to_write(p_, fd))) { touched(slot_, p_); r_ = kernel; } \
-           else r_ = result(mm_write(slot_, fd, vector, count, at, append)); \
-           leave(); \
+           do { \
+               enter(); \
+               if (LIKELY(free_to_write(p_, fd))) { touched(slot_, p_); r_ = kernel; } \
+               else r_ = result(mm_write(slot_, fd, vector, count, at, append)); \
+               leave(); \
+           } while (UNLIKELY(r_ < 0) && mm_made_room()); \
        } r_; })
 #define APPENDS(fd) (attributes(fd) & O_APPEND)
 

@@ -32,9 +32,9 @@ class Mismatch(AssertionError):
     pass
 
 
-def play(session: Session, lines: Sequence[str], restorable: bool = True) -> Played:
+def play(session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0) -> Played:
     """Asks line by line and compares; raises Mismatch with the lines so far at the first difference."""
-    world = World(restorable)
+    world = World(restorable, window)
     checkpoints: list[tuple[int, str]] = []
     for number, line in enumerate(lines):
         want = world.apply(line)

@@ -26,9 +26,13 @@ class State:
 
 
 class World:
-    """Foretells the driver's answers. `restorable` False: a native run, where the C API answers ENOSYS."""
+    """Foretells the driver's answers. `restorable` False: a native run, where the C API answers ENOSYS.
 
-    def __init__(self, restorable: bool = True) -> None:
+    `window`: only the newest so many checkpoints are gone back to, since the run prunes itself; 0: to all.
+    """
+
+    def __init__(self, restorable: bool = True, window: int = 0) -> None:
+        self.window = window
         self.state = State()
         self.restorable = restorable
         self.saved: list[State] = []
@@ -361,7 +365,8 @@ class World:
 
     def _restore(self, which: str) -> str | None:
         number = int(which.removeprefix("@"))
-        if number >= len(self.saved) or not self.restorable:
+        pruned = self.window and number < len(self.saved) - self.window
+        if number >= len(self.saved) or not self.restorable or pruned:
             return None
         self.state = copy.deepcopy(self.saved[number])
         return "0"

@@ -1,0 +1,145 @@
+"""Disks that fill up: the errno is the kernel's, at the write that finds no room; the run's end always has room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from disks import MB, NoMount, fill, free, mounted
+from lab import Lab, Session
+
+PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "fills_disk.py"
+KINDS = ["ext4", "tmpfs"]
+
+
+@pytest.fixture(params=KINDS)
+def small(request: pytest.FixtureRequest, tmp_path: Path, compiled: Compile, installed: None) -> Iterator[Lab]:
+    """A laboratory with folder and store on a disk of 64 MB."""
+    try:
+        with mounted(tmp_path, request.param, 64) as disk:
+            lab = Lab(disk, compiled("driver"))
+            yield lab
+            lab.close()
+    except NoMount as why:
+        pytest.skip(str(why))
+
+
+def crc_of(path: Path) -> str:
+    data = path.read_bytes()
+    return f"{len(data)} {zlib.crc32(data)}"
+
+
+def filling(lab: Lab, append: bool, *options: str) -> Session:
+    words = [sys.executable, str(PROGRAM), "data", "append" if append else "within", "7"]
+    session = Session([*lab.argv("run", *options), "--", *words], lab.work, lab.env, lab.folder / "stderr.filling")
+    lab.sessions.append(session)
+    return session
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("append", [False, True], ids=["within", "append"])
+def test_the_end_has_room_when_others_have_filled_the_disk(small: Lab, append: bool, options: list[str]) -> None:
+    data = small.work / "data"
+    data.write_bytes(bytes(range(256)) * (20 * MB // 256))
+    before = crc_of(data)
+    session = filling(small, append, *options)
+    assert session._line().startswith("full")
+    filler = fill(small.folder)
+    assert free(small.folder) < MB
+    failed = session.ask("go on")
+    seen = session._line()
+    assert session.end() == 0, session.stderr()
+    assert failed.startswith("failed") and session.stderr() == ""
+    assert crc_of(data) == seen
+    filler.unlink()
+    small.verb("verify")
+    end = small.log()["head"]
+    shown = small.run([*small.argv("cat"), 0, data], native=True)
+    assert f"{len(shown.stdout)} {zlib.crc32(shown.stdout)}" == before
+    if append and not options:             # what was appended is at home only: there is no room to save it
+        assert "no file was touched" in small.restore(0, code=1).stderr
+        assert crc_of(data) == seen
+        return
+    small.restore(0)
+    assert crc_of(data) == before
+    small.restore(end)
+    assert crc_of(data) == seen
+
+
+def test_killed_on_a_full_disk(small: Lab) -> None:
+    """The next verb finds the room that the dead run held."""
+    data = small.work / "data"
+    data.write_bytes(bytes(20 * MB))
+    before = crc_of(data)
+    session = filling(small, False)
+    assert session._line().startswith("full")
+    taken = small.verb("checkpoint", code=None).returncode == 0
+    filler = fill(small.folder)
+    pid = int(subprocess.run(["pgrep", "-P", str(session.process.pid)], capture_output=True, text=True,
+                             check=True).stdout.split()[0])
+    session.pid = pid
+    session.kill_all()
+    log = small.log()["checkpoints"]
+    assert len(log) == 2 + taken and log[-1]["message"] == "killed"
+    filler.unlink()
+    small.verb("verify")
+    end = crc_of(data)
+    small.restore(0)
+    assert crc_of(data) == before
+    small.restore(log[-1]["index"])
+    assert crc_of(data) == end
+
+
+@pytest.mark.parametrize("rule", [["--max-bytes", "1G"], ["--keep-last", "2"]], ids=["max-bytes", "keep-last"])
+def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
+    """A file rewritten again and again with checkpoints: without pruning the disk would be full after a few."""
+    session = small.start(*rule)
+    (small.work / "f0").write_bytes(bytes(6 * MB))
+    session.must(["open f0 rw"])
+    taken = []
+    for number in range(12):
+        for at in range(0, 6 * MB, MB):
+            answer = session.ask(f"pwrite 3 {MB} {at} {number + 1}")
+            assert not answer.startswith("-1"), (number, at, answer)
+        taken.append((int(session.ask("checkpoint")), session.ask("tree")))
+    assert session.end() == 0 and session.stderr() == ""
+    there = {entry["index"] for entry in small.log()["checkpoints"]}
+    kept = [index for index, _ in taken if index in there]
+    assert kept and taken[-1][0] in kept and taken[0][0] not in kept
+    reader = small.start(native=True)
+    for index, tree in taken:
+        if index in kept:
+            small.restore(index)
+            assert reader.ask("tree") == tree, index
+    small.verb("verify")
+
+
+def test_without_leave_to_prune_nothing_is(small: Lab) -> None:
+    """The same without a rule: ENOSPC as from the kernel, and every index that was taken stays good."""
+    session = small.start()
+    (small.work / "f0").write_bytes(bytes(6 * MB))
+    session.must(["open f0 rw"])
+    taken, full = [], False
+    for number in range(12):
+        for at in range(0, 6 * MB, MB):
+            answer = session.ask(f"pwrite 3 {MB} {at} {number + 1}")
+            full = full or answer == "-1 ENOSPC"
+            assert full or not answer.startswith("-1"), answer
+        answer = session.ask("checkpoint")
+        if answer.isdigit():
+            taken.append((int(answer), session.ask("tree")))
+        else:
+            assert answer == "-1 ENOSPC", answer
+            full = True
+    assert full and len(taken) > 2
+    assert session.end() == 0, session.stderr()
+    reader = small.start(native=True)
+    for index, tree in taken[::-1]:
+        small.restore(index)
+        assert reader.ask("tree") == tree, index
+    small.verb("verify")
