@@ -37,15 +37,13 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
     path = os.fsdecode(store)
     try:
         return _answer(what, argument, data, path)
-    except MetamoriError as error:         # the kernel's own errno, where there is one behind it
-        cause = error.__cause__
-        return -((isinstance(cause, OSError) and cause.errno) or error.errno)
-    except OSError as error:
-        return -(error.errno or errno.EIO)
-    except Exception:                      # the program under us must not notice more than an errno
+    except Exception as error:             # the program under us must not notice more than an errno
         if "METAMORI_DEBUG" in os.environ:
             traceback.print_exc(file=sys.stderr)
-        return -errno.EIO
+        if isinstance(error, MetamoriError):   # the kernel's own errno, where there is one behind it
+            cause = error.__cause__
+            return -((isinstance(cause, OSError) and cause.errno) or error.errno)
+        return -(error.errno or errno.EIO) if isinstance(error, OSError) else -errno.EIO
     finally:
         for session in _sessions.values():
             session.store.buffers.close()  # the low descriptor numbers are the program's

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from metamori._area import lib
 from metamori.runtime import cut as instants
@@ -99,10 +100,11 @@ class Session:
 
 def _fsync(path: bytes, flags: int) -> None:
     try:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return                             # gone since: its absence is a name's change
     try:
-        os.fdatasync(fd)
+        if flags & os.O_DIRECTORY or stat.S_ISREG(os.fstat(fd).st_mode):   # something else may have its name by now
+            os.fdatasync(fd)
     finally:
         os.close(fd)

@@ -5,6 +5,12 @@
 #ifndef ALIAS_data
 #define ALIAS_data(alias, name)
 #endif
+#ifndef ALIAS_alloc
+#define ALIAS_alloc(alias, name)
+#endif
+#ifndef ALIAS_copy
+#define ALIAS_copy(alias, name)
+#endif
 #ifndef ALIAS_path
 #define ALIAS_path(alias, name)
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -15,17 +16,41 @@ static const char *const region_name[REGIONS] = { "header", "processes", "fits",
 static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
                                               1 << 16, 1 << 14, 1 << 20 };
 
+/* A descriptor for ourselves, also when the program has used up its own.  A number or -errno. */
+long mm_open_spare(int dir, const char *path, int flags, int mode)
+{
+    long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
+    if (fd != -EMFILE)
+        return fd;
+    struct rlimit now, more;
+    if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
+        return fd;
+    more = (struct rlimit){ now.rlim_max, now.rlim_max };
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+    fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    return fd;
+}
+
 static int region_open(struct mm_area *a, int region, int flags)
 {
     char path[MM_STORE_MAX + 32];
     snprintf(path, sizeof path, "%s/run/%s", a->store, region_name[region]);
-    return (int)sys_openat(AT_FDCWD, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return (int)mm_open_spare(a->folder > 0 ? a->folder : AT_FDCWD, a->folder > 0 ? region_name[region] : path,
+                              flags | O_NOFOLLOW, 0600);
 }
 
 /* Allocate file space for bytes [from, to) of a region: after this they can be touched without SIGBUS. */
 static long region_allocate(int fd, uint64_t from, uint64_t to)
 {
+    struct rlimit now, more;               /* the program's file size limit is not about files of ours */
+    int lifted = sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now) == 0 && now.rlim_cur != RLIM_INFINITY;
+    more = (struct rlimit){ now.rlim_max, now.rlim_max };
+    if (lifted)
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &more, 0);
     long r = sys(SYS_fallocate, fd, 0, from, to - from);
+    if (lifted)
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &now, 0);
     if (r != -EOPNOTSUPP && r != -ENOSYS)
         return r;
     static const char zeros[MM_BLOCK];

@@ -21,10 +21,12 @@ POWER_OF_TWO(struct mm_frame);
 
 struct mm_area {
     struct mm_header *head;
+    int folder;                /* 0, or a descriptor of <store>/run: it leads there also after chroot */
     char store[MM_STORE_MAX];
     char *segment[REGIONS][MM_SEGMENTS];
 };
 
+long mm_open_spare(int dir, const char *path, int flags, int mode);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
 /* the byte at an offset of a region; valid up to the end of its segment */
 static inline void *mm_region(struct mm_area *a, int region, uint64_t offset)

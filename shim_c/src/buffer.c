@@ -12,20 +12,30 @@
 /* A copy in user space would fault where the kernel says EFAULT.  So the program's pages are tried first, and the
  * answer is remembered until it unmaps or protects something (wrap_process.c counts that). */
 uint32_t mm_map_generation;
-static __thread struct { uintptr_t first, last; uint32_t generation; } tried[2]
+static __thread struct { uintptr_t first, last; uint32_t generation; } tried[3]
     __attribute__((tls_model("initial-exec")));
 
-static int usable(const void *p, size_t count, int write)
+static int try(uintptr_t first, uintptr_t last, int what)
+{
+    return last >= first
+        && sys(SYS_madvise, first, last - first + 4096, what == 1 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
+}
+
+/* How many of these bytes, from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
+size_t mm_usable(const void *p, size_t count, int what)
 {
     uintptr_t first = (uintptr_t)p & ~4095ul, last = ((uintptr_t)p + count - 1) & ~4095ul;
-    if (first >= tried[write].first && last <= tried[write].last
-        && tried[write].generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED))
-        return 1;
     uint32_t generation = __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED);
-    if (last < first || sys(SYS_madvise, first, last - first + 4096, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) < 0)
-        return 0;
-    tried[write].first = first, tried[write].last = last, tried[write].generation = generation;
-    return 1;
+    if (first >= tried[what].first && last <= tried[what].last && tried[what].generation == generation)
+        return count;
+    if (!try(first, last, what)) {
+        uintptr_t end = first;
+        while (end < last && try(end, end, what))
+            end += 4096;
+        return end > (uintptr_t)p ? end - (uintptr_t)p : 0;
+    }
+    tried[what].first = first, tried[what].last = last, tried[what].generation = generation;
+    return count;
 }
 
 /* Give a small write's chunk a frame, if the file's budget has room or can make some. */
@@ -69,7 +79,8 @@ static void widen(struct mm_frame *f, uint32_t low, uint32_t high)
 static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at)
 {
     uint32_t inside = at % MM_CHUNK;
-    if (!usable(from, count, 0))
+    count = mm_usable(from, count, 0);
+    if (!count)
         return -EFAULT;
     widen(mm_frame_at(mm_area, frame), inside, inside + count);
     memcpy(mm_frame_bytes(mm_area, frame) + inside, from, count);
@@ -116,7 +127,8 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
     }
     if (piece > count)
         piece = count;
-    if (!usable(to, piece, 1))
+    piece = mm_usable(to, piece, 1);
+    if (!piece)
         return -EFAULT;
     memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
     mm_frame_at(mm_area, frame)->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);

@@ -16,6 +16,28 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
+#define NOTHING_AT_ALL (RLIM_INFINITY - 1)     /* a limit of 0: 0 itself means not asked for yet */
+
+/* The kernel's file size limit is about places in the program's files, not in the buffer: what the engine writes is
+ * checked by may_reach and then goes out without the limit, as far as the hard limit lets us. */
+static uint64_t size_limit(void)
+{
+    if (UNLIKELY(!mm_size_limit)) {
+        struct rlimit now;
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now);
+        mm_size_limit = now.rlim_cur ? now.rlim_cur : NOTHING_AT_ALL;
+    }
+    return mm_size_limit == NOTHING_AT_ALL ? 0 : mm_size_limit;
+}
+void mm_lift_limit(int back)
+{
+    struct rlimit limit;
+    if (LIKELY(size_limit() == RLIM_INFINITY) || sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) < 0)
+        return;
+    limit.rlim_cur = back ? size_limit() : limit.rlim_max;
+    sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, 0);
+}
+
 #define RUN_MAX 256
 
 long mm_size(struct mm_pif *p, int fd)
@@ -92,25 +114,54 @@ static long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t 
     return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
 }
 
-static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+/* Bytes that a vector asks for: the kernel moves no more in one call. */
+static size_t asked_for(const struct iovec *v, int n)
 {
     size_t asked = 0;
     for (int i = 0; i < n; i++)
-        asked += v[i].iov_len;
+        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
+    return asked;
+}
+
+static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+{
+    size_t asked = asked_for(v, n);
+    if (asked && at > INT64_MAX - asked)
+        return -EINVAL;
     long size = !ISOLATED(p) && at + asked <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd), total = 0;
     if (size < 0)
         return size;
     for (int i = 0; i < n; i++) {
-        for (size_t done = 0; done < v[i].iov_len && at < (uint64_t)size;) {
-            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
+        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
+        for (size_t done = 0; done < length && at < (uint64_t)size;) {
+            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size);
             if (r <= 0)
                 return total ? total : r;
             done += r, at += r, total += r;
         }
+        asked -= length;
     }
     p->read_end = at;
     return total;
 }
+
+/* How far a file may reach on its filesystem (s_maxbytes): the highest place that can be sought.  Only asked for places
+ * that no ordinary file reaches.  The kernel's position is put back. */
+static uint64_t furthest(int fd)
+{
+    long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
+    while (low < high) {
+        long middle = low + (high - low) / 2 + 1;
+        if (sys_lseek(fd, middle, SEEK_SET) == middle)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    sys_lseek(fd, here, SEEK_SET);
+    return low;
+}
+#define FAR (1ull << 40)
+static int reachable(int fd, uint64_t at) { return at < FAR || at <= furthest(fd); }
 
 /* From here on the FIT's position is the truth; the kernel's is brought up to date by mm_give_position. */
 static long own_position(struct mm_fit *f, int fd)
@@ -145,7 +196,7 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     if (base >= 0) {
         if (whence == SEEK_CUR)
             base = f->position;
-        r = __builtin_add_overflow(base, at, &r) ? -EOVERFLOW : r < 0 ? -EINVAL : r;
+        r = __builtin_add_overflow(base, at, &r) || r < 0 || !reachable(fd, r) ? -EINVAL : r;
         if (r >= 0)
             f->position = r, f->owned = 1;
     }
@@ -202,22 +253,22 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
     return r;
 }
 
-/* What a block of the file holds now, into a new buffer block. */
-static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, uint64_t size)
+/* What a block of the file holds now from byte low on, into a new buffer block. */
+static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size)
 {
     char old[MM_BLOCK];
     uint64_t at = block * MM_BLOCK;
-    size_t count = 0;
+    size_t count = low;
     while (at + count < size && count < MM_BLOCK) {
         long r = read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
         if (r <= 0)
             return r < 0 ? r : -EIO;
         count += r;
     }
-    if (!count)
+    if (count == low)
         return 0;
-    long r = mm_buffer_write(slot, p, old, count, to * MM_BLOCK);
-    return r == (long)count ? 0 : r < 0 ? r : -ENOSPC;
+    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low);
+    return r == (long)(count - low) ? 0 : r < 0 ? r : -ENOSPC;
 }
 
 static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
@@ -254,19 +305,23 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     long r = 0;
     if (inside || (tail && last == 0))
-        r = copy_up(slot, p, home, block, to, size);
+        r = copy_up(slot, p, home, block, to, 0, size);
     if (r == 0 && tail && last > 0)
-        r = copy_up(slot, p, home, block + last, to + last, size);
+        r = copy_up(slot, p, home, block + last, to + last, 0, size);
     if (r < 0)
         return r;
     r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside);
     if (r <= 0)
         return r;
-    if ((size_t)r < count) {       /* only whole blocks count: a half one has lost what was below it */
-        blocks = (inside + r) / MM_BLOCK;
-        if (!blocks)
-            return -ENOSPC;
-        r = blocks * MM_BLOCK - inside;
+    if ((size_t)r < count) {           /* the block where it stopped lacks what the rest would have overwritten */
+        uint64_t stop = (inside + r) / MM_BLOCK, part = (inside + r) % MM_BLOCK;
+        int whole = !part || (stop == 0 && inside) || (stop == last && tail);
+        if (!whole && home == fd && (home = mm_home_reader(slot, fd)) < 0)
+            return home;
+        long e = whole ? 0 : copy_up(slot, p, home, block + stop, to + stop, part, size);
+        if (e < 0)
+            return e;
+        blocks = stop + (part != 0);
     }
     int e = mm_table_set(mm_area, p, block, to, blocks);
     return e ? e : r;
@@ -275,12 +330,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
 /* The kernel's file size limit, for bytes that the kernel does not see at their place. */
 static long within_limit(uint64_t at, size_t *count)
 {
-    if (UNLIKELY(!mm_size_limit)) {
-        struct rlimit now;
-        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now);
-        mm_size_limit = now.rlim_cur ? now.rlim_cur : 1;
-    }
-    uint64_t limit = mm_size_limit;
+    uint64_t limit = size_limit();
     if (limit == RLIM_INFINITY || at + *count <= limit)
         return 0;
     if (at >= limit) {
@@ -308,9 +358,7 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
             p->size = at + r;
         return r;
     }
-    long r = at + count > size ? within_limit(at, &count) : 0;
-    if (r == 0)
-        r = own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+    long r = own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
         return r;
     stamp(p);
@@ -324,6 +372,20 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
         }
     }
     return r;
+}
+
+/* A write starts below the process's limit and the filesystem's, and ends at the lower of them. */
+static long may_reach(int fd, uint64_t at, size_t *count)
+{
+    long r = within_limit(at, count);
+    if (r < 0 || at + *count <= FAR)
+        return r;
+    uint64_t last = furthest(fd);
+    if (at >= last)
+        return -EFBIG;
+    if (*count > last - at)
+        *count = last - at;
+    return 0;
 }
 
 /* at < 0: at the description's position, which moves; append: at the end */
@@ -342,29 +404,35 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     long total = 0, r = move ? own_position(f, fd) : 0;
     if (move)
         at = f->position;
-    size_t asked = 0;
-    for (int i = 0; i < n; i++)
-        asked += v[i].iov_len;
+    size_t asked = asked_for(v, n);
+    if (asked && (uint64_t)at > INT64_MAX - asked)
+        r = -EINVAL;
     /* where the last block touched ends below fresh_from there is no need to ask how long the file is */
     uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK;
     long size = !append && !ISOLATED(p) && blocks_end <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd);
     if (size < 0)
         r = size;
-    else if (append)
+    else if (append && asked)
         at = size;
     if (r >= 0 && UNLIKELY(direct(fd)))
         r = unaligned(fd, v, n, at);
-    for (int i = 0; i < n && r >= 0; i++) {
-        for (size_t done = 0; done < v[i].iov_len;) {
-            r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, v[i].iov_len - done, at, size);
+    if (r == 0 && asked)
+        r = may_reach(fd, at, &asked);
+    if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
+        r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
+    for (int i = 0; i < n && r >= 0 && asked; i++) {
+        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
+        for (size_t done = 0; done < length;) {
+            r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, length - done, at, size);
             if (r <= 0)
                 break;
             done += r, at += r, total += r;
             if (at > size)
                 size = at;
         }
-        if (r <= 0 && v[i].iov_len)
+        if (r <= 0 && length)
             break;
+        asked -= length;
     }
     if (total && move)
         f->position = at;
@@ -383,7 +451,7 @@ static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
     if (home < 0)
         return home;
     uint64_t fresh = mm_take_blocks(p, 1);
-    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, length);
+    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, 0, length);
     return r < 0 ? r : (long)fresh;
 }
 
@@ -439,14 +507,91 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
     touched(slot, p);
     long r = mm_size(p, fd);
     if (r >= 0) {
-        size_t growth = length > (uint64_t)r ? length - r : 0;
-        if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
-            r = truncate_home(slot, p, fd, length, r);
-        else if (!growth || ((uint64_t)r + growth <= INT64_MAX && within_limit(r, &growth) == 0 && r + growth == length))
-            r = truncate_virtual(slot, p, fd, length, r);
-        else
+        size_t one = 1;                /* the last byte of it must be allowed */
+        if (length > (uint64_t)r && (within_limit(length - 1, &one) < 0 || !reachable(fd, length)))
             r = -EFBIG;
+        else if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
+            r = truncate_home(slot, p, fd, length, r);
+        else
+            r = truncate_virtual(slot, p, fd, length, r);
     }
     release(p, mask);
     return r;
+}
+
+/* Before the kernel changes bytes of a followed file on its own. */
+long mm_hand_over(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    touched(slot, p);
+    return p->fresh_from == 0 && is_native(p) ? 0 : mm_settle(slot, fd);
+}
+
+/* Where the table has blocks, they are data; between them the home says.  SEEK_DATA and SEEK_HOLE: a place or -errno. */
+static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint64_t size)
+{
+    while (at < size) {
+        uint64_t end = (at / MM_BLOCK + 1) * MM_BLOCK;
+        int buffered = mm_table_get(mm_area, p, at / MM_BLOCK) != 0;
+        while (end < size && (mm_table_get(mm_area, p, end / MM_BLOCK) != 0) == buffered)
+            end += MM_BLOCK;
+        uint64_t limit = p->home_limit < end ? p->home_limit : end;
+        if (buffered) {
+            if (data)
+                return at;
+        } else if (at < limit) {
+            long r = sys_lseek(home, at, data ? SEEK_DATA : SEEK_HOLE);
+            if (r < 0 && r != -ENXIO)
+                return r;
+            if (r >= 0 && (uint64_t)r < limit)
+                return r;
+            if (!data && limit < end)
+                return limit;
+        } else if (!data) {
+            return at;
+        }
+        at = end;
+    }
+    return data ? -ENXIO : (long)size;
+}
+
+long mm_extent(uint32_t slot, int fd, off_t at, int whence)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    long size = mm_size(p, fd), r = size < 0 ? size : at < 0 || at >= size ? -ENXIO : 0;
+    int home = r == 0 ? mm_home_reader(slot, fd) : -1;
+    if (r == 0 && home < 0)
+        r = home;
+    if (r == 0) {
+        long position = sys_lseek(home, 0, SEEK_CUR);  /* it may be the program's own descriptor */
+        r = next_extent(p, home, at, whence == SEEK_DATA, size);
+        sys_lseek(home, position, SEEK_SET);
+    }
+    release(p, mask);
+    return r;
+}
+
+/* Zeros over [start, end) as far as there is data; no limit applies.  0 or -errno. */
+long mm_zero(uint32_t slot, int fd, uint64_t start, uint64_t end)
+{
+    static const char zeros[MM_BLOCK];
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    while (start < end) {
+        long data = mm_extent(slot, fd, start, SEEK_DATA);
+        if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
+            return 0;
+        long hole = data < 0 ? data : mm_extent(slot, fd, data, SEEK_HOLE);
+        if (hole < 0)
+            return hole;
+        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end, mask = hold(p);
+        long size = mm_size(p, fd), r = 1;
+        for (uint64_t at = data; r > 0 && at < stop; at += r > 0 ? r : 0)
+            r = write_some(slot, p, fd, zeros, stop - at < MM_BLOCK ? stop - at : MM_BLOCK, at, size);
+        release(p, mask);
+        if (r <= 0)
+            return r < 0 ? r : -ENOSPC;
+        start = stop;
+    }
+    return 0;
 }

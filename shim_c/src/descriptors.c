@@ -31,7 +31,7 @@ int mm_is_ours(int fd)
 {
     if (fd < 0)
         return 0;
-    if (fd == mm_buffer_fd)
+    if (fd == mm_buffer_fd || (mm_area && fd == mm_area->folder))
         return 1;
     for (int i = 0; i < readers_end(); i++)
         if (reader(i) == fd)
@@ -54,6 +54,8 @@ static int high(int fd)
 
 int mm_high_fd(int fd) { return high(fd); }
 
+long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, path, flags, 0); }
+
 /* The lowest of our descriptors that is not below from, or -1. */
 int mm_next_own(int from)
 {
@@ -63,6 +65,8 @@ int mm_next_own(int from)
         if (fd >= from && (best < 0 || fd < best))
             best = fd;
     }
+    if (mm_area->folder >= from && mm_area->folder > 0 && (best < 0 || mm_area->folder < best))
+        best = mm_area->folder;
     return best;
 }
 
@@ -78,6 +82,8 @@ void mm_move_own(int fd)
         return;
     if (fd == mm_buffer_fd)
         mm_buffer_fd = (int)up;
+    if (fd == mm_area->folder)
+        mm_area->folder = (int)up;
     for (int i = 0; i < readers_end(); i++)
         if (reader(i) == fd)
             __atomic_store_n(&readers[i].fd, (int)up, __ATOMIC_RELAXED);
@@ -113,9 +119,9 @@ int mm_home_reader(uint32_t slot, int fd)
         return fd;
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    long r = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+    long r = mm_open_own(path, O_RDWR);
     if (r < 0)
-        r = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+        r = mm_open_own(path, O_RDONLY);
     if (r < 0)
         return (int)r;
     return keep_reader(slot, (int)r);

@@ -142,5 +142,10 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     mm_give_position(fd);
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
     long r = from < 0 ? from : save_blocks(slot, p, fd, from, from + asked);
-    return r < 0 ? r : sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : 0);
+    if (r < 0)
+        return r;
+    mm_lift_limit(1);                  /* the kernel's own limits are for this one */
+    r = sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : 0);
+    mm_lift_limit(0);
+    return r;
 }

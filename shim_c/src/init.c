@@ -75,6 +75,9 @@ static int join(const char *store)
         return slot ? (int)fd : -EAGAIN;
     }
     mm_buffer_fd = mm_high_fd((int)fd);
+    snprintf(path, sizeof path, "%s/run", store);
+    fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    area->folder = fd > 0 ? mm_high_fd((int)fd) : 0;
     mm_self_slot = slot;
     mm_self = mm_proc(area, slot);
     mm_self->calls = 0;

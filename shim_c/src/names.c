@@ -90,12 +90,37 @@ static int canonical_whole(int dir, const char *path, char *out, size_t room)
     return e;
 }
 
+/* A name's length; 0 when it is too long, or the memory that it lies in cannot be read (the kernel then says so). */
+static size_t length_of(const char *path, size_t room)
+{
+    size_t n = 0;
+    while (path && n < room) {
+        size_t piece = 4096 - ((uintptr_t)(path + n) & 4095);
+        if (!mm_usable(path + n, 1, 2))
+            return 0;
+        size_t found = strnlen(path + n, piece < room - n ? piece : room - n);
+        n += found;
+        if (found < piece)
+            break;
+    }
+    return n >= room ? 0 : n;
+}
+
+/* Can a file be made by this path?  Not where it ends in a slash, "." or "..". */
+int mm_names_a_file(const char *path)
+{
+    size_t n = length_of(path, 4096), base = n;
+    while (base > 0 && path[base - 1] != '/')
+        base--;
+    return n - base > 2 || (n > base && path[base] != '.') || (n - base == 2 && path[base + 1] != '.');
+}
+
 /* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
 int mm_canonical(int dir, const char *path, char *out, size_t room)
 {
     char folder[4096];
-    size_t n = path ? strnlen(path, sizeof folder) : 0;
-    if (n == 0 || n >= sizeof folder - 1)
+    size_t n = length_of(path, sizeof folder - 1);
+    if (n == 0)
         return -ENOENT;
     while (n > 1 && path[n - 1] == '/')
         n--;
@@ -149,6 +174,8 @@ long mm_touch(const char *path)
     char text[8192];
     memcpy(text, path, record.path_length);
     long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (looked == -ENAMETOOLONG)
+        return 0;                      /* no such path can ever be; the kernel says so */
     if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
         return looked;             /* nobody can say what stands there: the call gets the same answer */
     if (looked == 0) {

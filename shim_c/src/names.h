@@ -21,4 +21,5 @@ int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
 
+int mm_names_a_file(const char *path);
 #endif

@@ -9,6 +9,8 @@
 
 #define _GNU_SOURCE
 #include <aio.h>
+#include <fts.h>
+#include <ftw.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,6 +44,7 @@ typedef void (*mm_handler)(int);
 #define SYMBOL_ALIAS(alias, name) \
     __asm__(".globl " #alias "\n.type " #alias ",%function\n.set " #alias "," #name "\n");
 
+#define MM_TRANSFER 0x7ffff000ul       /* bytes that the kernel moves in one call (MAX_RW_COUNT) */
 #define MM_FDS 65536
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
@@ -105,6 +108,7 @@ int mm_is_ours(int fd);
 int mm_next_own(int from);
 void mm_move_own(int fd);
 int mm_high_fd(int fd);
+long mm_open_own(const char *path, int flags);
 void mm_adopt(void);
 void mm_before_fork(void);
 void mm_forked(void);
@@ -127,6 +131,18 @@ static inline int is_native(const struct mm_pif *p) { return !p->root && !(p->fl
 /* nothing goes home before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
+static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
+static inline int readable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_WRONLY; }
+static inline int writable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_RDONLY; }
+/* a result of the engine as the C library gives it */
+static inline long result(long r)
+{
+    if (r >= 0)
+        return r;
+    errno = (int)-r;
+    return -1;
+}
+
 /* data.c: the engine; results or -errno */
 long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
@@ -135,7 +151,11 @@ long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
+long mm_hand_over(uint32_t pif, int fd);
+long mm_extent(uint32_t pif, int fd, off_t at, int whence);
+long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
 extern uint64_t mm_size_limit;
+void mm_lift_limit(int back);
 
 /* home.c: files whose bytes are (and stay) at home */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
@@ -155,11 +175,13 @@ static inline uint64_t hold(struct mm_pif *p)
     mm_holding++;
     uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
     mm_lock(&p->lock);
+    mm_lift_limit(0);
     return mask;
 }
 
 static inline void release(struct mm_pif *p, uint64_t mask)
 {
+    mm_lift_limit(1);
     mm_unlock(&p->lock);
     if (UNLIKELY(mm_unwrapped_handlers))
         sys_mask_back(mask);
@@ -177,6 +199,7 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 /* buffer.c */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
+size_t mm_usable(const void *p, size_t count, int what);
 extern uint32_t mm_map_generation;
 
 /* preimage.c */

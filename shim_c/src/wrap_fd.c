@@ -73,10 +73,15 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
         return noted(REAL(openat)(dir, path, flags, mode), flags, mode, CREATED, NULL);
     if (!(flags & O_CREAT))
         return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
-    if ((flags & O_DIRECTORY) || !path)
+    if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
         return REAL(openat)(dir, path, flags, mode);
     if (!(flags & O_EXCL)) {
         int saved = errno, fd = REAL(openat)(dir, path, flags & ~(O_CREAT | O_TRUNC), mode);
+        struct stat st;
+        if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode)) {   /* O_CREAT never opens a folder */
+            sys_close(fd);
+            return REAL(openat)(dir, path, flags, mode);
+        }
         if (fd >= 0 || errno != ENOENT)
             return noted(fd, flags, mode, 0, NULL);
         errno = saved;

@@ -72,10 +72,10 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     struct mm_doomed doomed = { 0, 0, 0 };
     struct stat a, b;
     enter();
-    long e = mm_touch(old);
-    if (e == 0)
+    long e = mm_tracked(old) ? mm_touch(old) : 0;
+    if (e == 0 && mm_tracked(new))
         e = mm_touch(new);
-    int replaces = !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE))
+    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE))
         && sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW) == 0
         && sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW) == 0
         && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);

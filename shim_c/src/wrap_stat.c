@@ -49,6 +49,66 @@ EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, 
     return corrected(REAL(__fxstatat)(version, dir, path, out, flags), out);
 }
 
+/* Walks of folders ask by internal calls. */
+static __thread int (*walker)(const char *, const struct stat *, int, struct FTW *) __attribute__((tls_model("initial-exec")));
+static __thread int (*old_walker)(const char *, const struct stat *, int) __attribute__((tls_model("initial-exec")));
+
+static int walk(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    struct stat mine = *st;
+    corrected(kind == FTW_NS ? -1 : 0, &mine);
+    return walker(path, &mine, kind, where);
+}
+static int old_walk(const char *path, const struct stat *st, int kind)
+{
+    struct stat mine = *st;
+    corrected(kind == FTW_NS ? -1 : 0, &mine);
+    return old_walker(path, &mine, kind);
+}
+
+EXPORT int nftw(const char *path, __nftw_func_t function, int descriptors, int flags)
+{
+    __nftw_func_t outer = walker;
+    walker = function;
+    int r = REAL(nftw)(path, walk, descriptors, flags);
+    walker = outer;
+    return r;
+}
+EXPORT int ftw(const char *path, __ftw_func_t function, int descriptors)
+{
+    __ftw_func_t outer = old_walker;
+    old_walker = function;
+    int r = REAL(ftw)(path, old_walk, descriptors);
+    old_walker = outer;
+    return r;
+}
+
+static int differ(void) { return mm_area && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE); }
+
+EXPORT FTSENT *fts_read(FTS *walk)
+{
+    FTSENT *entry = REAL(fts_read)(walk);
+    int saved = errno;
+    if (entry && entry->fts_info == FTS_F && UNLIKELY(differ()))
+        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, walk->fts_options & FTS_LOGICAL ? 0 : AT_SYMLINK_NOFOLLOW);
+    errno = saved;
+    return entry;
+}
+
+/* The same entries come by fts_read later: the link count, which is not put right twice, only there. */
+EXPORT FTSENT *fts_children(FTS *walk, int options)
+{
+    FTSENT *first = REAL(fts_children)(walk, options);
+    for (FTSENT *entry = first; entry && UNLIKELY(differ()); entry = entry->fts_link) {
+        nlink_t links = entry->fts_info == FTS_F ? entry->fts_statp->st_nlink : 0;
+        if (entry->fts_info == FTS_F) {
+            corrected(0, entry->fts_statp);
+            entry->fts_statp->st_nlink = links;
+        }
+    }
+    return first;
+}
+
 EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
 {
     int r = REAL(statx)(dir, path, flags, mask, out);

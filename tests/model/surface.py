@@ -1,0 +1,102 @@
+"""Long random programs of file calls, natively and under Metamori: every line of their output must be the same.
+
+By hand: `python tests/model/surface.py SEED [LENGTH] [OPTION...]` plays one, and makes a failing one small.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from lab import ROOT, Lab  # noqa: E402
+from player import smaller  # noqa: E402
+
+SOURCES = ["surface", "surface_data", "surface_names"]
+_TREE = re.compile(rb"^checkpoint\ntree\n?((?:.*\n)*?)(?=^(?:\d+ |tree|checkpoint|$))", re.MULTILINE)
+
+
+def difference(native: bytes, followed: bytes, lines: int = 6) -> str:
+    """The first lines that differ; nothing when all are the same."""
+    if native == followed:
+        return ""
+    one, other = (text.decode(errors="backslashreplace").splitlines() for text in (native, followed))
+    found = [line for line in difflib.unified_diff(one, other, "natively", "under Metamori", "", "", 0, "")]
+    return "\n".join(line[:400] for line in found[: lines + 3])
+
+
+def prepared(lab: Lab, program: Path) -> None:
+    done = lab.run([program, "setup"], native=True)
+    assert done.returncode == 0, done.stderr
+
+
+def attempt(program: Path, seed: int, length: int, options: Sequence[str], kept: Sequence[int] | None = None) -> str:
+    """Plays in fresh laboratories, then goes to each checkpoint; what is not as it should be, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="surface-") as folder:
+        outputs = []
+        words: list[object] = [program, "run", seed, length]
+        if kept is not None:
+            Path(folder, "kept").write_text(" ".join(map(str, kept)))
+            words.append(Path(folder, "kept"))
+        for name in ("native", "follow"):                 # as long as each other: paths have lengths
+            Path(folder, name).mkdir()
+            lab = Lab(Path(folder, name), program)
+            prepared(lab, program)
+            done = lab.run(words, *options, native=name == "native")
+            text = done.stdout.replace(str(lab.folder).encode(), b"LAB")
+            if done.returncode or done.stderr:
+                said = done.stderr.decode(errors="replace")[-1500:]
+                return f"{name}: exit status {done.returncode}\n{said}\n{difference((outputs or [text])[0], text)}"
+            outputs.append(text)
+        return difference(*outputs) or ("" if "--mode=single" in options else restored(lab, program, outputs[1]))
+
+
+def restored(lab: Lab, program: Path, output: bytes) -> str:
+    """Each checkpoint's files, as the program saw them then, come back."""
+    seen = [found[1] for found in _TREE.finditer(output)]
+    messages = lab.messages()
+    indexes = [index for index in sorted(messages) if index and messages[index] != "end of run"]
+    if len(indexes) != len(seen):
+        return f"{len(seen)} checkpoints seen, {indexes} in the log"
+    for index, want in [*zip(indexes, seen)][::-1]:
+        done = lab.verb("restore", index, code=None)
+        if done.returncode:
+            return f"restore {index}: exit status {done.returncode}\n{done.stderr}"
+        have = lab.run([program, "tree"], native=True).stdout
+        wrong = difference(want.strip(), have.removeprefix(b"tree\n").strip())
+        if wrong:
+            return f"restore {index}\n{wrong}"
+    return ""
+
+
+def main(words: list[str]) -> int:
+    options = [w for w in words if w.startswith("--") and w != "--whole"]
+    numbers = [int(w) for w in words if w.isdigit()]
+    seed, length = numbers[0], (numbers[1:] or [400])[0]
+    program = Path(tempfile.gettempdir()) / f"metamori-surface-{os.getpid()}"
+    sources = [str(HERE.parent / "programs" / f"{name}.c") for name in SOURCES]
+    subprocess.run(["gcc", "-w", "-O1", f"-I{ROOT}/shim_c/include", *sources, "-o", str(program)], check=True)
+    try:
+        first = attempt(program, seed, length, options)
+        print(first or "passes")
+        if not first or "--whole" in words:
+            return bool(first)
+        lines = smaller([str(n) for n in range(length)], lambda some: first[:8] == attempt(
+            program, seed, length, options, [int(n) for n in some])[:8], 150)
+        print(" ".join(lines))
+        print(attempt(program, seed, length, options, [int(n) for n in lines]))
+        return 1
+    finally:
+        program.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
