@@ -16,28 +16,6 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
-#define NOTHING_AT_ALL (RLIM_INFINITY - 1)     /* a limit of 0: 0 itself means not asked for yet */
-
-/* The kernel's file size limit is about places in the program's files, not in the buffer: what the engine writes is
- * checked by may_reach and then goes out without the limit, as far as the hard limit lets us. */
-static uint64_t size_limit(void)
-{
-    if (UNLIKELY(!mm_size_limit)) {
-        struct rlimit now;
-        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now);
-        mm_size_limit = now.rlim_cur ? now.rlim_cur : NOTHING_AT_ALL;
-    }
-    return mm_size_limit == NOTHING_AT_ALL ? 0 : mm_size_limit;
-}
-void mm_lift_limit(int back)
-{
-    struct rlimit limit;
-    if (LIKELY(size_limit() == RLIM_INFINITY) || sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) < 0)
-        return;
-    limit.rlim_cur = back ? size_limit() : limit.rlim_max;
-    sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, 0);
-}
-
 #define RUN_MAX 256
 
 long mm_size(struct mm_pif *p, int fd)
@@ -145,24 +123,6 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     return total;
 }
 
-/* How far a file may reach on its filesystem (s_maxbytes): the highest place that can be sought.  Only asked for places
- * that no ordinary file reaches.  The kernel's position is put back. */
-static uint64_t furthest(int fd)
-{
-    long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
-    while (low < high) {
-        long middle = low + (high - low) / 2 + 1;
-        if (sys_lseek(fd, middle, SEEK_SET) == middle)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    sys_lseek(fd, here, SEEK_SET);
-    return low;
-}
-#define FAR (1ull << 40)
-static int reachable(int fd, uint64_t at) { return at < FAR || at <= furthest(fd); }
-
 /* From here on the FIT's position is the truth; the kernel's is brought up to date by mm_give_position. */
 static long own_position(struct mm_fit *f, int fd)
 {
@@ -196,7 +156,7 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     if (base >= 0) {
         if (whence == SEEK_CUR)
             base = f->position;
-        r = __builtin_add_overflow(base, at, &r) || r < 0 || !reachable(fd, r) ? -EINVAL : r;
+        r = __builtin_add_overflow(base, at, &r) || r < 0 || !mm_reachable(fd, r) ? -EINVAL : r;
         if (r >= 0)
             f->position = r, f->owned = 1;
     }
@@ -327,21 +287,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     return e ? e : r;
 }
 
-/* The kernel's file size limit, for bytes that the kernel does not see at their place. */
-static long within_limit(uint64_t at, size_t *count)
-{
-    uint64_t limit = size_limit();
-    if (limit == RLIM_INFINITY || at + *count <= limit)
-        return 0;
-    if (at >= limit) {
-        sys(SYS_tkill, sys_gettid(), SIGXFSZ);
-        return -EFBIG;
-    }
-    *count = limit - at;
-    return 0;
-}
-
-static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
+long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
                        uint64_t size)
 {
     uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
@@ -374,20 +320,6 @@ static long write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from
     return r;
 }
 
-/* A write starts below the process's limit and the filesystem's, and ends at the lower of them. */
-static long may_reach(int fd, uint64_t at, size_t *count)
-{
-    long r = within_limit(at, count);
-    if (r < 0 || at + *count <= FAR)
-        return r;
-    uint64_t last = furthest(fd);
-    if (at >= last)
-        return -EFBIG;
-    if (*count > last - at)
-        *count = last - at;
-    return 0;
-}
-
 /* at < 0: at the description's position, which moves; append: at the end */
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
@@ -417,13 +349,13 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     if (r >= 0 && UNLIKELY(direct(fd)))
         r = unaligned(fd, v, n, at);
     if (r == 0 && asked)
-        r = may_reach(fd, at, &asked);
+        r = mm_may_reach(fd, at, &asked);
     if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length;) {
-            r = write_some(slot, p, fd, (const char *)v[i].iov_base + done, length - done, at, size);
+            r = mm_write_some(slot, p, fd, (const char *)v[i].iov_base + done, length - done, at, size);
             if (r <= 0)
                 break;
             done += r, at += r, total += r;
@@ -508,7 +440,7 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
     long r = mm_size(p, fd);
     if (r >= 0) {
         size_t one = 1;                /* the last byte of it must be allowed */
-        if (length > (uint64_t)r && (within_limit(length - 1, &one) < 0 || !reachable(fd, length)))
+        if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
             r = -EFBIG;
         else if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
             r = truncate_home(slot, p, fd, length, r);
@@ -517,81 +449,4 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
     }
     release(p, mask);
     return r;
-}
-
-/* Before the kernel changes bytes of a followed file on its own. */
-long mm_hand_over(uint32_t slot, int fd)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    touched(slot, p);
-    return p->fresh_from == 0 && is_native(p) ? 0 : mm_settle(slot, fd);
-}
-
-/* Where the table has blocks, they are data; between them the home says.  SEEK_DATA and SEEK_HOLE: a place or -errno. */
-static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint64_t size)
-{
-    while (at < size) {
-        uint64_t end = (at / MM_BLOCK + 1) * MM_BLOCK;
-        int buffered = mm_table_get(mm_area, p, at / MM_BLOCK) != 0;
-        while (end < size && (mm_table_get(mm_area, p, end / MM_BLOCK) != 0) == buffered)
-            end += MM_BLOCK;
-        uint64_t limit = p->home_limit < end ? p->home_limit : end;
-        if (buffered) {
-            if (data)
-                return at;
-        } else if (at < limit) {
-            long r = sys_lseek(home, at, data ? SEEK_DATA : SEEK_HOLE);
-            if (r < 0 && r != -ENXIO)
-                return r;
-            if (r >= 0 && (uint64_t)r < limit)
-                return r;
-            if (!data && limit < end)
-                return limit;
-        } else if (!data) {
-            return at;
-        }
-        at = end;
-    }
-    return data ? -ENXIO : (long)size;
-}
-
-long mm_extent(uint32_t slot, int fd, off_t at, int whence)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = hold(p);
-    long size = mm_size(p, fd), r = size < 0 ? size : at < 0 || at >= size ? -ENXIO : 0;
-    int home = r == 0 ? mm_home_reader(slot, fd) : -1;
-    if (r == 0 && home < 0)
-        r = home;
-    if (r == 0) {
-        long position = sys_lseek(home, 0, SEEK_CUR);  /* it may be the program's own descriptor */
-        r = next_extent(p, home, at, whence == SEEK_DATA, size);
-        sys_lseek(home, position, SEEK_SET);
-    }
-    release(p, mask);
-    return r;
-}
-
-/* Zeros over [start, end) as far as there is data; no limit applies.  0 or -errno. */
-long mm_zero(uint32_t slot, int fd, uint64_t start, uint64_t end)
-{
-    static const char zeros[MM_BLOCK];
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    while (start < end) {
-        long data = mm_extent(slot, fd, start, SEEK_DATA);
-        if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
-            return 0;
-        long hole = data < 0 ? data : mm_extent(slot, fd, data, SEEK_HOLE);
-        if (hole < 0)
-            return hole;
-        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end, mask = hold(p);
-        long size = mm_size(p, fd), r = 1;
-        for (uint64_t at = data; r > 0 && at < stop; at += r > 0 ? r : 0)
-            r = write_some(slot, p, fd, zeros, stop - at < MM_BLOCK ? stop - at : MM_BLOCK, at, size);
-        release(p, mask);
-        if (r <= 0)
-            return r < 0 ? r : -ENOSPC;
-        start = stop;
-    }
-    return 0;
 }

@@ -154,8 +154,14 @@ uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 long mm_hand_over(uint32_t pif, int fd);
 long mm_extent(uint32_t pif, int fd, off_t at, int whence);
 long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
+long mm_write_some(uint32_t pif, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
+
+/* limits.c */
 extern uint64_t mm_size_limit;
 void mm_lift_limit(int back);
+long mm_within_limit(uint64_t at, size_t *count);
+int mm_reachable(int fd, uint64_t at);
+long mm_may_reach(int fd, uint64_t at, size_t *count);
 
 /* home.c: files whose bytes are (and stay) at home */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
