@@ -134,12 +134,14 @@ static long sync_redirected(uint32_t slot)
     ({ uint32_t slot_ = pif_of(fd); long r_; \
        if (LIKELY(!slot_) || !writable(fd) || (refused)) { r_ = kernel; } else { \
            struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
-           enter(); \
-           if (LIKELY(free_to_write(p_, fd))) { touched(slot_, p_); r_ = kernel; } \
-           else { r_ = mm_write(slot_, fd, vector, count, at, append); \
-                  if (UNLIKELY(sync) && r_ > 0) { long e_ = sync_redirected(slot_); r_ = e_ < 0 ? e_ : r_; } \
-                  r_ = result(r_); } \
-           leave(); \
+           do { \
+               enter(); \
+               if (LIKELY(free_to_write(p_, fd))) { touched(slot_, p_); r_ = kernel; } \
+               else { r_ = mm_write(slot_, fd, vector, count, at, append); \
+                      if (UNLIKELY(sync) && r_ > 0) { long e_ = sync_redirected(slot_); r_ = e_ < 0 ? e_ : r_; } \
+                      r_ = result(r_); } \
+               leave(); \
+           } while (UNLIKELY(r_ < 0) && mm_made_room()); \
        } r_; })
 #define APPENDS(fd) (open_flags(fd) & O_APPEND)
 #define SYNCS(fd) (open_flags(fd) & O_DSYNC)
