@@ -44,5 +44,7 @@ def take(path: str, message: str) -> int:
 
 
 def _supervised(area) -> bool:  # type: ignore[no-untyped-def]
+    from metamori._area import lib
+
     pid = area.head.supervisor
-    return bool(pid) and os.path.exists(f"/proc/{pid}")
+    return bool(pid) and lib.mm_start_time(pid) == area.head.supervisor_start

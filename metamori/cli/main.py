@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 1
     except OSError as error:
-        _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _say(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error))
         return 125 if verb == "run" else 1
     except KeyboardInterrupt:
         return _INTERRUPTED

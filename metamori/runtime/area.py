@@ -68,6 +68,7 @@ class Area:
     def __init__(self, store_path: str, create: bool = False) -> None:
         if create:
             os.makedirs(os.path.join(store_path, "run"), mode=0o700, exist_ok=True)
+            os.chmod(os.path.join(store_path, "run"), 0o700)   # whatever the umask
         self.path = os.path.join(store_path, "run")
         self._area = lib.mm_attach(os.fsencode(store_path), create)
         if self._area == ffi.NULL:

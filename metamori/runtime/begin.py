@@ -28,6 +28,7 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     run = store.next_run()
     fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
+        os.fchmod(fd, PRIVATE_FILE)        # whatever the umask
         os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
     finally:
         os.close(fd)
@@ -46,4 +47,5 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     head.flags |= (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
     head.flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
     head.supervisor = supervisor
+    head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     return Session(store, area), said

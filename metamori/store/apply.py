@@ -36,6 +36,8 @@ class Applier:
 
     def run(self, intent: Intent) -> None:
         intent = self._names(intent)
+        for size in intent.sizes:
+            self._guarded(size.path, self._tighten, size)
         writes = groupby(sorted(intent.writes, key=lambda op: (op.path, op.start)), key=lambda op: op.path)
         for path, group in writes:
             self._guarded(path, self._write, path, list(group))
@@ -198,6 +200,16 @@ class Applier:
             self._door.chmod(path, stat.S_IMODE(found.st_mode) | stat.S_IRUSR | stat.S_IWUSR)
             return self._door.open(path, flags)
 
+    def _tighten(self, op: SizeOp) -> None:
+        """Before old bytes come back: nobody may read them who may not in the end, at no instant."""
+        found = self._door.lstat(op.path)
+        if stat.S_ISREG(found.st_mode) and (found.st_uid, found.st_gid) != (op.uid, op.gid) and os.geteuid() == 0:
+            self._door.chmod(op.path, 0)
+            self._door.chown(op.path, op.uid, op.gid)
+        mode = stat.S_IMODE(found.st_mode) & (stat.S_IMODE(op.mode) | stat.S_IRWXU)
+        if stat.S_ISREG(found.st_mode) and stat.S_IMODE(self._door.lstat(op.path).st_mode) != mode:
+            self._door.chmod(op.path, mode)
+
     def _write(self, path: bytes, ops: list[WriteOp]) -> None:
         fd = self._open(path)
         try:
@@ -273,7 +285,8 @@ def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) 
     reader = door.open(source, os.O_RDONLY | os.O_NONBLOCK)
     try:
         found = door.fstat(reader)
-        writer = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, commit.PRIVATE_FILE)
+        commit.remove_file(door, temporary, durable=False)   # of an attempt before this; nobody else's is written to
+        writer = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, commit.PRIVATE_FILE)
         try:
             door.ftruncate(writer, found.st_size)
             copy_data(door, reader, writer, found.st_size)

@@ -108,6 +108,8 @@ def find_home(store: Store, inode: int) -> bytes:
         if identity is None:
             continue
         if not live and identity_now(store.door, path) != identity:
+            if store.is_busy():
+                raise StoreBusy(f"{os.fsdecode(path)} is being moved; it can be read afterwards")
             raise ChangedOutside(f"{os.fsdecode(path)} was changed from outside since it was at checkpoint "
                                  f"{store.head.index}", (path,))
         known.add((identity.dev, identity.ino))

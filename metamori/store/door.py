@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Iterator
 
@@ -101,8 +102,14 @@ class Door:
         os.mkfifo(path, mode)
 
     def chmod(self, path: bytes, mode: int) -> None:
-        """Mode of a file or folder; the caller has made sure that it is no symbolic link."""
-        os.chmod(path, mode)
+        """Mode of a file or folder, never through a symbolic link: ELOOP."""
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            os.chmod(f"/proc/self/fd/{fd}", mode)
+        finally:
+            os.close(fd)
 
     def chown(self, path: bytes, uid: int, gid: int) -> None:
         os.chown(path, uid, gid, follow_symlinks=False)

@@ -20,7 +20,7 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
     """Copy everything that is there at `index` into `folder`, new or empty. Returns the number of names."""
     store.require_restorable(index)
     root = os.path.abspath(os.fsencode(folder))
-    os.makedirs(root, exist_ok=True)
+    _private_folders(root)
     if os.listdir(root):
         raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
     state = store.state(index)
@@ -28,12 +28,19 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
     copies: dict[int, bytes] = {}
     for entry in entries:
         target = place(store, root, entry.path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _private_folders(os.path.dirname(target))
         _make(store, state, entry, target, copies)
     for entry in reversed(entries):
         if entry.kind == "dir":
             _attributes(place(store, root, entry.path), entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     return len(entries)
+
+
+def _private_folders(path: bytes) -> None:
+    """What is copied is nobody else's to see before folders have their own modes; untracked ones have none to give."""
+    if not os.path.isdir(path):
+        _private_folders(os.path.dirname(path))
+        os.mkdir(path, 0o700)
 
 
 def place(store: Store, root: bytes, path: bytes) -> bytes:
@@ -45,7 +52,7 @@ def place(store: Store, root: bytes, path: bytes) -> bytes:
 
 def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
     if entry.kind == "dir":
-        os.makedirs(target, exist_ok=True)
+        _private_folders(target)
     elif entry.kind == "symlink":
         os.symlink(entry.target, target)
     elif entry.kind == "fifo":

@@ -26,6 +26,7 @@ from metamori.store.buffers import Buffers
 from metamori.store.door import REAL, Door
 from metamori.store.head import born_then, carried_along, identity_now, kept_homes, lstat_or_none, objects_at
 from metamori.store.layout import FORMAT_LINE, Layout, parse_record_name
+from metamori.store.owner import require_own
 from metamori.store.records import (
     Head,
     KeptHome,
@@ -77,6 +78,7 @@ class Store:
     def open(cls, path: str | bytes, write: bool = False, door: Door = REAL) -> Store:
         """An existing store; with `write` its lock is taken. NoStore, StoreBusy."""
         store = cls(path, door)
+        require_own(door, store.layout)
         try:
             found = commit.read_file(door, store.layout.format)
         except (FileNotFoundError, NotADirectoryError):
@@ -91,6 +93,7 @@ class Store:
     def create_or_open(cls, path: str | bytes, door: Door = REAL) -> Store:
         """The store at `path`, made when there is none. Not locked. MetamoriError where none can be made."""
         store = cls(path, door)
+        require_own(door, store.layout)
         if not commit.exists(door, store.layout.format):
             try:
                 store._create()

@@ -147,7 +147,9 @@ static int create_files(struct mm_area *a)
         if (fd < 0)
             return fd;
         uint64_t size = region < 2 ? (fixed[region] + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK : region_step[region];
-        long r = region_allocate(fd, 0, size);
+        long r = sys(SYS_fchmod, fd, 0600);      /* whatever the umask */
+        if (r == 0)
+            r = region_allocate(fd, 0, size);
         sys_close(fd);
         if (r < 0)
             return (int)r;
@@ -189,7 +191,9 @@ struct mm_area *mm_attach(const char *store, int create)
         int fd = region_open(a, HEADER, O_RDWR);
         struct stat st;
         e = fd < 0 ? fd : (int)sys(SYS_fstat, fd, &st);
-        if (e == 0 && st.st_size < (off_t)sizeof(struct mm_header))
+        if (e == 0 && st.st_uid != (uid_t)sys(SYS_geteuid))
+            e = -EPERM;                /* a stranger's run area is a stranger's word on where our bytes go */
+        else if (e == 0 && st.st_size < (off_t)sizeof(struct mm_header))
             e = -EINVAL;
         if (fd >= 0)
             sys_close(fd);
@@ -230,12 +234,18 @@ const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(
 /* after a fork the child is told to forget it (init.c) */
 __thread uint32_t mm_tid;
 
-static int owner_dead(uint32_t word) { return sys(SYS_tkill, word & ~WAITED, 0) == -ESRCH; }
+#define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
+
+static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
+{
+    uint32_t tid = word & ~WAITED;
+    return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
+}
 
 int mm_lock_timed(uint32_t *lock, long timeout_ms)
 {
     uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
-    for (int spins = 0;; spins++) {
+    for (int spins = 0, timeouts = 0;; spins++) {
         uint32_t seen = 0;
         if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
@@ -250,7 +260,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
             continue;
         if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
             continue;
-        if (owner_dead(waited)
+        if (owner_dead(waited, lock, ++timeouts)
             && __atomic_compare_exchange_n(lock, &waited, me | WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
         if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)

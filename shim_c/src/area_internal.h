@@ -43,6 +43,7 @@ static inline void *mm_page(struct mm_area *a, uint32_t page)
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
 extern __thread uint32_t mm_tid;
 void mm_lock(uint32_t *lock);
+int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 void mm_unlock(uint32_t *lock);
 uint32_t mm_page_take(struct mm_area *a);

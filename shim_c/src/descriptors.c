@@ -178,6 +178,17 @@ static void describe_old(struct mm_pif *p, const struct statx *st)
     p->old_gid = st->stx_gid;
 }
 
+/* A file that the user may write but not read: what it holds must not come into a store that he may read. */
+static int unreadable(const struct statx *st, const char *path)
+{
+    static int said;
+    if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
+        return 0;
+    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("not followed: %s may be written here but not read, and so what it holds cannot be kept", path);
+    return 1;
+}
+
 /* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
 {
@@ -185,7 +196,7 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
     uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
     uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
     *error = 0;
-    if (slot)
+    if (slot || (!created && unreadable(st, canonical)))
         return slot;
     if (!created && (*error = mm_touch(canonical)) < 0)
         return 0;

@@ -182,7 +182,7 @@ void mm_last_out(void)
     if (!mm_area || mm_depth)
         return;
     /* `metamori run` does it, unless it was killed */
-    if ((mm_area->head->flags & MM_SUPERVISED) && sys(SYS_kill, mm_area->head->supervisor, 0) == 0)
+    if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
         return;
     fflush(NULL);
     for (uint32_t i = 1; i < mm_area->head->process_high; i++)
@@ -198,10 +198,11 @@ __attribute__((destructor)) static void at_exit(void) { mm_last_out(); }
 void mm_enter_wait(void)
 {
     uint32_t *freeze = &mm_area->head->freeze, owner;
-    int saved = errno;
+    int saved = errno, timeouts = 0;
     while ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))) {
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
-        if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT && sys(SYS_kill, owner, 0) == -ESRCH)
+        if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT
+            && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze)))
             __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
     }

@@ -211,6 +211,7 @@ static long keep_copy(const char *path, int follow, const char *kept)
     long r = sys(SYS_fstat, from, &st);
     long to = r < 0 ? r : sys_openat(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (to >= 0) {
+        sys(SYS_fchmod, to, 0600);     /* whatever the umask */
         r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
         sys_close((int)to);
         if (r < 0)

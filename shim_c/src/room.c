@@ -45,6 +45,7 @@ static int grow(struct mm_area *a, uint64_t need)
     int fd = room_open(a);
     if (fd < 0)
         return fd == -ENOSPC || fd == -EDQUOT ? fd : 0;
+    sys(SYS_fchmod, fd, 0600);         /* whatever the umask */
     long r = sys(SYS_fallocate, fd, 0, have, (need + step) * MM_BLOCK - have);
     if (r == -ENOSPC || r == -EDQUOT) {
         step = 0;

@@ -1,0 +1,57 @@
+/* owner.c - is the thread (or process) that a lock of the run area names still the one that took it?
+ *
+ * A number comes round: the owner was killed, and somebody else has its number now.  Whoever takes a lock has the run
+ * area mapped, so a living thread that does not have the lock's file mapped is another one.  Where its mappings may not
+ * be looked at, it counts as the owner: waiting is safe.
+ */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE 4608                      /* a path and what stands before it */
+
+/* Reads a process's mappings line by line.  Where `address` is not 0: the inode of the mapping that holds it, else
+ * whether one has this inode.  0: none has; -errno. */
+static long look(const char *maps, uint64_t address, uint64_t inode)
+{
+    char text[LINE + 1];
+    long have = 0, found = 0;
+    int fd = (int)sys_openat(AT_FDCWD, maps, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    for (long n; !found && (n = sys(SYS_read, fd, text + have, LINE - have)) > 0;) {
+        text[have += n] = 0;
+        char *line = text, *end;
+        for (; !found && (end = strchr(line, '\n')); line = end + 1) {
+            char *at = line;
+            uint64_t low = strtoull(at, &at, 16), high = strtoull(at + 1, &at, 16);
+            for (int field = 0; field < 3 && at < end; field++)     /* permissions, offset, device */
+                at = strchr(at + 1, ' ');
+            uint64_t found_inode = at ? strtoull(at, NULL, 10) : 0;
+            if (address ? address >= low && address < high : found_inode == inode)
+                found = (long)found_inode;
+        }
+        have = text + have - line;
+        if (have == LINE)
+            break;
+        memmove(text, line, have);
+    }
+    sys_close(fd);
+    return found;
+}
+
+int mm_owner_gone(uint32_t tid, const void *word)
+{
+    if (sys(SYS_tkill, tid, 0) == -ESRCH)
+        return 1;
+    char path[40];
+    long inode = look("/proc/self/maps", (uintptr_t)word, 0);
+    if (inode <= 0)
+        return 0;
+    snprintf(path, sizeof path, "/proc/%u/maps", tid);
+    long r = look(path, 0, inode);
+    return r == 0 || r == -ENOENT || r == -ESRCH;
+}

@@ -1,0 +1,213 @@
+"""Several at once on one store: one wins, the other says so, nothing is damaged; reused numbers fool nobody."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from lab import PATIENCE, Lab
+
+ROUNDS = 8
+
+
+def together(lab: Lab, *verbs: list[object]) -> list[tuple[int, str]]:
+    """Started at once; exit code and what each said."""
+    processes = [subprocess.Popen(lab.argv(str(verb[0]), *verb[1:]), cwd=lab.folder, env=lab.env, text=True, errors="replace",
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for verb in verbs]
+    said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, said)]
+
+
+@pytest.fixture
+def three(lab: Lab) -> Lab:
+    """A store with three indexes and the end; f0 holds the number of its index."""
+    session = lab.start()
+    for number in (1, 2, 3):
+        session.must([f"open f{number} rw,creat", f"write {number + 2} 300000 {number}", "checkpoint"])
+        session.must([f"pwrite {number + 2} 200000 1000 {number + 5}"])
+    assert session.end() == 0
+    return lab
+
+
+def test_two_restores(three: Lab) -> None:
+    states = {}
+    for index in (1, 2):
+        three.restore(index)
+        states[index] = three.state()
+    seen = set()
+    for _ in range(ROUNDS):
+        three.restore(4)
+        codes = together(three, ["restore", 1], ["restore", 2])
+        assert all(code in (0, 11) for code, _ in codes) and (0 in [code for code, _ in codes]), codes
+        assert all("in use" in said for code, said in codes if code == 11)
+        seen.add(tuple(code for code, _ in codes))
+        three.assert_state(states[three.log()["head"]], "after two restores at once")
+    three.verb("verify")
+
+
+def test_restores_prunes_and_readers(three: Lab) -> None:
+    for _ in range(ROUNDS):
+        codes = together(three, ["restore", 3], ["prune", "--keep-last", 9], ["verify"], ["cat", 4, three.work / "f3"],
+                         ["log"])
+        assert (codes[2][0], codes[4][0]) == (0, 0) and codes[3][0] in (0, 11), codes
+        assert all(code in (0, 11) for code, _ in codes[:2]), codes
+        three.restore(4)
+    three.verb("verify")
+
+
+@contextmanager
+def held(lab: Lab) -> Iterator[None]:
+    """A run that lives."""
+    session = lab.start()
+    session.must(["open f9 rw,creat", "write 3 100 1"])
+    yield
+    assert session.end() == 0
+
+
+def test_a_live_run_keeps_others_out(three: Lab) -> None:
+    with held(three):
+        for verb in (["restore", 1], ["prune", "--keep-last", 1], ["restore", 1, "--force"]):
+            assert "in use" in three.verb(*verb, code=11).stderr
+        assert three.run("true").returncode == 125
+        three.verb("verify")
+        three.verb("log")
+    three.restore(1)
+
+
+def test_readers_beside_a_run_that_prunes_itself(lab: Lab) -> None:
+    """Every answer is right, or says that the index went; never damage, never bytes of another index."""
+    session = lab.start("--keep-last", 6)
+    session.must(["open f0 rw,creat", "write 3 600000 1", "checkpoint"])
+    answers: list[tuple[int, bytes]] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            newest = max(entry["index"] for entry in lab.log()["checkpoints"])
+            done = lab.run([*lab.argv("cat"), newest, lab.work / "f0"], native=True)
+            answers.append((done.returncode, done.stdout if done.returncode == 0 else done.stderr))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for each in readers:
+        each.start()
+    for number in range(2, 100):
+        if number > 12 and [code for code, _ in answers].count(0) > 3:
+            break
+        session.must([f"pwrite 3 600000 0 {number}", "checkpoint"])
+    stop.set()
+    for each in readers:
+        each.join(PATIENCE)
+    assert session.end() == 0
+    codes = {code for code, _ in answers}
+    assert codes <= {0, 11, 13} and 0 in codes, answers[-3:]
+    for code, text in answers:
+        if code == 0:
+            assert len(text) == 600000
+
+
+def test_a_killed_verb_leaves_no_lock(three: Lab) -> None:
+    for verb in (["restore", 1], ["prune", "--keep-last", 3]):
+        process = subprocess.Popen(three.argv(str(verb[0]), *verb[1:]), cwd=three.folder, env=three.env,
+                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(0.15)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        three.verb(*verb)
+        three.restore(4)
+    three.verb("verify")
+
+
+# -- numbers that came round ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def area(lab: Lab) -> Iterator:  # type: ignore[type-arg]
+    from metamori.config import Config
+    from metamori.runtime.begin import begin
+    from metamori.store.store import Store
+
+    store = Store.create_or_open(str(lab.store))
+    store.lock()
+    session, _ = begin(store, Config.make({"store": str(lab.store)}))
+    yield session.area
+    session.area.remove()
+    store.close()
+
+
+def bystander() -> subprocess.Popen:  # type: ignore[type-arg]
+    """A process that has nothing to do with us, and has the number of one that had."""
+    return subprocess.Popen(["sleep", "600"])
+
+
+def test_a_lock_whose_owner_s_number_came_round_is_taken_over(area) -> None:  # type: ignore[no-untyped-def]
+    other = bystander()
+    try:
+        area.head.session_lock = other.pid
+        with area.session(PATIENCE):
+            pass
+        area.head.session_lock = other.pid
+    finally:
+        other.kill()
+        other.wait()
+    with area.session(PATIENCE):
+        pass
+
+
+def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None:  # type: ignore[no-untyped-def]
+    from metamori.runtime.area import NotAtRest
+
+    hold = ("import sys; from metamori.runtime.area import Area; area = Area(sys.argv[1])\n"
+            "area.lock_session(); print('held', flush=True); sys.stdin.readline()")
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(lab.store)], env=lab.env, text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout and holder.stdout.readline() == "held\n"
+        with pytest.raises(NotAtRest), area.session(3.0):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_freeze_whose_owner_s_number_came_round_ends(lab: Lab) -> None:
+    from metamori.runtime.area import Area
+
+    session = lab.start()
+    session.must(["open f0 rw,creat", "write 3 100 1"])
+    area, other = Area(str(lab.store)), bystander()
+    try:
+        area.head.freeze = other.pid
+        session.must(["write 3 100 2"])
+        assert area.head.freeze == 0
+    finally:
+        area.close()
+        other.kill()
+        other.wait()
+    assert session.end() == 0
+
+
+def test_a_supervisor_s_number_that_came_round_is_no_supervisor(lab: Lab) -> None:
+    """Everything was killed, and somebody else has the number of `metamori run`: no live run."""
+    from metamori.runtime.area import Area
+
+    session = lab.start()
+    session.must(["open f0 rw,creat", "write 3 100 1"])
+    session.kill_all()
+    other = bystander()
+    try:
+        area = Area(str(lab.store))
+        area.head.supervisor = other.pid
+        area.close()
+        lab.verb("checkpoint", code=15)
+    finally:
+        other.kill()
+        other.wait()
+    assert lab.log()["head"] == 1
+    assert (lab.work / "f0").stat().st_size == 100
