@@ -17,8 +17,8 @@ ROUNDS = 8
 
 def together(lab: Lab, *verbs: list[object]) -> list[tuple[int, str]]:
     """Started at once; exit code and what each said."""
-    processes = [subprocess.Popen(lab.argv(str(verb[0]), *verb[1:]), cwd=lab.folder, env=lab.env, text=True, errors="replace",
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for verb in verbs]
+    processes = [subprocess.Popen(lab.argv(str(verb[0]), *verb[1:]), cwd=lab.folder, env=lab.env, text=True,
+                                  errors="replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for verb in verbs]
     said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     return [(process.returncode, text) for process, text in zip(processes, said)]
 
