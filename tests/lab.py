@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -192,6 +193,9 @@ class Lab:
     def __post_init__(self) -> None:
         self.work = self.folder / "work"
         self.store = self.folder / "store"
+        elsewhere = os.environ.get("METAMORI_TEST_STORES")  # stores on another filesystem: tools/on-filesystems
+        if elsewhere:
+            self.store = Path(tempfile.mkdtemp(dir=elsewhere)) / "store"
         self.work.mkdir(exist_ok=True)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("METAMORI", "LD_PRELOAD"))}
         self.env["PYTHONPATH"] = str(ROOT)

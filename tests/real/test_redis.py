@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from trial import Trial, need
 
@@ -23,7 +25,8 @@ set -e
 mkdir data
 serve "$PWD/data" --appendfsync "$1" --auto-aof-rewrite-min-size 20kb --auto-aof-rewrite-percentage 50
 fill() {  # one client: a counter and the list that goes with it always change together
-  for n in $(seq "$2"); do printf 'MULTI\\nINCR count:%s\\nRPUSH list:%s %s\\nSET key:%s:%s %0200d\\nEXEC\\n' $1 $1 $n $1 $((n % 50)) $n
+  for n in $(seq "$2"); do
+    printf 'MULTI\\nINCR count:%s\\nRPUSH list:%s %s\\nSET key:%s:%s %0200d\\nEXEC\\n' $1 $1 $n $1 $((n % 50)) $n
   done | ask > /dev/null
 }
 fill 0 20; touch ready
@@ -65,7 +68,7 @@ def written_while_rewritten(trial: Trial, sync: str, commands: int, *options: st
         assert all(count == length == last for count, length, last in lines), f"restore {index}: {lines}"
         counts.append((index, [int(line[0]) for line in lines]))
     in_order = [numbers for _, numbers in sorted(counts)]
-    assert all(now >= before for one, two in zip(in_order, in_order[1:]) for before, now in zip(one, two))
+    assert all(now >= before for one, two in pairwise(in_order) for before, now in zip(one, two))
 
 
 def test_written_while_rewritten(trial: Trial) -> None:

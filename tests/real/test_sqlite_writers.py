@@ -1,4 +1,4 @@
-"""SQLite with four writers at once, in each of its journal modes: checkpoints from outside fall between transactions."""
+"""SQLite with four writers at once, in each of its journal modes, and checkpoints from outside at any moment."""
 
 from __future__ import annotations
 
