@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast test-real soak sanitize bench bench-bonnie lint clean
+.PHONY: help venv build demo test test-fast test-real test-filesystems soak sanitize bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -40,6 +40,11 @@ test-fast: build  ## unit and property tests only, some seconds
 
 test-real: build  ## real programs, the slow ones too: databases, servers, stress (many minutes)
 	@$(PYTEST) -m '' --timeout 3600 tests/real $(ARGS)
+
+FILESYSTEMS ?= tmpfs ext4 xfs btrfs overlay tmpfs:ext4 ext4:tmpfs xfs:btrfs btrfs:xfs
+test-filesystems: build  ## as root: scenarios, models and real programs on tmpfs, ext4, xfs, btrfs, overlay (hours)
+	@tools/on-filesystems "$(FILESYSTEMS)" $(PYTEST) -p no:cacheprovider --timeout 3600 tests/scenarios tests/model \
+	  tests/real --ignore tests/real/test_filesystems.py $(ARGS)
 
 soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)

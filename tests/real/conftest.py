@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from beside import Trial
 from lab import Lab
-from trial import Trial
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trial import Trial, need
+from beside import Trial, need
 
 BIN = max((str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")), default="")
 SETTINGS = """

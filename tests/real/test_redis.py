@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from trial import Trial, need
+from beside import Trial, need
 
 SERVER = """
 serve() {  # serve PORT-LESS FOLDER OPTIONS...: a server on a socket, and its pid in $server

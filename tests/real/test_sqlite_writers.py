@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trial import Trial, need
+from beside import Trial, need
 
 CHECK = """
 test -e data.db || exit 0

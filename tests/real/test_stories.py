@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trial import HERE, Story, Trial
+from beside import HERE, Story, Trial
 
 STORIES = sorted(path for path in (HERE / "stories").iterdir() if path.suffix in (".sh", ".py"))
 ISOLATE = pytest.param(["--isolate"], marks=pytest.mark.slow, id="isolate")

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from trial import Trial, need
+from beside import Trial, need
 
 FIO = """
 [global]
@@ -36,9 +36,12 @@ rw=randwrite
 verify_backlog=64
 """
 # what the kernel here does not allow, or what ends on its clock alone, has no place in a comparison
-FILES = "access chdir chmod chown copy-file dentry dir dnotify dup fallocate fcntl fiemap file-ioctl filename flock " \
-    "fsize fstat getdent handle hdd inotify io iomix lease locka lockf lockofd mknod open rename revio seek " \
-    "symlink sync-file touch utime xattr readahead sendfile".split()  # fmt: skip
+FILES = [
+    "access", "chdir", "chmod", "chown", "copy-file", "dentry", "dir", "dnotify", "dup", "fallocate", "fcntl",
+    "fiemap", "file-ioctl", "filename", "flock", "fsize", "fstat", "getdent", "handle", "hdd", "inotify", "io",
+    "iomix", "lease", "locka", "lockf", "lockofd", "mknod", "open", "rename", "revio", "seek", "symlink",
+    "sync-file", "touch", "utime", "xattr", "readahead", "sendfile",
+]  # fmt: skip
 QUICK = ["copy-file", "dup", "fallocate", "flock", "rename", "seek", "open", "utime"]
 EVERY = [[], ["--isolate"], ["--every", "200ms"]]
 
@@ -72,7 +75,8 @@ def stress(trial: Trial, what: str, operations: int, *options: str) -> None:
     command = [
         "stress-ng", f"--{what}", "2", f"--{what}-ops", str(operations), "--verify", "--timeout", "60", "--oomable",
         "--temp-path", ".", "--hdd-bytes", "16M", "--iomix-bytes", "16M", "--seek-size", "8M", "--fallocate-bytes",
-        "16M", "--copy-file-bytes", "128M", "--revio-bytes", "4M", "--readahead-bytes", "16M", "--sync-file-bytes", "4M",
+        "16M", "--copy-file-bytes", "128M", "--revio-bytes", "4M", "--readahead-bytes", "16M",
+        "--sync-file-bytes", "4M",
     ]  # fmt: skip
     native = subprocess.run(
         command, cwd=trial.native.work, env=trial.native.env, capture_output=True, text=True, check=False

@@ -1,0 +1,30 @@
+"""A small part of the tests on other filesystems, and with the store on another one than the data.
+
+`make test-filesystems` runs far more; this is its sample for `make test`. It needs root, for loop devices.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from lab import ROOT
+
+TOOL = ROOT / "tools" / "on-filesystems"
+STORIES = "tests/real/test_stories.py"
+SAMPLE = [f"{STORIES}::test_story[{name}-default]" for name in ("sync", "files")]
+SAMPLE += ["tests/model/test_model.py::test_random_programs[1000-default]"]
+
+
+@pytest.mark.parametrize("where", ["tmpfs", "btrfs", "xfs:tmpfs"])
+def test_sample(where: str) -> None:
+    if os.getuid() != 0:
+        pytest.skip("loop devices need root")
+    if subprocess.run([TOOL, where, "true"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{where} cannot be made here")
+    command = [TOOL, where, sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", *SAMPLE]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
