@@ -16,6 +16,7 @@ from lab import ROOT, Lab  # noqa: E402
 
 PROGRAMS = HERE / "programs"
 DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run"]
+PARTS = {"driver": DRIVER, "surface": ["surface", "surface_data", "surface_names"]}  # programs of several files
 FLAVOURS = {
     "plain": ["-O1"],
     "large": ["-O1", "-D_FILE_OFFSET_BITS=64"],  # open64, lseek64, …
@@ -34,7 +35,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     def build(name: str, flavour: str = "plain") -> Path:
         result = folder / f"{name}.{flavour}"
         if not result.exists():
-            sources = [PROGRAMS / f"{part}.c" for part in (DRIVER if name == "driver" else [name])]
+            sources = [PROGRAMS / f"{part}.c" for part in PARTS.get(name, [name])]
             command = ["gcc", "-Wall", "-Wextra", *QUIET, *FLAVOURS[flavour]]
             command += ["-I", str(ROOT / "shim_c" / "include"), *map(str, sources)]
             command += ["-pthread", "-o", str(result)]

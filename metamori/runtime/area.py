@@ -43,6 +43,7 @@ class Touch:
     uid: int
     gid: int
     target: bytes
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,16 @@ class Preimage:
     start: int
     end: int
     buffer_start: int
+
+
+def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values as a journal record holds them."""
+    at = 0
+    while at < len(data):
+        name, value = struct.unpack_from("=II", data, at)
+        at += 8
+        yield data[at:at + name], data[at + name:at + name + value]
+        at += name + value
 
 
 def _check(result: int, path: str) -> None:
@@ -273,6 +284,7 @@ class Area:
     def _touch(self, at: int) -> Touch:
         r = ffi.cast("struct mm_touch *", lib.mm_record_at(self._area, at))
         text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
-                                r.path_length + r.target_length))
+                                r.path_length + r.target_length + r.xattrs_length))
+        end = r.path_length + r.target_length
         return Touch(r.epoch, text[:r.path_length], r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                     r.gid, text[r.path_length:])
+                     r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))

@@ -16,6 +16,8 @@ from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
 from metamori.runtime.mapped import Capture, release
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
+from metamori.store.xattrs import Xattrs
+from metamori.store.xattrs import read as read_xattrs
 from metamori.tables.aml import AML
 
 _REGULAR_OPEN_FLAGS = 0o17777777
@@ -28,6 +30,7 @@ class Found:
     st: os.stat_result | None
     target: bytes = b""
     btime_ns: int = 0
+    xattrs: Xattrs = ()
 
 
 @dataclass(slots=True)
@@ -80,7 +83,11 @@ def look(path: bytes) -> Found:
     """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
     try:
         st = os.lstat(path)
-        return Found(st, os.readlink(path) if stat.S_ISLNK(st.st_mode) else b"")
+        if stat.S_ISLNK(st.st_mode):
+            return Found(st, os.readlink(path))
+        if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
+            return Found(st, b"%d" % st.st_rdev)
+        return Found(st, b"", xattrs=read_xattrs(path))
     except OSError as error:
         if error.errno in _IN_THE_DARK:
             raise

@@ -254,7 +254,7 @@ class Fold:
                 mtime_ns = self._attributes(inode, slot, st)
         return NameEntry(
             path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns,
-            found.target)
+            found.target, found.xattrs)
 
     def _attributes(self, inode: int, slot: int, st: os.stat_result) -> int:
         """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
@@ -314,8 +314,9 @@ class Fold:
                     self.initial_pifs[inode] = PifEntry(
                         inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
                         touch.uid, touch.gid, touch.mtime_ns, b"")
+        device = stat.S_ISCHR(touch.mode) or stat.S_ISBLK(touch.mode)
         return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns,
-                         touch.target)
+                         b"%d" % touch.size if device else touch.target, touch.xattrs)
 
     # -- descriptors -----------------------------------------------------------------------------
 

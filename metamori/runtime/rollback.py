@@ -20,7 +20,7 @@ from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
-from metamori.store import commit
+from metamori.store import commit, xattrs
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
 from metamori.store.head import kept_homes
@@ -167,7 +167,7 @@ def _names_back(session: Session, now: State, then: State) -> None:
             kept[inode] = KeptHome(inode, b"%d" % inode)
     homes = tuple(kept.values())
     plan = NamesPlan(store.door, store.layout, now, then, homes)
-    intent = Intent(then.index, names=tuple(plan.ops))
+    intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
     clear_stages(store, intent)
     write_intent(store, intent, False, store.layout.run_intent)   # after a power cut there is nothing to go on with
     Applier(store, session.durable, store.layout.run_intent).run(intent)

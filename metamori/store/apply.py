@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
-from metamori.store import commit, formats, layout
+from metamori.store import commit, formats, layout, xattrs
 from metamori.store.buffers import write_zeros
 from metamori.store.door import Door
 from metamori.store.head import lstat_or_none
@@ -46,6 +46,8 @@ class Applier:
         for op in intent.names:
             if op.op == "mkdir":
                 self._name(op)
+        for attributes in intent.xattrs:
+            self._guarded(attributes.path, xattrs.apply, self._door, attributes)
         self._sync_folders()
 
     def _guarded(self, path: bytes, step: Callable[..., None], *values: object) -> None:
@@ -168,6 +170,14 @@ class Applier:
     def _fifo(self, op: NameOp) -> None:
         if not commit.exists(self._door, op.path):
             self._door.mkfifo(op.path, stat.S_IMODE(op.mode))
+        self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
+
+    def _node(self, op: NameOp) -> None:
+        if not commit.exists(self._door, op.path):
+            try:
+                self._door.mknod(op.path, op.mode, int(op.target))
+            except PermissionError:        # devices are the administrator's to make
+                return
         self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
 
     def _drop(self, op: NameOp) -> None:

@@ -101,6 +101,9 @@ class Door:
     def mkfifo(self, path: bytes, mode: int) -> None:
         os.mkfifo(path, mode)
 
+    def mknod(self, path: bytes, mode: int, device: int) -> None:
+        os.mknod(path, mode, device)
+
     def chmod(self, path: bytes, mode: int) -> None:
         """Mode of a file or folder, never through a symbolic link: ELOOP."""
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -10,8 +10,9 @@ import os
 import stat
 
 from metamori.errors import MetamoriError
+from metamori.store import xattrs
 from metamori.store.content import Reader
-from metamori.store.records import NameEntry
+from metamori.store.records import NameEntry, XattrOp
 from metamori.store.state import State
 from metamori.store.store import Store
 
@@ -31,8 +32,11 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
         _private_folders(os.path.dirname(target))
         _make(store, state, entry, target, copies)
     for entry in reversed(entries):
+        target = place(store, root, entry.path)
+        if entry.xattrs:
+            xattrs.apply(store.door, XattrOp(target, entry.xattrs))
         if entry.kind == "dir":
-            _attributes(place(store, root, entry.path), entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+            _attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     return len(entries)
 
 

@@ -50,12 +50,13 @@ Payloads, fields in this order:
   kept       u64 inode, bytes name
 
 "mtmrMOVE"  a move in progress: intent
-    u64 target, write[], size[], change[], kept[] (as in head)
+    u64 target, write[], size[], change[], kept[] (as in head), attributes[]
   write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
   size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
   change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo,
-             9 create), bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns,
+             9 create, 10 node), bytes path, bytes other, u64 inode, u32 mode, u32 uid, u32 gid, i64 mtime_ns,
              bytes target, u64 dev, u64 ino
+  attributes bytes path, xattr[] (as in name)
 
 "mtmrNUMS"  what a prune leaves behind, so that no number comes again: counters
     u64 pruned (how often), u64 index, u64 object, u64 process, u64 run
@@ -91,6 +92,7 @@ from metamori.store.records import (
     Undo,
     UndoEntry,
     WriteOp,
+    XattrOp,
 )
 from metamori.store.wire import (
     Bytes,
@@ -141,11 +143,13 @@ _WRITE = Record(WriteOp, inode=U64, path=BYTES, start=U64, end=U64, run=U64, buf
 _SIZE = Record(SizeOp, inode=U64, path=BYTES, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
 _CHANGE = Record(
     NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
-              "create"),
+              "create", "node"),
     path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, dev=U64,
     ino=U64)
+_ATTRIBUTES = Record(XattrOp, path=BYTES, xattrs=Many(Pair(BYTES, BYTES)))
 _INTENT = Record(
-    Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT))
+    Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT),
+    xattrs=Many(_ATTRIBUTES))
 
 _NUMBERS = Record(Numbers, pruned=U64, index=U64, object=U64, process=U64, run=U64)
 _PRUNING = Record(

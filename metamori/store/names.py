@@ -149,7 +149,7 @@ class NamesPlan:
             found = lstat_or_none(self._door, entry.path) if entry.kind != "dir" else None
             if found is None or stat.S_ISDIR(found.st_mode):
                 continue
-            if entry.kind == "other" and not stat.S_ISSOCK(found.st_mode):
+            if entry.kind == "other" and not stat.S_ISSOCK(found.st_mode) and not entry.target:
                 self.notes.append(f"{os.fsdecode(entry.path)} is a device; it stays")
                 continue
             yield NameOp("unlink", entry.path, inode=entry.inode, dev=found.st_dev, ino=found.st_ino)
@@ -231,8 +231,11 @@ class NamesPlan:
             elif entry.kind in ("symlink", "fifo"):
                 ops.append(NameOp(entry.kind, entry.path, b"", 0, entry.mode, entry.uid, entry.gid,
                                   entry.mtime_ns, entry.target))
+            elif entry.target:
+                ops.append(NameOp("node", entry.path, b"", 0, entry.mode, entry.uid, entry.gid, entry.mtime_ns,
+                                  entry.target))
             else:
-                self.notes.append(f"{os.fsdecode(entry.path)} was a device or socket; it stays away")
+                self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it stays away")
         return ops
 
     def _elsewhere(self, source: bytes, path: bytes) -> bool:

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from metamori.store import xattrs
 from metamori.store.head import kept_homes, lstat_or_none
 from metamori.store.names import NamesPlan
 from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
@@ -50,7 +51,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.intent.names or self.intent.writes or self.intent.sizes)
+        return not (self.intent.names or self.intent.writes or self.intent.sizes or self.intent.xattrs)
 
 
 class _Content:
@@ -114,7 +115,8 @@ def make_plan(store: Store, target: int) -> Plan:
         size = found.st_size if found is not None else 0
         changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
         content.finish(paths[0], there.pifs[inode], found, changed)
-    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
+                    tuple(xattrs.plan(here, there)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
 
 
@@ -182,7 +184,8 @@ def plan_names(store: Store, here: int, target: int, settled: Iterable[int] = ()
             changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
                                       found.st_size)
         content.finish(paths[0], then.pifs[inode], found, changed)
-    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
+                    tuple(xattrs.plan(now, then)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
 
 

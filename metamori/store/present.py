@@ -14,7 +14,7 @@ import stat
 import time
 from dataclasses import replace
 
-from metamori.store import move
+from metamori.store import move, xattrs
 from metamori.store.head import born_then, lstat_or_none, objects_at
 from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.store import Store
@@ -61,11 +61,13 @@ class _Present:
         mode = found.st_mode
         owner = (found.st_uid, found.st_gid, found.st_mtime_ns)
         if stat.S_ISREG(mode):
-            return NameEntry(path, "file", self._content(path, found), mode, *owner)
+            return NameEntry(path, "file", self._content(path, found), mode, *owner, b"", xattrs.read(path))
         if stat.S_ISDIR(mode):
-            return NameEntry(path, "dir", 0, mode, *owner)
+            return NameEntry(path, "dir", 0, mode, *owner, b"", xattrs.read(path))
         if stat.S_ISLNK(mode):
             return NameEntry(path, "symlink", 0, mode, *owner, self._store.door.readlink(path))
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return NameEntry(path, "other", 0, mode, *owner, b"%d" % found.st_rdev)
         return NameEntry(path, "fifo" if stat.S_ISFIFO(mode) else "other", 0, mode, *owner)
 
     def _content(self, path: bytes, found: os.stat_result) -> int:

@@ -16,11 +16,11 @@ from metamori.tables.pif import NO_LIMIT, PifEntry
 
 __all__ = ["NO_LIMIT", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
            "NameEntry", "NameKind", "NameOp", "Numbers", "OffsetEntry", "Offsets", "PifEntry",
-           "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry", "WriteOp"]
+           "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry", "WriteOp", "XattrOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
 OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
-                 "create"]
+                 "create", "node"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class NameEntry:
     uid: int = 0
     gid: int = 0
     mtime_ns: int = 0
-    target: bytes = b""  # of a symbolic link
+    target: bytes = b""  # of a symbolic link; of a device its number in decimal
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -230,6 +230,14 @@ class SizeOp:
 
 
 @dataclass(frozen=True, slots=True)
+class XattrOp:
+    """Give the file or folder at `path` exactly these extended attributes."""
+
+    path: bytes
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NameOp:
     """A change to names. Each can be repeated: what is found done already is no error.
 
@@ -240,6 +248,7 @@ class NameOp:
     mkdir    make `path` a directory
     symlink  make `path` a symbolic link to `target`
     fifo     make `path` a fifo
+    node     make `path` a device, its number `target` in decimal, where that is allowed
     create   make `path` an empty file, the home of a file that has none (number `inode`)
     link     `path` becomes a further name of the file at `other` (file number `inode`)
     drop     remove the name `path` that `keep` made, or that the file had in the kept folder
@@ -269,3 +278,4 @@ class Intent:
     sizes: tuple[SizeOp, ...] = ()
     names: tuple[NameOp, ...] = ()  # in this order, before the writes and sizes
     kept: tuple[KeptHome, ...] = ()  # as head is to have it
+    xattrs: tuple[XattrOp, ...] = ()  # when everything else is done

@@ -164,7 +164,8 @@ struct mm_touch {
     uint64_t epoch;
     uint64_t dev, ino, btime_ns, size, mtime_ns;
     uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
-    uint16_t path_length, target_length;   /* both follow the record, unterminated */
+    uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
+    uint32_t xattrs_length, pad_;          /* each u32 length of name, u32 length of value, name, value */
 };
 
 struct mm_preimage {

@@ -162,6 +162,30 @@ static uint64_t hash_of(const char *path, uint64_t epoch)
     return (x * 0xd6e8feb86659fd93ull) | 1;
 }
 
+#define XATTRS_ROOM (128 * 1024)
+
+/* Extended attributes of what stands at a path, POSIX ACLs among them, behind what is in text already: their bytes.
+ * What does not fit, or may not be read, is left out. */
+static size_t xattrs_of(const char *path, char *text, size_t at)
+{
+    char *list = text + XATTRS_ROOM / 2;       /* the names, until each is in its place */
+    long n = sys(SYS_llistxattr, path, list, XATTRS_ROOM / 2);
+    size_t start = at;
+    for (long i = 0; i < n; i += strlen(list + i) + 1) {
+        uint32_t name = strlen(list + i);
+        if (at + 8 + name >= XATTRS_ROOM / 2)
+            break;
+        long value = sys(SYS_lgetxattr, path, list + i, text + at + 8 + name, XATTRS_ROOM / 2 - at - 8 - name);
+        if (value < 0)
+            continue;
+        memcpy(text + at, &name, 4);
+        memcpy(text + at + 4, &(uint32_t){ value }, 4);
+        memcpy(text + at + 8, list + i, name);
+        at += 8 + name + value;
+    }
+    return at - start;
+}
+
 /* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
 long mm_touch(const char *path)
 {
@@ -171,7 +195,7 @@ long mm_touch(const char *path)
         return 0;
     struct statx st;
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
-    char text[8192];
+    char brief[8192], *text = brief;
     memcpy(text, path, record.path_length);
     long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
     if (looked == -ENAMETOOLONG)
@@ -182,7 +206,8 @@ long mm_touch(const char *path)
         record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
         record.ino = st.stx_ino;
         record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
-        record.size = st.stx_size;
+        record.size = S_ISCHR(st.stx_mode) || S_ISBLK(st.stx_mode) ? sys_dev(st.stx_rdev_major, st.stx_rdev_minor)
+                                                                   : st.stx_size;
         record.mtime_ns = sys_ns(st.stx_mtime);
         record.mode = st.stx_mode, record.uid = st.stx_uid, record.gid = st.stx_gid;
         if (S_ISLNK(st.stx_mode)) {
@@ -190,15 +215,25 @@ long mm_touch(const char *path)
             if (n < 0)
                 return n;
             record.target_length = (uint16_t)n;
+        } else if (sys(SYS_llistxattr, path, 0, 0) > 0) {
+            long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (room > 0) {
+                text = (char *)room;
+                memcpy(text, path, record.path_length);
+                record.xattrs_length = xattrs_of(path, text, record.path_length);
+            }
         }
     }
     uint64_t mask = sys_mask_all();
     mm_lock(&h->lock);
-    int e = mm_journal_append(mm_area, &record, sizeof record, text, record.path_length + record.target_length);
+    int e = mm_journal_append(mm_area, &record, sizeof record, text,
+                              record.path_length + record.target_length + record.xattrs_length);
     if (e == 0)
         __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
     mm_unlock(&h->lock);
     sys_mask_back(mask);
+    if (text != brief)
+        sys(SYS_munmap, text, XATTRS_ROOM);
     return e;
 }
 

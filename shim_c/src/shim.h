@@ -19,9 +19,11 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/vlimit.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <utime.h>
+#include <wchar.h>
 
 #include "area_internal.h"
 

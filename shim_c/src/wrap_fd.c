@@ -121,6 +121,13 @@ EXPORT int __open_2(const char *path, int flags) { return open_any(AT_FDCWD, pat
 
 EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(dir, path, flags, 0); }
 
+EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
+{
+    if (!active() || (flags & O_PATH))
+        return REAL(open_by_handle_at)(mount, handle, flags);
+    return noted(REAL(open_by_handle_at)(mount, handle, flags & ~O_TRUNC), flags, 0, 0, NULL);
+}
+
 EXPORT int close(int fd)
 {
     if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {

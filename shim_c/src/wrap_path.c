@@ -149,6 +149,15 @@ EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
     return NOTED(dir, path, mm_canonical, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
+/* of programs linked before glibc 2.33 */
+EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
+{
+    return NOTED(AT_FDCWD, path, mm_canonical, REAL(__xmknod)(version, path, mode, device));
+}
+EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
+{
+    return NOTED(dir, path, mm_canonical, REAL(__xmknodat)(version, dir, path, mode, device));
+}
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
 
@@ -163,6 +172,10 @@ static int fd_resolve(int fd, const char *path, char *out, size_t room)
 #define AT_FD(fd, call) NOTED(fd, NULL, fd_resolve, call)
 
 EXPORT int chmod(const char *path, mode_t mode) { return AT_PATH(AT_FDCWD, path, 0, REAL(chmod)(path, mode)); }
+EXPORT int lchmod(const char *path, mode_t mode)
+{
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lchmod)(path, mode));
+}
 EXPORT int fchmod(int fd, mode_t mode) { return AT_FD(fd, REAL(fchmod)(fd, mode)); }
 EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
 {

@@ -46,6 +46,22 @@ EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
     mm_size_limit = 0;
     return r;
 }
+EXPORT long ulimit(int what, ...)
+{
+    va_list list;
+    va_start(list, what);
+    long value = va_arg(list, long);
+    va_end(list);
+    long r = REAL(ulimit)(what, value);
+    mm_size_limit = 0;
+    return r;
+}
+EXPORT int vlimit(enum __vlimit_resource resource, int value)
+{
+    int r = REAL(vlimit)(resource, value);
+    mm_size_limit = 0;
+    return r;
+}
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
     int r = REAL(prlimit)(pid, resource, limit, old);

@@ -178,6 +178,27 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
     return f;
 }
 
+/* glibc writes it by a stream of its own on a copy of the descriptor, so that stderr does not become narrow: a copy that
+ * nobody told us of. */
+EXPORT void perror(const char *text)
+{
+    char line[1024], why[256];
+    int fd = stderr->_fileno, saved = errno;
+    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit) || fwide(stderr, 0) != 0) {
+        REAL(perror)(text);
+        return;
+    }
+    const char *reason = strerror_r(saved, why, sizeof why);
+    int n = text && *text ? snprintf(line, sizeof line, "%s: %s\n", text, reason) : snprintf(line, sizeof line, "%s\n", reason);
+    if (n >= (int)sizeof line) {
+        fprintf(stderr, "%s: %s\n", text, reason);
+        return;
+    }
+    if (write(fd, line, n) < 0)
+        stderr->_flags |= 0x20;        /* _IO_ERR_SEEN */
+    errno = saved;
+}
+
 /* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */
 static int close_but_keep(FILE *f)
 {

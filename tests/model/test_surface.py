@@ -1,0 +1,33 @@
+"""Random file calls natively and under Metamori: the same lines, and every checkpoint's files come back.
+
+`tests/model/surface.py SEED [LENGTH] [OPTION...]` makes a failing one small; then add the seed to KEPT.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from surface import attempt
+
+MODES = [[], ["--isolate"], ["--mode=single"]]
+KEPT: list[int] = [1, 2, 3, 5]  # seeds that once found something
+
+
+def check(program: Path, seed: int, length: int, options: list[str]) -> None:
+    wrong = attempt(program, seed, length, options)
+    assert not wrong, f"seed {seed}, {length} lines, {' '.join(options) or 'default'}\n{wrong}"
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+@pytest.mark.parametrize("seed", KEPT)
+def test_same_as_natively(compiled: Compile, installed: None, seed: int, options: list[str]) -> None:
+    check(compiled("surface"), seed, 250, options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+@pytest.mark.parametrize("seed", range(20000, 20060))
+def test_many(compiled: Compile, installed: None, seed: int, options: list[str]) -> None:
+    check(compiled("surface"), seed, 600, options)
