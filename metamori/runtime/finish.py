@@ -69,6 +69,8 @@ def _all_at_home(area: Area) -> None:
     isolated = bool(area.head.flags & lib.MM_ISOLATE)
     for slot in area.pifs():
         p = area.pif(slot)
+        if p.flags & lib.MM_NAMELESS:      # only its descriptors lead to it: its bytes stay where they are
+            continue
         area.drop_frames(slot)
         area.table_clear(p)
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:

@@ -80,6 +80,12 @@ static long size_of(int fd)
     return fstat(fd, &st) < 0 ? -errno : st.st_size;
 }
 
+static int is_file(int fd)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
 /* The bounds that a copy between files has beside those of its descriptors (generic_copy_file_checks). */
 static long copy_file(int from, off_t *from_at, int to, off_t *to_at, size_t count)
 {
@@ -136,6 +142,8 @@ EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t count)
     if (kernel)
         return waits ? REAL(sendfile)(to, from, at, count) : r;
     r = sys(SYS_sendfile, to, from, at ? &zero : NULL, 0);
+    if (r == 0 && !pif_of(from) && !is_file(from))
+        r = -EINVAL;
     off_t in = at ? *at : lseek(from, 0, SEEK_CUR);
     if (count > MM_TRANSFER && (ssize_t)count >= 0)
         count = MM_TRANSFER;
@@ -262,6 +270,8 @@ static long shares_blocks(int fd, int from)
 static long share(int fd, int from)
 {
     uint32_t target = pif_of(fd), source = pif_of(from);
+    if (!is_file(fd) || !is_file(from))
+        return 0;                          /* the kernel says what it has against them */
     long r = (target && !kernel_writes(fd)) || (source && !kernel_reads(from)) ? shares_blocks(fd, from) : 0;
     if (r == 0 && ((target && mm_pif_at(mm_area, target)->fresh_from == MM_NO_LIMIT)
                    || (source && mm_pif_at(mm_area, source)->fresh_from == MM_NO_LIMIT

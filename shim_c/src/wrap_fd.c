@@ -63,6 +63,9 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
     if (!(writes ? following() : active()) || (flags & O_PATH))
         return REAL(openat)(dir, path, flags, mode);
     if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
+        struct stat st;
+        if (sys(SYS_newfstatat, dir, path, &st, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) == 0 && !S_ISREG(st.st_mode))
+            return REAL(openat)(dir, path, flags, mode);   /* it means nothing there */
         int fd = open_any(dir, path, flags | O_WRONLY, mode);
         if (fd < 0)
             return fd;

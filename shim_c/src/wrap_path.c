@@ -202,7 +202,7 @@ static int timed(int r, const char *name)
 {
     struct stat st;
     uint32_t slot;
-    if (r == 0 && name && sys(SYS_newfstatat, AT_FDCWD, name, &st, 0) == 0
+    if (r == 0 && name && sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) == 0
         && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
         mm_pif_at(mm_area, slot)->mtime_ns = 0;
     return r;
@@ -219,7 +219,7 @@ EXPORT int utimes(const char *path, const struct timeval times[2])
 }
 EXPORT int lutimes(const char *path, const struct timeval times[2])
 {
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lutimes)(path, times));
+    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, TIMED(REAL(lutimes)(path, times)));
 }
 EXPORT int futimes(int fd, const struct timeval times[2]) { return AT_FD(fd, TIMED(REAL(futimes)(fd, times))); }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
@@ -228,7 +228,7 @@ EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 }
 EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
 {
-    if (!path)
+    if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
         return AT_FD(dir, TIMED(REAL(utimensat)(dir, path, times, flags)));
     return AT_PATH(dir, path, flags, TIMED(REAL(utimensat)(dir, path, times, flags)));
 }
