@@ -243,6 +243,13 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     return slot;
 }
 
+/* One of several names that a file has, maybe not the one that it is known by: a checkpoint has to know it too. */
+static long note_name(int fd)
+{
+    char name[4096];
+    return mm_path_of(fd, name, sizeof name) == 0 && mm_tracked(name) ? mm_touch(name) : 0;
+}
+
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
  * 0, or -errno when the run area has no room (the caller closes the descriptor). */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
@@ -261,8 +268,12 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     /* a file without a name that a restore brought back is opened in the store: known by what it is */
     pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
     if (pif) {
-        if ((flags & O_ACCMODE) != O_RDONLY)
+        if ((flags & O_ACCMODE) != O_RDONLY) {
             touched(pif, mm_pif_at(mm_area, pif));
+            long e = st.stx_nlink > 1 && !created ? note_name(fd) : 0;
+            if (e < 0)
+                return (int)e;
+        }
     } else if (((flags & O_ACCMODE) != O_RDONLY || created) && S_ISREG(st.stx_mode)) {
         if (!path) {
             snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
