@@ -15,7 +15,8 @@ sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever
 from lab import ROOT, Lab  # noqa: E402
 
 PROGRAMS = HERE / "programs"
-DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run"]
+DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run",
+          "driver_twins"]
 PARTS = {"driver": DRIVER, "surface": ["surface", "surface_data", "surface_names"]}  # programs of several files
 FLAVOURS = {
     "plain": ["-O1"],

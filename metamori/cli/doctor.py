@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     findings = [_libc(), *_libraries(), _filesystem(arguments.store)]
     if arguments.binary is not None:
-        findings.append(_binary(arguments.binary))
+        findings += _binary(arguments.binary)
     signs = {True: output.paint("yes", "green"), False: output.paint("NO ", "red"), None: "   "}
     text = "\n".join(f"{signs[each.good]} {each.what:<16}{each.text}" for each in findings)
     ready = all(each.good is not False for each in findings)
@@ -113,9 +113,12 @@ def _unnamed_files(folder: str) -> bool:
     return True
 
 
-def _binary(name: str) -> Finding:
+def _binary(name: str) -> list[Finding]:
     path = name if os.path.exists(name) else shutil.which(name)
     if path is None:
-        return Finding(name, False, "there is no such program")
-    why = elf.why_not(path)
-    return Finding(os.path.basename(path), not why, why or f"{path} can be followed")
+        return [Finding(name, False, "there is no such program")]
+    why, what = elf.why_not(path), os.path.basename(path)
+    if why:
+        return [Finding(what, False, why)]
+    remark = elf.remark(path)
+    return [Finding(what, True, f"{path} can be followed"), *([Finding(what, None, remark)] if remark else [])]

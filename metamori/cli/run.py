@@ -95,8 +95,11 @@ def _run(config: Config, command: list[str]) -> int:
     try:
         store.lock()
     except StoreBusy:
-        if os.environ.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in os.environ:
-            return _join(command)
+        from metamori.runtime import outside
+
+        given = outside.given()
+        if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
+            return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
     session, said = begin(store, config, os.getpid())
@@ -166,11 +169,11 @@ def _end(session, status: int) -> None:  # type: ignore[no-untyped-def]
         finish.close(session)
 
 
-def _join(command: list[str]) -> int:
+def _join(command: list[str], ours: dict[str, str]) -> int:
     """Inside a run: the command simply becomes part of it."""
     from metamori.runtime import supervise
 
-    env = dict(os.environ)
+    env = os.environ | ours
     if str(LIBRARY) not in env.get("LD_PRELOAD", ""):
         env["LD_PRELOAD"] = ":".join(filter(None, [str(LIBRARY), env.get("LD_PRELOAD")]))
     try:

@@ -68,6 +68,18 @@ def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += name + value
 
 
+def proc_folder(pid: int) -> bytes:
+    """Where the kernel shows a process's descriptors and memory: its leader may have ended while other threads live."""
+    folder = b"/proc/%d" % pid
+    try:
+        with open(folder + b"/stat", "rb") as file:
+            if file.read().rsplit(b") ", 1)[1][:1] != b"Z":
+                return folder
+        return next(folder + b"/task/" + task for task in os.listdir(folder + b"/task") if int(task) != pid)
+    except (OSError, StopIteration):
+        return folder
+
+
 def _check(result: int, path: str) -> None:
     if result < 0:
         raise OSError(-result, os.strerror(-result), path)

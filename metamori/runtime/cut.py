@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from metamori._area import ffi, lib
-from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
 from metamori.runtime.mapped import Capture, release
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
@@ -188,7 +188,7 @@ def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:
         pid = area.process(process).pid
         for fd, fit in area.descriptors(process).items():
             if area.fit(fit).pif == slot:
-                path = b"/proc/%d/fd/%d" % (pid, fd)
+                path = b"%s/fd/%d" % (proc_folder(pid), fd)
                 try:
                     st = os.stat(path)
                 except OSError:
@@ -202,8 +202,9 @@ def _processes(area: Area, cut: Cut) -> None:
     for slot in area.processes():
         process = area.process(slot)
         pid = process.pid
+        folder = proc_folder(pid)
         try:
-            exe = os.readlink(b"/proc/%d/exe" % pid)
+            exe = os.readlink(folder + b"/exe")
         except OSError:
             exe = b""
         cut.processes.append(ProcessEntry(process.number, pid, process.start_time, exe))
@@ -212,17 +213,17 @@ def _processes(area: Area, cut: Cut) -> None:
         for fd, fit in sorted(descriptors.items()):
             groups.setdefault(fit, []).append(fd)
         for fit, fds in groups.items():
-            entry = _fit(area, slot, fit, fds)
+            entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
                 cut.fits.append((entry, area.fit(fit).pif))
         for fd in (0, 1, 2):
             if fd not in descriptors:
-                _inherited(cut, process, fd)
+                _inherited(cut, process, fd, folder)
 
 
-def _inherited(cut: Cut, process, fd: int) -> None:  # type: ignore[no-untyped-def]
+def _inherited(cut: Cut, process, fd: int, folder: bytes) -> None:  # type: ignore[no-untyped-def]
     """A standard descriptor on a regular file from outside the run, for restore --stdio."""
-    link = b"/proc/%d/fd/%d" % (process.pid, fd)
+    link = b"%s/fd/%d" % (folder, fd)
     try:
         st = os.stat(link)
         if stat.S_ISREG(st.st_mode):
@@ -232,13 +233,13 @@ def _inherited(cut: Cut, process, fd: int) -> None:  # type: ignore[no-untyped-d
         return
 
 
-def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int]) -> FitEntry | None:
+def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: bytes) -> FitEntry | None:
     process, f = area.process(process_slot), area.fit(fit_slot)
     pid = process.pid
     try:
-        with open(f"/proc/{pid}/fdinfo/{fds[0]}", "rb") as info:
+        with open(b"%s/fdinfo/%d" % (folder, fds[0]), "rb") as info:
             words = info.read().split()
-        filename = os.readlink(b"/proc/%d/fd/%d" % (pid, fds[0]))
+        filename = os.readlink(b"%s/fd/%d" % (folder, fds[0]))
     except OSError:
         return None
     position, flags = f.position if f.owned else int(words[1]), int(words[3], 8)

@@ -25,9 +25,9 @@ def why_not(path: str, depth: int = 0) -> str:
             return f"its interpreter {interpreter}: {why}" if why else ""
         if head[:4] != b"\x7fELF" or len(head) < 64:
             return "it is no program: neither ELF nor a script with an interpreter line"
-        mode = os.fstat(file.fileno()).st_mode
-        if mode & (stat.S_ISUID | stat.S_ISGID) and os.geteuid() != 0:
-            return "it is set-user-ID or set-group-ID: the loader ignores the preload library"
+        rights = _other_rights(file.fileno())
+        if rights:
+            return f"it gets other rights ({rights}): the loader ignores the preload library"
         if head[4] != 2:
             return "it is a 32-bit program"
         order = "<" if head[5] == 1 else ">"
@@ -35,6 +35,46 @@ def why_not(path: str, depth: int = 0) -> str:
         if machine != _MACHINES.get(platform.machine(), machine):
             return "it is for another kind of processor"
         return _loader(file, order, head)
+
+
+def _other_rights(fd: int) -> str:
+    """Which rights executing the file would add to this process's (execve(2), ld.so(8)), "" when none."""
+    if os.fstatvfs(fd).f_flag & os.ST_NOSUID:
+        return ""
+    found = os.fstat(fd)
+    if found.st_mode & stat.S_ISUID and found.st_uid != os.getuid():
+        return "set-user-ID"
+    if found.st_mode & stat.S_ISGID and found.st_mode & stat.S_IXGRP and found.st_gid != os.getgid():
+        return "set-group-ID"
+    if os.getuid() != 0:                   # root has them all anyway
+        try:
+            os.getxattr(fd, "security.capability")
+        except OSError:
+            return ""
+        return "file capabilities"
+    return ""
+
+
+def remark(path: str) -> str:
+    """What goes past the C library although the program is followed, "" when nothing is known of it. OSError."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if head[:4] != b"\x7fELF" or len(head) < 64 or head[4] != 2:
+            return ""
+        order = "<" if head[5] == 1 else ">"
+        sections, = struct.unpack_from(order + "Q", head, 40)
+        size, count, names = struct.unpack_from(order + "HHH", head, 58)
+        if not sections or names >= count:
+            return ""
+        file.seek(sections + names * size)
+        entry = file.read(40)
+        if len(entry) < 40:
+            return ""
+        offset, length = struct.unpack_from(order + "QQ", entry, 24)
+        file.seek(offset)
+        if b".go.buildinfo\0" in file.read(min(length, 1 << 20)):
+            return "it is a Go program: it calls the kernel by itself, and what it writes that way is not followed"
+    return ""
 
 
 def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-def]
@@ -52,5 +92,7 @@ def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-de
         name = file.read(min(length, 4096)).rstrip(b"\0")
         if b"ld-musl" in name or b"linker64" in name:
             return f"its C library is not the GNU one ({os.fsdecode(name)})"
+        if not os.path.exists(name):
+            return f"its loader {os.fsdecode(name)} is not there: it cannot be started"
         return ""
     return "it is static: there is no dynamic loader to preload anything"

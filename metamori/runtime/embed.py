@@ -82,10 +82,22 @@ def _begin(path: str) -> int:
         session, said = begin(store, Config.make({"store": path}))
         session.area.close()
         if said:
-            os.write(2, f"metamori: {said}\n".encode())
+            _say(said)
     finally:
         store.close()
     return 0
+
+
+def _say(text: str) -> None:
+    """One line on the program's stderr: this thread's own descriptors are not the program's (runtime.c)."""
+    try:
+        fd = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return                             # a socket, or closed: nobody is there to read it
+    try:
+        os.write(fd, f"metamori: {text}\n".encode(errors="surrogateescape"))
+    finally:
+        os.close(fd)
 
 
 def _last_out(path: str) -> int:

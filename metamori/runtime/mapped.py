@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from metamori._area import lib
-from metamori.runtime.area import BLOCK, Area, Preimage
+from metamori.runtime.area import BLOCK, Area, Preimage, proc_folder
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -27,7 +27,7 @@ def mapped_inodes(area: Area, wanted: set[int]) -> set[int] | None:
     found: set[int] = set()
     for slot in area.processes():
         try:
-            with open(f"/proc/{area.process(slot).pid}/maps", "rb") as lines:
+            with open(proc_folder(area.process(slot).pid) + b"/maps", "rb") as lines:
                 for line in lines:
                     words = line.split(None, 5)
                     if words[4] != b"0" and int(words[4]) in wanted:
@@ -40,9 +40,14 @@ def mapped_inodes(area: Area, wanted: set[int]) -> set[int] | None:
 
 
 def release(area: Area, slots: Iterable[int]) -> set[int]:
-    """Let go of the files that nobody maps any more; the run is frozen. Returns those that were MM_MAPPED until now."""
+    """Let go of the files that nobody maps any more; the run is frozen. Returns those that were MM_MAPPED until now.
+
+    While a program lives that is not followed, they stay at home.
+    """
+    alive = any(area.process(slot).outside for slot in area.processes())
+    area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
-    if not flagged:
+    if not flagged or area.head.outsiders:
         return set()
     inodes = mapped_inodes(area, {area.pif(slot).ino for slot in flagged})
     released = set()

@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 
 
+def given() -> dict[str, str]:
+    """The environment that this process was started with: the preload library hides its variables from a program
+    whose parent had taken them away."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            pairs = [os.fsdecode(each).partition("=") for each in file.read().split(b"\0") if b"=" in each]
+    except OSError:
+        return dict(os.environ)
+    return {name: value for name, _, value in pairs}
+
+
 def step_out() -> None:
     """Nothing to do, and nothing imported, unless the preload library is in this process."""
-    preloaded = os.environ.get("LD_PRELOAD", "")
-    if "libmetamori.so" not in preloaded:
+    if "libmetamori.so" not in given().get("LD_PRELOAD", ""):
         return
     import ctypes
 

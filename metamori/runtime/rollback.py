@@ -57,12 +57,12 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
         raise NotThere(f"this process took no part in checkpoint {index}")
     if session.single:
         store.require_restorable(index)
-    if alive(area, pid):
-        raise OthersAlive("other processes of the run are alive")
+    _alone(session, pid)
     area.lock_session()
     try:
         area.freeze()
         try:
+            _alone(session, pid)           # none was forked in between: a fork is a call that the freeze waits for
             _back_or_as_it_is(session, index)
             _actions(session, index, number, actions)
         except BaseException:
@@ -71,6 +71,23 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     except BaseException:
         area.unlock_session()
         raise
+
+
+def _alone(session: Session, pid: int) -> None:
+    """OthersAlive unless the process is the only one: of the run, and it has no child that is about to join it."""
+    if alive(session.area, pid) or any(lib.mm_start_time(child) for child in _children(pid)):
+        raise OthersAlive("other processes of the run are alive")
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except OSError:                    # the thread has ended, or this kernel does not tell
+            continue
+    return found
 
 
 def _back_or_as_it_is(session: Session, index: int) -> None:

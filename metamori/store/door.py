@@ -21,7 +21,8 @@ _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
 _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
-_libc = ctypes.CDLL(None, use_errno=True)
+# by its name: inside a program under us "everything loaded" begins with the preload library
+_libc = ctypes.CDLL("libc.so.6", use_errno=True)
 
 
 class Door:

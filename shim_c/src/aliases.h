@@ -35,4 +35,13 @@
 #ifndef ALIAS_engine
 #define ALIAS_engine(alias, name)
 #endif
+#ifndef ALIAS_exec
+#define ALIAS_exec(alias, name)
+#endif
+#ifndef ALIAS_pass
+#define ALIAS_pass(alias, name)
+#endif
+#ifndef ALIAS_syscall
+#define ALIAS_syscall(alias, name)
+#endif
 #include "calls.def"

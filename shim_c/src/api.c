@@ -87,11 +87,13 @@ static int descriptors_back(struct mm_actions *list, int *opened)
 
 static int put_into_place(struct mm_actions *list, const int *opened)
 {
-    char keep[MM_FDS / 8] = { 0 };
+    static char keep[MM_FDS / 8];      /* one restore at a time */
     int result = 0;
+    memset(keep, 0, mm_top_fd / 8 + 1);
     for (int i = 0; i < list->count; i++)
         for (int j = 0; j < list->action[i].fd_count; j++)
-            keep[list->action[i].fds[j] / 8] |= 1 << list->action[i].fds[j] % 8;
+            if (list->action[i].fds[j] <= mm_top_fd)
+                keep[list->action[i].fds[j] / 8] |= 1 << list->action[i].fds[j] % 8;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         if (!mm_fds[fd].fit)
             continue;

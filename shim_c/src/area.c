@@ -13,7 +13,7 @@
 
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };
-static const uint32_t region_step[REGIONS] = { 0, 0, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
+static const uint32_t region_step[REGIONS] = { 0, 1 << 15, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
                                               1 << 16, 1 << 14, 1 << 20 };
 
 /* A descriptor for ourselves, also when the program has used up its own.  A number or -errno. */
@@ -34,8 +34,8 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
 
 static int region_open(struct mm_area *a, int region, int flags)
 {
-    char path[MM_STORE_MAX + 32];
-    snprintf(path, sizeof path, "%s/run/%s", a->store, region_name[region]);
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/run/%s", a->store, region_name[region]);
     return (int)mm_open_spare(a->folder > 0 ? a->folder : AT_FDCWD, a->folder > 0 ? region_name[region] : path,
                               flags | O_NOFOLLOW, 0600);
 }
@@ -107,8 +107,8 @@ void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
 /* The same without a descriptor, for a program that has used up its own: the pages are touched by the kernel. */
 static long region_populate(struct mm_area *a, int region, uint64_t from, uint64_t to)
 {
-    char path[MM_STORE_MAX + 32];
-    snprintf(path, sizeof path, "%s/run/%s", a->store, region_name[region]);
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/run/%s", a->store, region_name[region]);
     long r = sys(SYS_truncate, path, to);
     for (uint64_t at = from; r == 0 && at < to; at += MM_BLOCK)
         if (sys(SYS_madvise, mm_region(a, region, at), MM_BLOCK, MADV_POPULATE_WRITE) < 0)
@@ -141,12 +141,12 @@ int mm_reserve(struct mm_area *a, int region, uint64_t end)
 
 static int create_files(struct mm_area *a)
 {
-    static const uint64_t fixed[2] = { sizeof(struct mm_header), sizeof(struct mm_process) * MM_PROCESSES };
+    static const uint64_t header = sizeof(struct mm_header);
     for (int region = 0; region < REGIONS; region++) {
         int fd = region_open(a, region, O_RDWR | O_CREAT | O_EXCL);
         if (fd < 0)
             return fd;
-        uint64_t size = region < 2 ? (fixed[region] + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK : region_step[region];
+        uint64_t size = region == HEADER ? (header + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK : region_step[region];
         long r = sys(SYS_fchmod, fd, 0600);      /* whatever the umask */
         if (r == 0)
             r = region_allocate(fd, 0, size);
@@ -159,9 +159,11 @@ static int create_files(struct mm_area *a)
 
 static void first_values(struct mm_header *h)
 {
-    for (int region = 2; region < REGIONS; region++)
+    for (int region = PROCESSES; region < REGIONS; region++)
         h->reserved[region] = region_step[region];
+    struct stat st;
     h->version = 1;
+    h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
     h->epoch = 1;
     h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;
     h->next_page = 1;
@@ -274,6 +276,20 @@ void mm_unlock(uint32_t *lock)
 {
     if (__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & WAITED)
         sys_futex_wake(lock, 1);
+}
+
+/* A thread that executed a new program has its leader's number from then on, and what the leader held. */
+static void release_if(uint32_t *lock, uint32_t tid)
+{
+    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~WAITED) == tid)
+        mm_unlock(lock);
+}
+void mm_release_locks(struct mm_area *a, uint32_t tid)
+{
+    release_if(&a->head->lock, tid);
+    release_if(&a->head->session_lock, tid);
+    for (uint32_t slot = 1; slot < a->head->pif_count; slot++)
+        release_if(&mm_pif_at(a, slot)->lock, tid);
 }
 
 int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a->head->session_lock, timeout_ms); }

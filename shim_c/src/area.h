@@ -19,8 +19,8 @@
 #define MM_BLOCK 4096
 #define MM_NO_LIMIT 9223372036854775807
 #define MM_BUCKETS 65536
-#define MM_PROCESSES 4000
 #define MM_SEEN 65536
+#define MM_SAID 256
 #define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
 
 /* header.flags */
@@ -84,6 +84,10 @@ struct mm_header {
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
+    uint64_t pid_namespace;    /* process and thread numbers of the area are this one's */
+    uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
+    uint32_t outside_for_good; /* some of them have no process slot to ask after */
+    uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
@@ -96,7 +100,7 @@ struct mm_process {
     uint64_t number;           /* store-wide */
     uint64_t epoch;            /* joined in this epoch */
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
-    uint32_t ticket_;
+    uint32_t outside;          /* it runs a program that is not followed */
     char pad_[24];
 };
 
@@ -147,7 +151,8 @@ struct mm_fit {
     uint32_t owned;            /* position is the truth, not the kernel's */
     int64_t position;
     int64_t wide_position;     /* of a wide stream at the last checkpoint from inside, plus 1; 0: not known */
-    char pad_[24];
+    uint32_t lock;             /* tid of the holder: whose position it is, and the kernel's while it is that */
+    char pad_[20];
 };
 
 /* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */

@@ -46,6 +46,7 @@ void mm_lock(uint32_t *lock);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 void mm_unlock(uint32_t *lock);
+void mm_release_locks(struct mm_area *a, uint32_t tid);
 uint32_t mm_page_take(struct mm_area *a);
 void mm_page_give(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);

@@ -123,42 +123,26 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     return total;
 }
 
-/* From here on the FIT's position is the truth; the kernel's is brought up to date by mm_give_position. */
-static long own_position(struct mm_fit *f, int fd)
-{
-    if (f->owned)
-        return 0;
-    long r = sys_lseek(fd, 0, SEEK_CUR);
-    if (r < 0)
-        return r;
-    f->position = r;
-    f->owned = 1;
-    return 0;
-}
-
-/* Before the kernel uses the position itself. */
-void mm_give_position(int fd)
-{
-    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
-    if (!f->owned)
-        return;
-    sys_lseek(fd, f->position, SEEK_SET);
-    f->owned = 0;
-}
-
 /* lseek on a file of ours, SEEK_SET, SEEK_CUR and SEEK_END: the new position or -errno */
 long mm_seek(uint32_t slot, int fd, off_t at, int whence)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    uint32_t fit = mm_fds[fd].fit;     /* another thread may close it at any moment */
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    if (!fit)
+        return -EBADF;
     uint64_t mask = hold(p);
-    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? own_position(f, fd) : mm_size(p, fd), r = base;
+    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? mm_own_position(f, fd) : mm_size(p, fd), r = base;
     if (base >= 0) {
         if (whence == SEEK_CUR)
             base = f->position;
         r = __builtin_add_overflow(base, at, &r) || r < 0 || !mm_reachable(fd, r) ? -EINVAL : r;
-        if (r >= 0)
+        if (r >= 0) {
+            int held = mm_position_begin(f);
             f->position = r, f->owned = 1;
+            mm_position_end(f, held);
+        }
+        mm_show_position(f, fd);
     }
     release(p, mask);
     return r;
@@ -202,12 +186,14 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
         release(p, mask);
         return r;
     }
-    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
-    long r = own_position(f, fd);
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    long r = fit ? mm_own_position(f, fd) : -EBADF;
     if (r == 0) {
         r = take(slot, p, fd, v, n, f->position);
         if (r > 0)
             f->position += r;
+        mm_show_position(f, fd);
     }
     release(p, mask);
     return r;
@@ -216,7 +202,7 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 /* What a block of the file holds now from byte low on, into a new buffer block. */
 static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size)
 {
-    char old[MM_BLOCK];
+    SCRATCH(old);
     uint64_t at = block * MM_BLOCK;
     size_t count = low;
     while (at + count < size && count < MM_BLOCK) {
@@ -320,10 +306,19 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     return r;
 }
 
+/* Programs that are not followed live, and the file does not stay at home for them yet. */
+static int outsiders_see(const struct mm_pif *p)
+{
+    return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
+}
+
 /* at < 0: at the description's position, which moves; append: at the end */
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long e = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    if (e < 0)
+        return e;
     uint64_t mask = hold(p);
     touched(slot, p);
     if (p->flags & MM_HOME) {
@@ -331,9 +326,12 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         release(p, mask);
         return r;
     }
-    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
     int move = at < 0;
-    long total = 0, r = move ? own_position(f, fd) : 0;
+    long total = 0, r = fit ? 0 : -EBADF;
+    if (r == 0 && move)
+        r = mm_own_position(f, fd);
     if (move)
         at = f->position;
     size_t asked = asked_for(v, n);
@@ -368,6 +366,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     }
     if (total && move)
         f->position = at;
+    if (move && fit)
+        mm_show_position(f, fd);
     release(p, mask);
     return total ? total : r < 0 ? r : 0;
 }
@@ -418,7 +418,7 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
         return sys(SYS_ftruncate, fd, length);
     uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
     if (length < needed) {
-        int reader = mm_home_reader(slot, fd);
+        int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
         long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0);
         if (r < 0)
             return r;
@@ -435,9 +435,12 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
 long mm_truncate(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    if (r < 0)
+        return r;
     uint64_t mask = hold(p);
     touched(slot, p);
-    long r = mm_size(p, fd);
+    r = mm_size(p, fd);
     if (r >= 0) {
         size_t one = 1;                /* the last byte of it must be allowed */
         if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))

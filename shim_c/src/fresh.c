@@ -38,13 +38,14 @@ static int like(int fd, const struct stat *old)
 /* fd becomes a descriptor of the fresh file.  1: done; 0: not possible, nothing has changed. */
 int mm_start_fresh(uint32_t slot, int fd, int flags)
 {
-    char name[4096], temporary[4096 + 40];
+    SCRATCH(name);
+    SCRATCH(temporary);
     struct stat st;
     struct mm_doomed doomed = { 0, 0, 0 };
-    if (sys(SYS_fstat, fd, &st) < 0 || mm_path_of(fd, name, sizeof name) < 0 || !suits(slot, fd, &st))
+    if (sys(SYS_fstat, fd, &st) < 0 || mm_path_of(fd, name, 4096) < 0 || !suits(slot, fd, &st))
         return 0;
     int folder = (int)(strrchr(name, '/') - name);
-    snprintf(temporary, sizeof temporary, "%.*s/.metamori-fresh-%ld", folder, name, sys_gettid());
+    snprintf(temporary, SCRATCH_BYTES, "%.*s/.metamori-fresh-%ld", folder, name, sys_gettid());
     long fresh = sys_openat(AT_FDCWD, temporary, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fresh < 0)
         return 0;

@@ -16,7 +16,7 @@ static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start,
 {
     if (start >= p->fresh_from)
         return 0;
-    int reader = mm_home_reader(slot, fd);
+    int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
     struct stat st;
     long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);
     if (r < 0)

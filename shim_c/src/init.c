@@ -45,6 +45,15 @@ static void resolve(void)
 #undef ALIAS
 }
 
+/* Process and thread numbers of another PID namespace mean other processes in the run area. */
+static int same_namespace(struct mm_area *area)
+{
+    struct stat st;
+    return !area->head->pid_namespace || sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) < 0
+        || st.st_ino == area->head->pid_namespace;
+}
+int mm_same_namespace(void) { return same_namespace(mm_area); }
+
 static int join(const char *store)
 {
     struct mm_area *area = mm_attach(store, 0);
@@ -53,6 +62,10 @@ static int join(const char *store)
     if (area->head->flags & MM_CLOSED) {
         mm_detach(area);
         return -ESRCH;
+    }
+    if (!same_namespace(area)) {
+        mm_detach(area);
+        return -EXDEV;
     }
     uint32_t pid = (uint32_t)sys_getpid();
     uint64_t start = mm_start_time(pid);
@@ -67,20 +80,23 @@ static int join(const char *store)
         mm_release_dead(area);
         slot = mm_process_join(area, pid, start);
     }
-    char path[MM_STORE_MAX + 64];
-    snprintf(path, sizeof path, "%s/buffer/%llu", store, (unsigned long long)area->head->run);
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/buffer/%llu", store, (unsigned long long)area->head->run);
     long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (!slot || fd < 0) {
         mm_detach(area);
         return slot ? (int)fd : -EAGAIN;
     }
     mm_buffer_fd = mm_high_fd((int)fd);
-    snprintf(path, sizeof path, "%s/run", store);
+    snprintf(path, SCRATCH_BYTES, "%s/run", store);
     fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     area->folder = fd > 0 ? mm_high_fd((int)fd) : 0;
     mm_self_slot = slot;
     mm_self = mm_proc(area, slot);
+    if (mm_self->calls)                /* an exec ended threads in the middle of calls */
+        mm_release_locks(area, (uint32_t)sys_gettid());
     mm_self->calls = 0;
+    mm_self->outside = 0;
     mm_area = area;
     mm_adopt();
     return 0;
@@ -95,7 +111,7 @@ int mm_active_slow(void)
     mm_depth++;
     mm_lock(&begin_lock);
     if (!mm_area && mm_ready == 2) {
-        const char *store = getenv("METAMORI_STORE");
+        const char *store = mm_variable("METAMORI_STORE");
         int e = join(store);
         if (e < 0) {
             e = mm_runtime_call(MM_CALL_BEGIN, 0, NULL);
@@ -112,20 +128,15 @@ int mm_active_slow(void)
     return mm_area != NULL;
 }
 
-static void before_fork(void)
+/* After a fork, in the child. */
+void mm_in_child(void)
 {
-    if (mm_area)
-        mm_before_fork();
-}
-
-static void in_child(void)
-{
-    uint32_t parent = mm_tid;
     mm_tid = 0;
     mm_runtime_after_fork();
+    mm_scratch_after_fork();
     begin_lock = 0;
     if (mm_area)
-        mm_after_fork(parent);
+        mm_after_fork();
 }
 
 /* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
@@ -154,13 +165,16 @@ __attribute__((constructor)) void mm_init(void)
     resolve();
     mm_names_config();
     const char *store = store_by_hand();
-    if (store && !getenv("METAMORI_DISABLE")) {
-        pthread_atfork(before_fork, mm_forked, in_child);
+    mm_environment_init();
+    if (store && !mm_variable("METAMORI_DISABLE")) {
+        pthread_atfork(mm_fork_begin, mm_fork_in_parent, mm_in_child);
         int e = join(store);
-        if (e < 0 && !getenv("METAMORI_SUPERVISED"))
+        if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
+        else if (e == -EXDEV)
+            mm_say("%s is not followed: it has process numbers of its own (a PID namespace)", program_invocation_name);
         else if (e < 0 && e != -ENOENT && e != -ESRCH)     /* these two: the run is over */
-            mm_say("not followed: the run of %s cannot be joined (%s)", store, strerror(-e));
+            mm_say("%s is not followed: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
         if (mm_area || mm_ready == 2)
             mm_streams_init();
     }
@@ -173,6 +187,7 @@ EXPORT void metamori_step_out(void)
     if (mm_area)
         mm_process_leave(mm_area, mm_self_slot);
     mm_area = NULL;
+    mm_forget_descriptors();
     mm_ready = 1;
 }
 
@@ -188,8 +203,10 @@ void mm_last_out(void)
     for (uint32_t i = 1; i < mm_area->head->process_high; i++)
         if (i != mm_self_slot && mm_process_alive(mm_area, i))
             return;
-    if (mm_runtime_call(MM_CALL_LAST_OUT, 0, NULL) >= 0)
+    if (mm_runtime_call(MM_CALL_LAST_OUT, 0, NULL) >= 0) {
         mm_area = NULL;
+        mm_forget_descriptors();
+    }
 }
 
 __attribute__((destructor)) static void at_exit(void) { mm_last_out(); }

@@ -22,10 +22,10 @@ void mm_names_config(void)
 /* Globs are separated by newlines. */
 static int matches(const char *globs, const char *path)
 {
-    char glob[4096];
+    SCRATCH(glob);
     for (const char *g = globs; g && *g;) {
         size_t n = strcspn(g, "\n");
-        if (n && n < sizeof glob) {
+        if (n && n < 4096) {
             memcpy(glob, g, n);
             glob[n] = 0;
             if (fnmatch(glob, path, 0) == 0)
@@ -61,7 +61,7 @@ int mm_tracked(const char *path)
 static int path_of_fd(int fd, char *out, size_t room)
 {
     char link[40];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
     long n = sys_readlink(link, out, room - 1);
     if (n <= 0)
         return n < 0 ? (int)n : -ENOENT;
@@ -118,8 +118,8 @@ int mm_names_a_file(const char *path)
 /* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
 int mm_canonical(int dir, const char *path, char *out, size_t room)
 {
-    char folder[4096];
-    size_t n = length_of(path, sizeof folder - 1);
+    SCRATCH(folder);
+    size_t n = length_of(path, 4096 - 1);
     if (n == 0)
         return -ENOENT;
     while (n > 1 && path[n - 1] == '/')
@@ -195,7 +195,8 @@ long mm_touch(const char *path)
         return 0;
     struct statx st;
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
-    char brief[8192], *text = brief;
+    SCRATCH(brief);
+    char *text = brief;
     memcpy(text, path, record.path_length);
     long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
     if (looked == -ENAMETOOLONG)
@@ -275,13 +276,14 @@ static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
 void mm_keep_nameless(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    char kept[MM_STORE_MAX + 64], path[40];
+    SCRATCH(kept);
+    char path[40];
     __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
     p->deleted = mm_area->head->epoch;
     if (p->flags & MM_KEPT)
         return;
-    mm_kept_name(mm_area, slot, kept, sizeof kept);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     sys(SYS_unlinkat, AT_FDCWD, kept, 0);
     if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
         is_kept(p, 0, 0);
@@ -311,8 +313,8 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
     int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
     if (!needed || (p->flags & MM_KEPT))
         return 0;
-    char kept[MM_STORE_MAX + 64];
-    mm_kept_name(mm_area, slot, kept, sizeof kept);
+    SCRATCH(kept);
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
     long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
     if (r == -EEXIST) {
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
@@ -338,8 +340,8 @@ void mm_spared(struct mm_doomed *doomed)
     struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
     if (p->flags & MM_COPIED)
         return;
-    char kept[MM_STORE_MAX + 64];
-    mm_kept_name(mm_area, doomed->pif, kept, sizeof kept);
+    SCRATCH(kept);
+    mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
     __atomic_and_fetch(&p->flags, ~MM_KEPT, __ATOMIC_ACQ_REL);
     sys(SYS_unlinkat, AT_FDCWD, kept, 0);
 }

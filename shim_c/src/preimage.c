@@ -7,7 +7,7 @@
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length)
 {
     int kernel = 1;
-    char piece[MM_BLOCK];
+    SCRATCH(piece);
     while (length) {
         long r = -EXDEV;
         if (kernel) {
@@ -17,7 +17,7 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
                 kernel = 0;
         }
         if (r <= 0) {
-            r = sys_pread(from, piece, length < sizeof piece ? length : sizeof piece, from_at);
+            r = sys_pread(from, piece, length < SCRATCH_BYTES ? length : SCRATCH_BYTES, from_at);
             if (r == 0)            /* a hole at the end reads as zeros */
                 return 0;
             if (r > 0)

@@ -30,8 +30,8 @@ static int too_long(uint64_t blocks)
 
 static int room_open(struct mm_area *a)
 {
-    char path[MM_STORE_MAX + 32];
-    snprintf(path, sizeof path, "%s/run/room", a->store);
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/run/room", a->store);
     return (int)sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 

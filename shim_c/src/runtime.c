@@ -1,5 +1,8 @@
 /* runtime.c - the embedded Python: a link namespace of its own, a thread of its own, one request at a time.
  *
+ * The thread has a descriptor table of its own: what it opens takes no number from the program, and what it closes
+ * drops none of the program's POSIX locks (closing any descriptor of a file drops the table's locks on it).  Its table
+ * begins empty, so no pipe of the program is kept open.
  * dlmopen gives the runtime a libc of its own; a thread made by *that* libc's pthread_create has proper thread-local
  * state there, all signals blocked, a large stack.  The program's threads hand it one request and wait on a futex.
  * Preloaded objects are not in that namespace: what the runtime reads and writes never comes back here.
@@ -11,7 +14,9 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <ucontext.h>
 
 static uint32_t lock, posted, answered;
 static int (*entry)(int, long, void *, const char *);
@@ -19,15 +24,42 @@ static struct { int what, result; long argument; void *data; } request;
 static int started;                    /* pid-wise: 0 after a fork */
 static void *handle;
 
+/* Where a sandbox forbids it the thread shares the program's table, and closes before it answers what it opened. */
+static void own_table(void)
+{
+    if (sys(SYS_unshare, CLONE_FILES) < 0)
+        return;
+    sys(SYS_close_range, 0, ~0u, 0);
+    for (int fd = 0; fd < 3; fd++)     /* never a file of the store where somebody might write a message */
+        sys_openat(AT_FDCWD, "/dev/null", O_RDWR, 0);
+}
+
+/* In the runtime's thread: the same user and groups as its process.  While root is still there, groups come first. */
+#define CREDENTIALS (-1)
+static struct { uid_t uid[3]; gid_t gid[3]; int count; gid_t groups[1024]; } credentials;
+
+static void take_credentials(void)
+{
+    for (int i = 0; i < 2; i++) {      /* rights that come back come back with the user */
+        sys(SYS_setgroups, credentials.count, credentials.groups);
+        sys(SYS_setresgid, credentials.gid[0], credentials.gid[1], credentials.gid[2]);
+        sys(SYS_setresuid, credentials.uid[0], credentials.uid[1], credentials.uid[2]);
+    }
+}
+
 static void *serve(void *unused)
 {
     (void)unused;
+    own_table();
     uint32_t seen = __atomic_load_n(&answered, __ATOMIC_ACQUIRE);
     for (;;) {
         while (__atomic_load_n(&posted, __ATOMIC_ACQUIRE) == seen)
             sys_futex_wait(&posted, seen, 1000000);
         seen++;
-        request.result = entry(request.what, request.argument, request.data, getenv("METAMORI_STORE"));
+        if (request.what == CREDENTIALS)
+            take_credentials();
+        else
+            request.result = entry(request.what, request.argument, request.data, mm_variable("METAMORI_STORE"));
         __atomic_store_n(&answered, seen, __ATOMIC_RELEASE);
         sys_futex_wake(&answered, 1);
     }
@@ -52,13 +84,35 @@ static int load(void)
     entry = (int (*)(int, long, void *, const char *))dlsym(handle, "metamori_rt");
     if (!prepare || !entry)
         return -ENOSYS;
-    prepare(path, getenv("METAMORI_PYTHON"));
+    prepare(path, mm_variable("METAMORI_PYTHON"));
     return 0;
+}
+
+/* Loading a library takes more stack than the thread that needs it first may have. */
+#define LOADING (1 << 18)
+static ucontext_t loading, waiting;
+static int loaded;
+
+static void load_apart(void) { loaded = load(); }
+
+static int load_on_own_stack(void)
+{
+    long stack = sys(SYS_mmap, 0, LOADING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack < 0 && stack > -4096)
+        return (int)stack;
+    getcontext(&loading);
+    loading.uc_stack.ss_sp = (void *)stack;
+    loading.uc_stack.ss_size = LOADING;
+    loading.uc_link = &waiting;
+    makecontext(&loading, load_apart, 0);
+    swapcontext(&waiting, &loading);
+    sys(SYS_munmap, stack, LOADING);
+    return loaded;
 }
 
 static int start(void)
 {
-    int e = handle ? 0 : load();
+    int e = handle ? 0 : load_on_own_stack();
     if (e < 0)
         return e;
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
@@ -72,6 +126,19 @@ static int start(void)
         return -e;
     started = 1;
     return 0;
+}
+
+void mm_runtime_credentials(void)
+{
+    int saved = errno;
+    if (started) {
+        sys(SYS_getresuid, &credentials.uid[0], &credentials.uid[1], &credentials.uid[2]);
+        sys(SYS_getresgid, &credentials.gid[0], &credentials.gid[1], &credentials.gid[2]);
+        long n = sys(SYS_getgroups, 1024, credentials.groups);
+        credentials.count = n < 0 ? 0 : (int)n;
+        mm_runtime_call(CREDENTIALS, 0, NULL);
+    }
+    errno = saved;
 }
 
 int mm_runtime_call(int what, long argument, void *data)

@@ -13,11 +13,13 @@
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <grp.h>
 #include <stdio.h>
 #include <string.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/vlimit.h>
 #include <sys/types.h>
@@ -47,7 +49,7 @@ typedef void (*mm_handler)(int);
     __asm__(".globl " #alias "\n.type " #alias ",%function\n.set " #alias "," #name "\n");
 
 #define MM_TRANSFER 0x7ffff000ul       /* bytes that the kernel moves in one call (MAX_RW_COUNT) */
-#define MM_FDS 65536
+#define MM_FDS 1048576                 /* the kernel's own limit unless fs.nr_open was raised */
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
     uint32_t pif;              /* 0: nothing of this file is followed */
@@ -61,10 +63,23 @@ extern uint32_t mm_self_slot;
 extern int mm_buffer_fd;
 extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
 
+/* wrap_signal.c: a handler waits while its thread is in a followed call */
+extern int mm_unwrapped_handlers;
+extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
+extern __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
+void mm_deliver(void);
+static inline void mm_deliver_if_free(void)
+{
+    if (UNLIKELY(mm_deferred) && !mm_depth && !mm_holding)
+        mm_deliver();
+}
+
 /* init.c */
 void mm_init(void);
 int mm_active_slow(void);                /* by hand in LD_PRELOAD: starts the run at the first need */
 void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int mm_same_namespace(void);
+void mm_in_child(void);
 extern int mm_ready;
 /* is the process part of a run? */
 static inline int active(void)
@@ -86,8 +101,10 @@ static inline void enter(void)
 }
 static inline void leave(void)
 {
-    if (--mm_depth == 0)
+    if (--mm_depth == 0) {
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
+        mm_deliver_if_free();
+    }
 }
 
 /* What was stored into a mapped file before a sync is in a checkpoint that holds anything stored after it: to stores of
@@ -103,18 +120,31 @@ static inline void mapped_barrier(void)
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
 void mm_closing(int fd);
+void mm_forget_descriptors(void);
 void mm_duplicated(int fd, int to);
 uint32_t mm_pif_again(int fd);
 int mm_home_reader(uint32_t pif, int fd);
+int mm_own_reader(uint32_t pif, int fd);
+void mm_locking(uint32_t pif, int fd);
+int mm_locked_reader(uint32_t pif);
+void mm_drop_reader(uint32_t pif);
+void mm_readers_after_fork(void);
+int mm_stranger(void);
+void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation);
+extern uint32_t mm_table_lock;
+extern __thread int mm_forking __attribute__((tls_model("initial-exec")));
 int mm_is_ours(int fd);
 int mm_next_own(int from);
 void mm_move_own(int fd);
 int mm_high_fd(int fd);
 long mm_open_own(const char *path, int flags);
 void mm_adopt(void);
-void mm_before_fork(void);
-void mm_forked(void);
-void mm_after_fork(uint32_t parent_tid);
+void mm_came(int fd, int received);
+void mm_fork_begin(void);
+void mm_fork_in_parent(void);
+void mm_after_fork(void);
+extern int mm_memory_shared;
+void mm_other_world(unsigned long clone_flags);
 extern int mm_top_fd;
 static inline uint32_t pif_of(int fd)
 {
@@ -171,11 +201,10 @@ long mm_settle(uint32_t pif, int fd);
 long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
 long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
 
-/* wrap_signal.c */
-extern int mm_unwrapped_handlers;
-extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
-extern __thread int mm_deferred __attribute__((tls_model("initial-exec")));
-void mm_deliver(void);
+long mm_own_position(struct mm_fit *f, int fd);
+void mm_show_position(struct mm_fit *f, int fd);
+int mm_position_begin(struct mm_fit *f);
+void mm_position_end(struct mm_fit *f, int held);
 
 /* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
 static inline uint64_t hold(struct mm_pif *p)
@@ -193,8 +222,8 @@ static inline void release(struct mm_pif *p, uint64_t mask)
     mm_unlock(&p->lock);
     if (UNLIKELY(mm_unwrapped_handlers))
         sys_mask_back(mask);
-    if (--mm_holding == 0 && UNLIKELY(mm_deferred))
-        mm_deliver();
+    mm_holding--;
+    mm_deliver_if_free();
 }
 
 /* slots.c: the first touch in an epoch */
@@ -209,6 +238,25 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 size_t mm_usable(const void *p, size_t count, int what);
 extern uint32_t mm_map_generation;
+
+/* exec.c */
+struct mm_image {
+    char *const *envp;                 /* what the new program gets */
+    void *made;                        /* memory for it, or NULL */
+    size_t bytes;
+    int outside;                       /* the new program will not be followed */
+};
+void mm_environment_init(void);
+int mm_first_time(uint64_t key);
+void mm_show(int fd, uint32_t pif);
+void mm_outsider_for_good(uint64_t key, const char *what);
+const char *mm_searched(const char *file, char *out, size_t room);
+const char *mm_variable(const char *name);
+int mm_leave_for(uid_t uid);
+void mm_leave_undone(int left);
+void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces);
+void mm_image_failed(struct mm_image *image);
+int mm_hidden_environment(void);
 
 /* preimage.c */
 long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer);
@@ -235,5 +283,6 @@ int mm_runtime_call(int what, long argument, void *data);
 int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);
+void mm_runtime_credentials(void);
 
 #endif

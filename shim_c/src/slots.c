@@ -12,7 +12,7 @@
 
 struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
 {
-    return (struct mm_process *)mm_region(a, PROCESSES, 0) + slot;
+    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
 }
 struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
 {
@@ -36,12 +36,17 @@ uint64_t mm_start_time(uint32_t pid)
         return 0;
     text[n] = 0;
     char *p = strrchr(text, ')');
-    /* a zombie has ended: it holds nothing and never comes back */
-    if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+    if (!p || p[1] != ' ' || p[2] == 'X')
         return 0;
-    for (int field = 2; p && field < 22; field++)
+    int zombie = p[2] == 'Z';
+    unsigned long threads = 0;
+    for (int field = 2; p && field < 22; field++) {
         p = strchr(p + 1, ' ');
-    return p ? strtoull(p + 1, NULL, 10) : 0;
+        if (p && field + 1 == 20)
+            threads = strtoul(p + 1, NULL, 10);
+    }
+    /* a zombie has ended: it holds nothing and never comes back; but one whose other threads live is their leader */
+    return p && !(zombie && threads <= 1) ? strtoull(p + 1, NULL, 10) : 0;
 }
 
 int mm_process_alive(struct mm_area *a, uint32_t slot)
@@ -66,12 +71,13 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
     for (uint32_t i = 1; i < h->process_high && !slot; i++)
         if (!mm_proc(a, i)->pid)
             slot = i;
-    if (!slot && h->process_high < MM_PROCESSES)
+    if (!slot && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
         slot = h->process_high++;
     if (slot) {
         struct mm_process *p = mm_proc(a, slot);
         p->calls = 0;
         p->fd_root = 0;
+        p->outside = 0;
         p->start_time = start_time;
         p->number = h->next_process++;
         p->epoch = h->epoch;
@@ -347,8 +353,8 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
     if (!(p->flags & MM_NAMELESS) || (p->flags & (MM_INDEXED | MM_MAPPED)) || p->created != h->epoch)
         return;
     if (p->flags & MM_KEPT) {
-        char name[MM_STORE_MAX + 64];
-        mm_kept_name(a, slot, name, sizeof name);
+        SCRATCH(name);
+        mm_kept_name(a, slot, name, SCRATCH_BYTES);
         sys(SYS_unlinkat, AT_FDCWD, name, 0);
     }
     mm_lock(&h->lock);

@@ -88,6 +88,13 @@ static inline uint64_t sys_mask_all(void)
 }
 static inline void sys_mask_back(uint64_t old) { sys(SYS_rt_sigprocmask, SIG_SETMASK, &old, 0, 8); }
 
+/* scratch.c: a room for the time of a block */
+#define SCRATCH_BYTES 8704
+char *mm_scratch_take(void);
+void mm_scratch_give(char **room);
+void mm_scratch_after_fork(void);
+#define SCRATCH(name) char *name __attribute__((cleanup(mm_scratch_give))) = mm_scratch_take()
+
 /* device number as struct stat gives it, from struct statx */
 static inline uint64_t sys_dev(uint32_t major, uint32_t minor)
 {

@@ -118,7 +118,7 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
     enter();
     long r;
     if (kernel_reads(from) && kernel_writes(to)) {
-        r = REAL(copy_file_range)(from, from_at, to, to_at, count, flags);
+        r = result(sys(SYS_copy_file_range, from, from_at, to, to_at, count, flags));   /* no cancellation in here */
     } else {
         r = sys(SYS_copy_file_range, from, from_at ? &zero : NULL, to, to_at ? &other : NULL, 0, 0);
         r = result(r < 0 ? r : copy_file(from, from_at, to, to_at, count));
@@ -133,7 +133,7 @@ EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t count)
         return REAL(sendfile)(to, from, at, count);
     off_t zero = at ? *at : 0, sum;
     int waits = !pif_of(to);               /* a full pipe or socket must not hold up a checkpoint */
-    long r;
+    long r = 0;
     enter();
     int kernel = kernel_reads(from) && kernel_writes(to);
     if (kernel && !waits)

@@ -2,6 +2,8 @@
 #include "shim.h"
 #include "names.h"
 
+#include <pthread.h>
+
 #include <linux/fs.h>
 #include <limits.h>
 
@@ -34,14 +36,34 @@ static int followed_read(int fd, uint32_t *slot)
     return UNLIKELY(*slot) && (!is_native(mm_pif_at(mm_area, *slot)) || owned(fd)) && readable(fd);
 }
 
+/* Cancellation points stay that, before the call and never in the middle: system calls without libc know none. */
 #define READ(fd, slot, vector, count, at) \
-    ({ enter(); long r_ = mm_read(slot, fd, vector, count, at); leave(); result(r_); })
+    ({ pthread_testcancel(); enter(); long r_ = mm_read(slot, fd, vector, count, at); leave(); result(r_); })
+
+/* A file all at home, read at the kernel's position, which nobody may take over meanwhile. */
+static int at_kernels_position(int fd, uint32_t slot, long number, const void *what, size_t count, long *r)
+{
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    int held = mm_position_begin(f), native = is_native(mm_pif_at(mm_area, slot)) && !f->owned;
+    if (native)
+        *r = sys(number, fd, what, count);
+    mm_position_end(f, held);
+    return native;
+}
 
 EXPORT ssize_t read(int fd, void *buffer, size_t count)
 {
     uint32_t slot;
-    if (LIKELY(!followed_read(fd, &slot)) || absurd(buffer, count))
+    long r;
+    int followed = followed_read(fd, &slot);
+    if (LIKELY(!slot) || !readable(fd) || absurd(buffer, count))
         return REAL(read)(fd, buffer, count);
+    if (!followed) {
+        pthread_testcancel();
+        if (at_kernels_position(fd, slot, SYS_read, buffer, count, &r))
+            return result(r);
+    }
     return READ(fd, slot, (&(struct iovec){ buffer, count }), 1, -1);
 }
 
@@ -66,8 +88,15 @@ EXPORT ssize_t __pread_chk(int fd, void *buffer, size_t count, off_t at, size_t 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
     uint32_t slot;
-    if (LIKELY(!followed_read(fd, &slot)) || absurd_vector(vector, count))
+    long r;
+    int followed = followed_read(fd, &slot);
+    if (LIKELY(!slot) || !readable(fd) || absurd_vector(vector, count))
         return REAL(readv)(fd, vector, count);
+    if (!followed) {
+        pthread_testcancel();
+        if (at_kernels_position(fd, slot, SYS_readv, vector, count, &r))
+            return result(r);
+    }
     return READ(fd, slot, vector, count, -1);
 }
 
@@ -119,8 +148,8 @@ static long sync_redirected(uint32_t slot)
         r = sys(SYS_fdatasync, mm_buffer_fd);
     static const char *const files[] = { "pages", "pifs", "header" };
     for (int i = 0; r == 0 && i < 3; i++) {
-        char path[MM_STORE_MAX + 32];
-        snprintf(path, sizeof path, "%s/run/%s", mm_area->store, files[i]);
+        SCRATCH(path);
+        snprintf(path, SCRATCH_BYTES, "%s/run/%s", mm_area->store, files[i]);
         long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
         r = fd < 0 ? fd : sys(SYS_fdatasync, fd);
         if (fd >= 0)
@@ -129,17 +158,37 @@ static long sync_redirected(uint32_t slot)
     return r;
 }
 
+/* Appends by the kernel to a file that an index knows: its last block must not be copied up meanwhile. */
+static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
+{
+    *mask = hold(p);
+    if (LIKELY(free_to_write(p, fd)))
+        return 1;
+    release(p, *mask);
+    return 0;
+}
+
 /* A write of a followed file: by the kernel where the engine has nothing to decide. */
-#define WRITE(fd, kernel, refused, vector, count, at, append, sync) \
+#define WRITE(fd, libc, kernel, refused, vector, count, at, append, sync) \
     ({ uint32_t slot_ = pif_of(fd); long r_; \
-       if (LIKELY(!slot_) || !writable(fd) || (refused)) { r_ = kernel; } else { \
+       if (LIKELY(!slot_) || !writable(fd) || (refused)) { r_ = libc; } else { \
            struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
+           uint64_t mask_; \
+           pthread_testcancel(); \
            do { \
                enter(); \
-               if (LIKELY(free_to_write(p_, fd))) { touched(slot_, p_); r_ = kernel; } \
-               else { r_ = mm_write(slot_, fd, vector, count, at, append); \
-                      if (UNLIKELY(sync) && r_ > 0) { long e_ = sync_redirected(slot_); r_ = e_ < 0 ? e_ : r_; } \
-                      r_ = result(r_); } \
+               if (LIKELY(free_to_write(p_, fd)) && LIKELY(p_->fresh_from == 0)) { \
+                   touched(slot_, p_); \
+                   r_ = kernel; \
+               } else if (free_to_write(p_, fd) && appends_natively(p_, fd, &mask_)) { \
+                   touched(slot_, p_); \
+                   r_ = kernel; \
+                   release(p_, mask_); \
+               } else { \
+                   r_ = mm_write(slot_, fd, vector, count, at, append); \
+                   if (UNLIKELY(sync) && r_ > 0) { long e_ = sync_redirected(slot_); r_ = e_ < 0 ? e_ : r_; } \
+               } \
+               r_ = result(r_); \
                leave(); \
            } while (UNLIKELY(r_ < 0) && mm_made_room()); \
        } r_; })
@@ -148,26 +197,27 @@ static long sync_redirected(uint32_t slot)
 
 EXPORT ssize_t write(int fd, const void *buffer, size_t count)
 {
-    return WRITE(fd, REAL(write)(fd, buffer, count), absurd(buffer, count),
+    return WRITE(fd, REAL(write)(fd, buffer, count), sys(SYS_write, fd, buffer, count), absurd(buffer, count),
                  (&(struct iovec){ (void *)buffer, count }), 1, -1, APPENDS(fd), SYNCS(fd));
 }
 
 EXPORT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
-    return WRITE(fd, REAL(pwrite)(fd, buffer, count, at), at < 0 || absurd(buffer, count),
-                 (&(struct iovec){ (void *)buffer, count }), 1, at, APPENDS(fd), SYNCS(fd));
+    return WRITE(fd, REAL(pwrite)(fd, buffer, count, at), sys_pwrite(fd, buffer, count, at),
+                 at < 0 || absurd(buffer, count), (&(struct iovec){ (void *)buffer, count }), 1, at, APPENDS(fd),
+                 SYNCS(fd));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
-    return WRITE(fd, REAL(writev)(fd, vector, count), absurd_vector(vector, count), vector, count, -1, APPENDS(fd),
-                 SYNCS(fd));
+    return WRITE(fd, REAL(writev)(fd, vector, count), sys(SYS_writev, fd, vector, count), absurd_vector(vector, count),
+                 vector, count, -1, APPENDS(fd), SYNCS(fd));
 }
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
 {
-    return WRITE(fd, REAL(pwritev)(fd, vector, count, at), at < 0 || absurd_vector(vector, count), vector, count, at,
-                 APPENDS(fd), SYNCS(fd));
+    return WRITE(fd, REAL(pwritev)(fd, vector, count, at), sys(SYS_pwritev, fd, vector, count, at, 0),
+                 at < 0 || absurd_vector(vector, count), vector, count, at, APPENDS(fd), SYNCS(fd));
 }
 
 #ifndef RWF_NOAPPEND
@@ -179,7 +229,8 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
 {
     uint32_t slot = flags ? pif_of(fd) : 0;
     if (!slot)
-        return WRITE(fd, REAL(pwritev2)(fd, vector, count, at, flags), at < -1 || absurd_vector(vector, count), vector,
+        return WRITE(fd, REAL(pwritev2)(fd, vector, count, at, flags),
+                     sys(SYS_pwritev2, fd, vector, count, at, 0, flags), at < -1 || absurd_vector(vector, count), vector,
                      count, at, APPENDS(fd), SYNCS(fd));
     if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
         return REAL(pwritev2)(fd, vector, count, at, flags);
@@ -188,7 +239,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
     long r;
     if (is_native(p) && p->fresh_from == 0 && !owned(fd)) {
         touched(slot, p);
-        r = REAL(pwritev2)(fd, vector, count, at, flags);
+        r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
     } else {
         r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, flags);
         if (r == 0)
@@ -207,10 +258,13 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
 EXPORT off_t lseek(int fd, off_t at, int whence)
 {
     uint32_t slot = pif_of(fd);
-    if (LIKELY(!slot) || (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)))
-        return REAL(lseek)(fd, at, whence);
-    enter();
     long r;
+    if (LIKELY(!slot))
+        return REAL(lseek)(fd, at, whence);
+    if (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)
+        && at_kernels_position(fd, slot, SYS_lseek, (const void *)at, whence, &r))
+        return result(r);
+    enter();
     if (whence == SEEK_SET || whence == SEEK_CUR || whence == SEEK_END) {
         r = mm_seek(slot, fd, at, whence);
     } else if (is_native(mm_pif_at(mm_area, slot)) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
@@ -236,12 +290,27 @@ EXPORT int ftruncate(int fd, off_t length)
     return (int)result(r);
 }
 
+/* Of a file that this process has locked: to open and close it would drop the locks. */
+static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
+{
+    *slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
+}
+
 /* By a descriptor of ours: the program may have none left.  A fifo would keep it waiting: the kernel says what it is. */
 EXPORT int truncate(const char *path, off_t length)
 {
     struct stat st;
     if (!following() || length < 0 || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, 0) < 0 || !S_ISREG(st.st_mode))
         return REAL(truncate)(path, length);
+    uint32_t known;
+    int locked = locked_here(path, &st, &known);
+    if (locked >= 0) {
+        enter();
+        long r = mm_truncate(known, locked, length);
+        leave();
+        return (int)result(r);
+    }
     long fd = mm_open_own(path, O_WRONLY | O_NONBLOCK);
     if (fd < 0)
         return (int)result(fd);

@@ -52,7 +52,7 @@ void mm_ring_made(void)
 void mm_ring_mapped(int fd)
 {
     char link[40], name[32];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
     long n = sys_readlink(link, name, sizeof name - 1);
     if (n > 0 && (name[n] = 0, !strcmp(name, "anon_inode:[io_uring]")))
         mm_ring_made();

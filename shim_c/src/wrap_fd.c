@@ -2,6 +2,8 @@
 #include "shim.h"
 #include "names.h"
 
+#include <pthread.h>
+
 #define CREATED 1
 
 static int fail(long error)
@@ -43,13 +45,14 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
 /* O_CREAT where no file was: the path is noted as absent before it appears. */
 static int create_new(int dir, const char *path, int flags, mode_t mode)
 {
-    char name[4096];
-    int c = mm_canonical(dir, path, name, sizeof name), known = c == 0;
+    SCRATCH(name);
+    int c = mm_canonical(dir, path, name, 4096), known = c == 0;
     if (mm_in_the_dark(c))
         return fail(c);
     enter();
     long e = known && mm_tracked(name) ? mm_touch(name) : 0;
-    int fd = e < 0 ? fail(e) : REAL(openat)(dir, path, flags | O_EXCL, mode);
+    long r = e < 0 ? e : sys(SYS_openat, dir, path, flags | O_EXCL, mode);
+    int fd = r < 0 ? fail(r) : (int)r;
     int exists = fd < 0 && errno == EEXIST;
     leave();
     if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
@@ -62,6 +65,7 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (!(writes ? following() : active()) || (flags & O_PATH))
         return REAL(openat)(dir, path, flags, mode);
+    pthread_testcancel();
     if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
         struct stat st;
         if (sys(SYS_newfstatat, dir, path, &st, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) == 0 && !S_ISREG(st.st_mode))
@@ -134,9 +138,12 @@ EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 EXPORT int close(int fd)
 {
     if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {
+        pthread_testcancel();
         enter();
         mm_closing(fd);
+        long r = sys_close(fd);
         leave();
+        return r < 0 ? fail(r) : 0;
     } else if (mm_is_ours(fd)) {
         return fail(-EBADF);
     }
@@ -173,9 +180,13 @@ EXPORT void closefrom(int first) { close_range(first < 0 ? 0 : (unsigned)first, 
 
 EXPORT int dup(int fd)
 {
+    if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return REAL(dup)(fd);
+    enter();                           /* a checkpoint sees both or one */
     int to = REAL(dup)(fd);
-    if (to >= 0 && active())
+    if (to >= 0)
         mm_duplicated(fd, to);
+    leave();
     return to;
 }
 
@@ -203,6 +214,9 @@ EXPORT int fcntl(int fd, int command, ...)
     va_start(list, command);
     void *argument = va_arg(list, void *);
     va_end(list);
+    uint32_t slot;
+    if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && (slot = pif_of(fd)))
+        mm_locking(slot, fd);
     int r = REAL(fcntl)(fd, command, argument);
     if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return r;
@@ -213,6 +227,14 @@ EXPORT int fcntl(int fd, int command, ...)
             (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK | O_DIRECT))
             | ((int)(long)argument & (O_APPEND | O_NONBLOCK | O_DIRECT));
     return r;
+}
+
+EXPORT int lockf(int fd, int command, off_t length)
+{
+    uint32_t slot = pif_of(fd);
+    if (slot)
+        mm_locking(slot, fd);
+    return REAL(lockf)(fd, command, length);
 }
 
 #define CALL(group, type, name, parameters)

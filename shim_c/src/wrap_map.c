@@ -40,8 +40,8 @@ static int home_of(const struct mm_pif *p, uint32_t slot, int *ours)
     for (int fd = 0; fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit && pif_of(fd) == slot)
             return fd;
-    char kept[MM_STORE_MAX + 64];
-    mm_kept_name(mm_area, slot, kept, sizeof kept);
+    SCRATCH(kept);
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
     const char *const names[] = { mm_path_at(mm_area, p->path), kept };
     for (int i = 0; i < 2; i++) {
         struct stat st;
@@ -105,9 +105,9 @@ static void *map_copy(uint32_t slot, void *address, size_t length, int protectio
     long size = mm_size(p, fd), copy = size < 0 ? size : sys(SYS_memfd_create, "metamori", MFD_CLOEXEC);
     if (copy < 0 || sys(SYS_ftruncate, copy, size) < 0)
         return MAP_FAILED;
-    char piece[MM_BLOCK];
+    SCRATCH(piece);
     for (off_t done = at; done < size && done < at + (off_t)length;) {
-        long r = mm_read(slot, fd, &(struct iovec){ piece, sizeof piece }, 1, done);
+        long r = mm_read(slot, fd, &(struct iovec){ piece, SCRATCH_BYTES }, 1, done);
         if (r <= 0 || sys_pwrite((int)copy, piece, r, done) != r)
             break;
         done += r;

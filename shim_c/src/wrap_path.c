@@ -12,7 +12,7 @@ static int fail(long error)
 
 /* A call that gives, takes or changes what stands at one path: note it, call, and say what came of it. */
 #define NOTED(dir, path, resolve, call) \
-    ({ char name_[PATH_ROOM]; int r_, c_ = following() ? resolve(dir, path, name_, sizeof name_) : -ENOENT; \
+    ({ SCRATCH(name_); int r_, c_ = following() ? resolve(dir, path, name_, 4096) : -ENOENT; \
        if (mm_in_the_dark(c_)) { r_ = fail(c_); } \
        else if (c_ != 0 || !mm_tracked(name_)) { r_ = call; } else { \
            enter(); \
@@ -23,10 +23,10 @@ static int fail(long error)
 
 static int take_away(int dir, const char *path, int flags)
 {
-    char name[PATH_ROOM];
+    SCRATCH(name);
     if (flags & AT_REMOVEDIR)
         return NOTED(dir, path, mm_canonical, REAL(unlinkat)(dir, path, flags));
-    int c = following() ? mm_canonical(dir, path, name, sizeof name) : -ENOENT;
+    int c = following() ? mm_canonical(dir, path, name, 4096) : -ENOENT;
     if (mm_in_the_dark(c))
         return fail(c);
     if (c != 0 || !mm_tracked(name))
@@ -61,10 +61,11 @@ EXPORT int remove(const char *path)
 
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
-    char old[PATH_ROOM], new[PATH_ROOM];
-    int c = following() ? mm_canonical(from_dir, from, old, sizeof old) : -ENOENT;
+    SCRATCH(old);
+    SCRATCH(new);
+    int c = following() ? mm_canonical(from_dir, from, old, 4096) : -ENOENT;
     if (c == 0)
-        c = mm_canonical(to_dir, to, new, sizeof new);
+        c = mm_canonical(to_dir, to, new, 4096);
     if (mm_in_the_dark(c))
         return fail(c);
     if (c != 0 || !(mm_tracked(old) || mm_tracked(new)))
@@ -109,10 +110,10 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
-    char name[PATH_ROOM];
+    SCRATCH(name);
     /* the old name too: by it the file is found when the new one goes */
     if (following() && !(flags & AT_EMPTY_PATH)
-        && (flags & AT_SYMLINK_FOLLOW ? mm_canonical_follow : mm_canonical)(from_dir, from, name, sizeof name) == 0
+        && (flags & AT_SYMLINK_FOLLOW ? mm_canonical_follow : mm_canonical)(from_dir, from, name, 4096) == 0
         && mm_tracked(name)) {
         int saved = errno;
         enter();
@@ -121,7 +122,7 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         errno = saved;
     }
     int r = NOTED(to_dir, to, mm_canonical, REAL(linkat)(from_dir, from, to_dir, to, flags));
-    if (r == 0 && active() && mm_canonical(to_dir, to, name, sizeof name) == 0 && mm_tracked(name)) {
+    if (r == 0 && active() && mm_canonical(to_dir, to, name, 4096) == 0 && mm_tracked(name)) {
         int saved = errno;
         enter();
         mm_named(name);

@@ -1,6 +1,8 @@
 /* wrap_process.c - beginnings and ends of processes. */
 #include "shim.h"
 
+#include <sched.h>
+
 /* A vfork child works in its parent's memory: its close() would empty the parent's table. */
 EXPORT pid_t vfork(void)
 {
@@ -8,25 +10,78 @@ EXPORT pid_t vfork(void)
     return fork();
 }
 
-/* A program file with redirected bytes is run by the kernel from its home: put them there. */
-EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+EXPORT pid_t _Fork(void)
 {
-    if (active() && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE)) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        uint32_t slot = fd >= 0 ? pif_of(fd) : 0;
-        if (slot && !is_native(mm_pif_at(mm_area, slot))) {
-            enter();
-            mm_settle(slot, fd);
-            leave();
-        }
-        if (fd >= 0)
-            close(fd);
+    mm_fork_begin();
+    pid_t r = REAL(_Fork)();
+    if (r == 0)
+        mm_in_child();
+    else
+        mm_fork_in_parent();
+    return r;
+}
+
+#define NAMESPACE "it uses process numbers of its own (a PID namespace): the files of what is started there are not checkpointed"
+
+/* Process numbers, the table of descriptors or the folders are about to become other ones. */
+void mm_other_world(unsigned long flags)
+{
+    if (!active())
+        return;
+    if (flags & CLONE_NEWPID)
+        mm_outsider_for_good(3, NAMESPACE);
+    if ((flags & CLONE_FILES) && mm_first_time(4))
+        mm_say("a thread or process has a table of descriptors that is not its memory's: it is not followed");
+}
+
+/* A process with memory of its own begins in a function; one in our memory is no more than a thread to us. */
+struct beginning {
+    int (*function)(void *);
+    void *argument;
+};
+
+static int begin_apart(void *data)
+{
+    struct beginning *b = data;
+    mm_in_child();
+    return b->function(b->argument);
+}
+
+EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
+{
+    va_list list;
+    va_start(list, argument);
+    pid_t *parent_tid = va_arg(list, pid_t *);
+    void *tls = va_arg(list, void *);
+    pid_t *child_tid = va_arg(list, pid_t *);
+    va_end(list);
+    if (!active() || !function || !stack)
+        return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
+    int shares_memory = flags & CLONE_VM, shares_files = flags & CLONE_FILES;
+    mm_other_world((flags & CLONE_NEWPID) | (shares_files && !shares_memory ? CLONE_FILES : 0));
+    if (shares_memory) {
+        if (!shares_files)
+            mm_memory_shared = 1;
+        return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
     }
-    if (active())
-        for (int fd = 0; fd <= mm_top_fd; fd++)
-            if (mm_fds[fd].fit)
-                mm_give_position(fd);
-    return REAL(execve)(path, argv, envp);
+    struct beginning b = { function, argument };
+    mm_fork_begin();
+    int r = REAL(clone)(begin_apart, stack, flags, &b, parent_tid, tls, child_tid);
+    mm_fork_in_parent();
+    return r;
+}
+
+EXPORT int unshare(int flags)
+{
+    mm_other_world(flags & (CLONE_NEWPID | CLONE_FILES));
+    return REAL(unshare)(flags);
+}
+
+EXPORT int setns(int fd, int type)
+{
+    if (type & CLONE_NEWPID)
+        mm_other_world(CLONE_NEWPID);
+    return REAL(setns)(fd, type);
 }
 
 EXPORT void _exit(int status)

@@ -1,20 +1,18 @@
-/* wrap_signal.c - signal handlers never run while the engine holds a lock in their thread.
+/* wrap_signal.c - signal handlers never run while their thread is in a followed call.
  *
- * A handler may write to the file whose lock the interrupted call holds: it would wait for ever.  Blocking signals
- * around every call would cost two system calls.  So handlers are entered through a trampoline: in a critical section
- * the signal is put aside and queued again, to the same thread, when the section ends.
+ * A handler may write to the file whose lock the interrupted call holds: it would wait for ever; or leave by longjmp,
+ * and the call would never end.  Blocking signals around every call would cost two system calls.  So handlers are
+ * entered through a trampoline: inside a call the signal is queued again, to the same thread and blocked (also in the
+ * context that the handler returns to), and unblocked when the call ends: the kernel keeps the queue.
  * A one-shot handler (SA_RESETHAND) cannot be put aside, the kernel has taken it down by then: with one of those
- * installed, signals are blocked after all.
+ * installed, signals are blocked while a lock is held.
  */
 #include "shim.h"
 
 #include <ucontext.h>
 
-#define PENDING 8
-
 __thread int mm_holding __attribute__((tls_model("initial-exec")));
-__thread int mm_deferred __attribute__((tls_model("initial-exec")));
-static __thread siginfo_t pending[PENDING] __attribute__((tls_model("initial-exec")));
+__thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
 int mm_unwrapped_handlers;
 
 static struct sigaction theirs[_NSIG];
@@ -25,24 +23,34 @@ static int synchronous(int number)
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP;
 }
 
+static void put_aside(int number, siginfo_t *info, ucontext_t *context)
+{
+    uint64_t bit = 1ull << (number - 1);
+    sigaddset(&context->uc_sigmask, number);
+    sys(SYS_rt_sigprocmask, SIG_BLOCK, &bit, 0, 8);
+    if (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), number, info) < 0)
+        sys(SYS_tgkill, sys_getpid(), sys_gettid(), number);
+    mm_deferred |= bit;
+}
+
 static void enter_handler(int number, siginfo_t *info, void *context)
 {
-    if (UNLIKELY(mm_holding) && !synchronous(number) && mm_deferred < PENDING) {
-        pending[mm_deferred++] = *info;
+    int saved = errno;
+    if (UNLIKELY(mm_holding || mm_depth) && !synchronous(number)) {
+        put_aside(number, info, context);
+        errno = saved;
         return;
     }
     void (*handler)(int, siginfo_t *, void *) = theirs[number].sa_sigaction;
     handler(number, info, context);
 }
 
-/* The section has ended: what was put aside comes now. */
+/* The call has ended: what was put aside comes now. */
 void mm_deliver(void)
 {
-    while (mm_deferred) {
-        siginfo_t info = pending[--mm_deferred];
-        if (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), info.si_signo, &info) < 0)
-            sys(SYS_tkill, sys_gettid(), info.si_signo);   /* the kernel keeps some origins to itself */
-    }
+    uint64_t bits = mm_deferred;
+    mm_deferred = 0;
+    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
 }
 
 static int is_handler(const struct sigaction *action)

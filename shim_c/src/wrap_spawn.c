@@ -107,8 +107,8 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
         sigset_t mask = { { 0 } };
         memcpy(&mask, &before, sizeof before);
         int r = attributes(attr, flags, &mask);
-        const struct action *list = (const struct action *)actions->__actions;
-        for (int i = 0; r >= 0 && i < actions->__used; i++)
+        const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
+        for (int i = 0; list && r >= 0 && i < actions->__used; i++)
             r = one(&list[i]);
         if (r >= 0) {
             sigprocmask(SIG_SETMASK, &mask, NULL);
@@ -130,18 +130,32 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     return error;
 }
 
+/* Where glibc's own way will do, the new program's environment must still lead here. */
+static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attr, char *const argv[], char *const envp[], int search)
+{
+    struct mm_image image;
+    SCRATCH(found);
+    if (changes_files(actions) && following())
+        return spawn(pid, file, actions, attr, argv, envp, search);
+    mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
+    int here = image.outside, r = 0;   /* its process slot tells how long it lives */
+    image.outside = 0;
+    if (!here)
+        r = search ? REAL(posix_spawnp)(pid, file, actions, attr, argv, image.envp)
+                   : REAL(posix_spawn)(pid, file, actions, attr, argv, image.envp);
+    mm_image_failed(&image);
+    return here ? spawn(pid, file, actions, attr, argv, envp, search) : r;
+}
+
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                        const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    if (!changes_files(actions) || !following())
-        return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
-    return spawn(pid, path, actions, attr, argv, envp, 0);
+    return start(pid, path, actions, attr, argv, envp, 0);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                         const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    if (!changes_files(actions) || !following())
-        return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
-    return spawn(pid, file, actions, attr, argv, envp, 1);
+    return start(pid, file, actions, attr, argv, envp, 1);
 }

@@ -136,7 +136,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
     if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
         return REAL(freopen)(path, mode, f);
     if (!path) {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", f->_fileno);
+        snprintf(link, sizeof link, "/proc/thread-self/fd/%d", f->_fileno);
         path = link;
         flags &= ~(O_CREAT | O_EXCL);
     }

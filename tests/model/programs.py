@@ -71,6 +71,20 @@ class Author:
     def line(self) -> str:
         return self.rng.choices(_WRITERS, _WEIGHTS)[0](self)
 
+    def line_of_several(self) -> str:
+        """Most lines are done by one of the living twins; now and then one comes or goes."""
+        living = sorted(self.world.twins)
+        chance = self.rng.random()
+        if len(living) < 3 and chance < 0.06:
+            return f"twin {self.rng.choice([n for n in range(4) if n not in living])}"
+        if not living or chance > 0.75:
+            return self.line()
+        which = self.rng.choice(living)
+        if chance < 0.08:
+            return f"{self.rng.choice(['endtwin', 'killtwin'])} {which}"
+        with self.world.as_twin(which):
+            return f"in {which} {self.line()}"
+
 
 def _vector(a: Author, name: str) -> str:
     return name + ("v" if a.rng.random() < 0.2 else "")
@@ -129,8 +143,8 @@ _WEIGHTS = [weight for weight, _ in _CHOICES]
 _WRITERS = [write for _, write in _CHOICES]
 
 
-def program(seed: int, length: int, restorable: bool = True) -> list[str]:
-    """`length` lines; a `tree` after every tenth and after every checkpoint and restore."""
+def program(seed: int, length: int, restorable: bool = True, several: bool = False) -> list[str]:
+    """`length` lines; a `tree` after every tenth and after every checkpoint and restore. several: processes."""
     rng = random.Random(seed)
     world = World(restorable)
     author = Author(rng, world)
@@ -138,7 +152,7 @@ def program(seed: int, length: int, restorable: bool = True) -> list[str]:
     for line in lines:
         world.apply(line)
     while len(lines) < length:
-        line = author.line()
+        line = author.line_of_several() if several else author.line()
         if world.apply(line) is None:
             continue
         lines.append(line)

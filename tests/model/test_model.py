@@ -21,10 +21,12 @@ NEW = [1000 + n for n in range(8)]
 FLAVOURS = ["plain", "large", "fortified"]
 
 
-def everything(lab: Lab, seed: int, options: list[str], length: int = LENGTH) -> None:
+def everything(
+    lab: Lab, seed: int, options: list[str], length: int = LENGTH, several: bool = False
+) -> None:
     """Plays the program, then goes to each checkpoint in random order from the command line."""
     session = lab.start(*options)
-    played = play(session, program(seed, length))
+    played = play(session, program(seed, length, several=several))
     assert session.end() == 0, session.stderr()
     reader = lab.start(native=True)
     assert reader.ask("tree") == played.world.state.names.tree(), "after the end"
@@ -77,3 +79,25 @@ def test_small_cache(lab: Lab, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10000, 10100))
 def test_many_random_programs(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options, 1200)
+
+
+@pytest.mark.parametrize("seed", range(5000, 5004))
+def test_several_processes_natively(native_lab: Lab, seed: int) -> None:
+    session = native_lab.start(native=True)
+    played = play(session, program(seed, 1500, restorable=False, several=True), restorable=False)
+    assert session.end() == 0
+    assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", range(5100, 5106))
+def test_several_processes(lab: Lab, seed: int, options: list[str]) -> None:
+    """Processes that share descriptions and files, and are killed; restores are refused while they live."""
+    everything(lab, seed, options, several=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", range(20000, 20060))
+def test_several_processes_for_long(lab: Lab, seed: int, options: list[str]) -> None:
+    everything(lab, seed, options, 1200, several=True)

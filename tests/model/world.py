@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import copy
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from files_model import Description, Names, Node, Refused, Unforetold, made, told
 from streams_model import Stream
 
 FIRST = 3  # 0, 1 and 2 are inherited
+TWINS_DO = {
+    "open", "openat", "creat", "close", "dup", "dup2", "dup3", "dupfd", "read", "readv", "pread", "preadv", "write",
+    "writev", "pwrite", "pwritev", "lseek", "ftruncate", "truncate", "fsize", "fsync", "fdatasync", "fchmod", "unlink",
+    "unlinkat", "remove", "rename", "renameat", "link", "symlink", "mkdir", "rmdir", "chmod", "size", "exists",
+    "readlink", "tree", "forkwrite", "mapread",
+}  # fmt: skip
 OPEN_MODES = {
     "r": {"r"}, "r+": {"rw"}, "w": {"w", "creat", "trunc"}, "w+": {"rw", "creat", "trunc"},
     "a": {"w", "creat", "append"}, "a+": {"rw", "creat", "append"},
@@ -36,6 +44,7 @@ class World:
         self.state = State()
         self.restorable = restorable
         self.saved: list[State] = []
+        self.twins: dict[int, dict[int, Description]] = {}  # the descriptors of processes forked off
         self.positions: dict[int, int] = {}  # of fgetpos: in the program's memory, not restored
 
     def apply(self, line: str) -> str | None:
@@ -51,6 +60,38 @@ class World:
             return f"-1 {refused}"
         except Unforetold:
             return None
+
+    # processes that share what they inherited
+
+    @contextmanager
+    def as_twin(self, which: int) -> Iterator[None]:
+        """Another process does it: the same files and descriptions, its own numbers."""
+        mine, self.state.descriptors = self.state.descriptors, self.twins[which]
+        try:
+            yield
+        finally:
+            self.state.descriptors = mine
+
+    def _twin(self, which: str) -> str:
+        if int(which) in self.twins or self.state.streams:
+            raise Unforetold
+        self.twins[int(which)] = dict(self.state.descriptors)
+        return "0"
+
+    def _in(self, which: str, *line: str) -> str | None:
+        if int(which) not in self.twins or line[0] not in TWINS_DO:
+            raise Unforetold
+        with self.as_twin(int(which)):
+            return self.apply(" ".join(line))
+
+    def _endtwin(self, which: str) -> str:
+        if self.twins.pop(int(which), None) is None:
+            raise Unforetold
+        return "0"
+
+    def _killtwin(self, which: str) -> str:
+        self._endtwin(which)
+        return "-9"
 
     # descriptors
 
@@ -368,5 +409,7 @@ class World:
         pruned = self.window and number < len(self.saved) - self.window
         if number >= len(self.saved) or not self.restorable or pruned:
             return None
+        if self.twins:
+            raise Refused(errno.EBUSY)
         self.state = copy.deepcopy(self.saved[number])
         return "0"

@@ -102,16 +102,17 @@ int open_flags(const char *word)
     return flags;
 }
 
+static size_t line_given;
+
 static char *next_line(void)
 {
-    static size_t given;
-    memmove(pending, pending + given, pending_length -= given);
-    given = 0;
+    memmove(pending, pending + line_given, pending_length -= line_given);
+    line_given = 0;
     for (;;) {
         char *end = memchr(pending, '\n', pending_length);
         if (end) {
             *end = 0;
-            given = end - pending + 1;
+            line_given = end - pending + 1;
             return pending;
         }
         ssize_t got = read(0, pending + pending_length, sizeof pending - pending_length);
@@ -126,7 +127,7 @@ static char *next_line(void)
 static const struct entry *find(const char *name)
 {
     const struct entry *lists[] = {descriptor_operations, name_operations, stream_operations, run_operations,
-                                   map_operations};
+                                   map_operations, twin_operations};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const struct entry *e = lists[i]; e->name; e++)
             if (!strcmp(e->name, name))
@@ -134,8 +135,9 @@ static const struct entry *find(const char *name)
     return NULL;
 }
 
-int main(void)
+int serve(void)
 {
+    pending_length = line_given = 0;
     for (char *line; (line = next_line());) {
         char *word[WORDS_MAX] = {0}, *rest = line;
         int count = 0;
@@ -151,3 +153,5 @@ int main(void)
     }
     return 0;
 }
+
+int main(void) { return serve(); }

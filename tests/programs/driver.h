@@ -27,7 +27,9 @@ struct entry { const char *name; int words; operation run; }; /* words: how many
 
 extern char data[DATA_MAX];          /* known size: the fortified build checks reads against it */
 extern const struct entry descriptor_operations[], name_operations[], stream_operations[], run_operations[],
-    map_operations[];
+    map_operations[], twin_operations[];
+
+int serve(void);                                    /* answers the lines of descriptor 0 until it ends */
 
 void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void reply_number(long long value);                 /* the number, or -1 and the errno's name */

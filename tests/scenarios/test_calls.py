@@ -6,7 +6,7 @@ import pytest
 from conftest import Compile
 from lab import Lab, difference
 
-PROGRAMS = ["calls", "streams", "processes"]
+PROGRAMS = ["calls", "streams", "processes", "execs", "sharing"]
 OPTIONS = [[], ["--isolate"], ["--isolate", "--cache-size", "0"], ["--mode", "single"]]
 
 

@@ -1,0 +1,450 @@
+/* exec.c - what has to be true before a new program starts: it will be followed, or everybody knows that it is not.
+ *
+ * A program that the dynamic loader will put our library into joins the run by itself (init.c); its environment must
+ * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
+ * constructor hides them again, so that it sees the environment that it was given (docs/adr/0009).
+ * Any other program reads and writes the files as the kernel has them: before it starts, every file with redirected
+ * bytes comes home, and while it may live (header.outsiders) files stay there (home.c).  It is named once on stderr.
+ * Runs between fork and exec too: system calls only, no allocation.
+ */
+#include "shim.h"
+#include "names.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <sys/statfs.h>
+
+#define LIBRARY "libmetamori.so"
+#define PREFIX "METAMORI_"
+#define MARK "METAMORI_PUT_BACK="
+#define SAVED 32
+#define SCRIPTS 5                      /* as the kernel follows interpreters */
+#define ST_NOSUID 2
+
+extern char **environ;
+static const char *saved[SAVED];       /* our variables as they stood when the process began */
+static int saved_count, hidden;
+static char library[4096];
+static struct mm_area *left;           /* of a process that was in the run */
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#endif
+
+static int starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* One of our variables, also where the program's environment does not show it. */
+const char *mm_variable(const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < saved_count; i++)
+        if (strncmp(saved[i], name, n) == 0 && saved[i][n] == '=')
+            return saved[i] + n + 1;
+    return NULL;
+}
+
+int mm_hidden_environment(void) { return hidden; }
+
+/* The variables that were put back stand behind the mark: they leave the environment again.  All freed places become
+ * NULL, not only the first: who walks past the environment to the auxiliary vector finds an empty one. */
+static void hide(char **mark)
+{
+    char *theirs = *mark + strlen(MARK);
+    hidden = 1;
+    for (char **e = environ; *theirs && e < mark; e++)
+        if (starts(*e, "LD_PRELOAD="))
+            *e = theirs;
+    for (char **e = mark; *e; e++)
+        *e = NULL;
+}
+
+/* Once, when the process begins. */
+void mm_environment_init(void)
+{
+    char **mark = NULL;
+    Dl_info me;
+    for (char **e = environ; e && *e; e++) {
+        if (starts(*e, MARK))
+            mark = e;
+        else if (starts(*e, PREFIX) && saved_count < SAVED)
+            saved[saved_count++] = *e;
+    }
+    if (dladdr((void *)mm_environment_init, &me) && strlen(me.dli_fname) < sizeof library)
+        strcpy(library, me.dli_fname);
+    if (mark)
+        hide(mark);
+}
+
+/* -- which programs are followed ------------------------------------------------------------------ */
+
+static int secure(const struct stat *st, int fd)
+{
+    struct statfs where;
+    uid_t uid = getuid();
+    gid_t gid = getgid();
+    if (uid != geteuid() || gid != getegid())
+        return 1;
+    int other = ((st->st_mode & S_ISUID) && st->st_uid != uid)
+        || ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != gid);
+    if (!other && uid != 0)
+        other = sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0;
+    return other && !(sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID));
+}
+
+/* The name of the dynamic loader into text, or "" without one. */
+static void loader(int fd, const Elf64_Ehdr *head, char *text, size_t room)
+{
+    Elf64_Phdr entry;
+    *text = 0;
+    for (int i = 0; i < head->e_phnum && i < 256; i++) {
+        if (sys_pread(fd, &entry, sizeof entry, head->e_phoff + (uint64_t)i * head->e_phentsize) != sizeof entry)
+            return;
+        if (entry.p_type == PT_INTERP) {
+            long n = sys_pread(fd, text, entry.p_filesz < room - 1 ? entry.p_filesz : room - 1, entry.p_offset);
+            text[n > 0 ? n : 0] = 0;
+            return;
+        }
+    }
+}
+
+/* The program must not even be offered our library: its loader would complain, or fail. */
+#define STRIP "\001"
+
+static const char *why_not_elf(int fd, const char *head, const struct stat *st)
+{
+    char name[256];
+    const Elf64_Ehdr *e = (const Elf64_Ehdr *)head;
+    if (e->e_ident[EI_CLASS] != ELFCLASS64)
+        return STRIP "it is a 32-bit program";
+    if (e->e_machine != MACHINE)
+        return STRIP "it is for another kind of processor";
+    loader(fd, e, name, sizeof name);
+    if (!*name)
+        return "it is static: there is no dynamic loader to preload anything";
+    if (strstr(name, "ld-musl") || strstr(name, "linker64"))
+        return STRIP "its C library is not the GNU one";
+    if (secure(st, fd))
+        return "it gets other rights (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
+    return NULL;
+}
+
+/* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
+static const char *why_not(int fd, int depth)
+{
+    char head[256];
+    struct stat st;
+    long n = sys_pread(fd, head, sizeof head - 1, 0);
+    if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    head[n] = 0;
+    if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
+        return why_not_elf(fd, head, &st);
+    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
+        return NULL;
+    char *name = head + 2 + strspn(head + 2, " \t");
+    name[strcspn(name, " \t\n")] = 0;
+    long interpreter = sys_openat(AT_FDCWD, *name ? name : "/bin/sh", O_RDONLY | O_CLOEXEC, 0);
+    if (interpreter < 0)
+        return NULL;
+    const char *why = why_not((int)interpreter, depth + 1);
+    sys_close((int)interpreter);
+    return why;
+}
+
+/* -- those who are not -------------------------------------------------------------------------------- */
+
+static void home_by_name(uint32_t slot, struct mm_pif *p)
+{
+    struct stat st;
+    int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
+    if (own >= 0) {
+        mm_stay_home(slot, own, 0, 0);
+        return;
+    }
+    long fd = sys_openat(AT_FDCWD, mm_path_at(mm_area, p->path), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (fd < 0)
+        return;
+    if (sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
+        mm_stay_home(slot, (int)fd, 0, 0);
+    sys_close((int)fd);
+}
+
+/* Every file that somebody outside could open has its bytes home. */
+static void all_home(void)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        uint32_t slot = mm_fds[fd].fit ? pif_of(fd) : 0;
+        if (slot && !is_native(mm_pif_at(mm_area, slot)) && !(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+            mm_stay_home(slot, fd, 0, 0);
+    }
+    for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
+        struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if ((p->flags & MM_USED) && !(p->flags & (MM_NAMELESS | MM_COPIED)) && !is_native(p))
+            home_by_name(slot, p);
+    }
+}
+
+/* From here on somebody whom no call of ours shows may write to the file. */
+void mm_show(int fd, uint32_t slot)
+{
+    if (!(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+        mm_stay_home(slot, fd, MM_UNSEEN, MM_ENGINE);
+}
+
+/* Descriptors that go along. */
+static void show_descriptors(int over_exec)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        uint32_t slot = mm_fds[fd].fit ? pif_of(fd) : 0;
+        if (slot && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_ACCMODE) != O_RDONLY
+            && !(over_exec && (sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC)))
+            mm_show(fd, slot);
+    }
+}
+
+/* Told once in a run.  key: what it is about. */
+int mm_first_time(uint64_t key)
+{
+    uint64_t *said = mm_area->head->said;
+    key = key ? key : 1;
+    for (int i = 0; i < MM_SAID; i++) {
+        uint64_t free = 0;
+        if (said[i] == key)
+            return 0;
+        if (!said[i] && __atomic_compare_exchange_n(&said[i], &free, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return 1;
+        if (free == key)
+            return 0;
+    }
+    return 0;
+}
+
+/* Somebody who is not followed begins to look at files, for good: no process slot says when that ends. */
+void mm_outsider_for_good(uint64_t key, const char *what)
+{
+    if (!active())
+        return;
+    if (mm_first_time(key))
+        mm_say("%s", what);
+    enter();
+    mm_area->head->outside_for_good = 1;
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    all_home();
+    leave();
+}
+
+static void outsider(const char *path, const struct stat *st, const char *why)
+{
+    if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
+        mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *STRIP));
+    enter();
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    all_home();
+    show_descriptors(1);
+    leave();
+}
+
+/* This process is about to become another user: can that one write the store?  If not, it is an outsider before it
+ * loses the right to bring its files home.  1: it has left. */
+int mm_leave_for(uid_t uid)
+{
+    struct stat st;
+    if (!active() || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
+        || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
+        return 0;
+    if (mm_first_time(5))
+        mm_say("%s becomes a user who cannot write the store: from here on its files are not checkpointed",
+               program_invocation_name);
+    mm_self->outside = 1;
+    enter();
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    all_home();
+    show_descriptors(0);
+    leave();
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit)
+            mm_give_position(fd);
+    for (int i = 0; i < 100 && __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST); i++)
+        sys_pause_us(1000);            /* other threads come to the end of their calls */
+    left = mm_area;
+    mm_area = NULL;
+    mm_forget_descriptors();
+    return 1;
+}
+
+/* It has stayed who it was. */
+void mm_leave_undone(int gone)
+{
+    if (!gone)
+        return;
+    mm_area = left;
+    mm_self->outside = 0;
+    mm_adopt();
+}
+
+/* -- the environment ------------------------------------------------------------------------------------ */
+
+static const char *preload_of(char *const envp[])
+{
+    for (; envp && *envp; envp++)
+        if (starts(*envp, "LD_PRELOAD="))
+            return *envp;
+    return NULL;
+}
+
+/* Does a list of libraries name ours?  Where, and how long with its separator. */
+static const char *ours_in(const char *list, size_t *length)
+{
+    for (const char *p = list ? strchr(list, '=') + 1 : ""; *p;) {
+        size_t n = strcspn(p, ": ");
+        size_t tail = strlen(LIBRARY);
+        if (n >= tail && memcmp(p + n - tail, LIBRARY, tail) == 0) {
+            *length = n + (p[n] != 0);
+            return p;
+        }
+        p += n + (p[n] != 0);
+    }
+    return NULL;
+}
+
+static int leads_here(char *const envp[])
+{
+    size_t length;
+    int store = !mm_variable("METAMORI_STORE");
+    if (!ours_in(preload_of(envp), &length))
+        return 0;
+    for (; envp && *envp && !store; envp++)
+        store = starts(*envp, "METAMORI_STORE=");
+    return store;
+}
+
+static int says_leave(char *const envp[])
+{
+    for (; envp && *envp; envp++)
+        if (starts(*envp, "METAMORI_DISABLE="))
+            return 1;
+    return 0;
+}
+
+static char **room_for(struct mm_image *image, char *const envp[], char **strings)
+{
+    size_t n = 0, theirs = preload_of(envp) ? strlen(preload_of(envp)) : 0;
+    while (envp && envp[n])
+        n++;
+    image->bytes = (n + SAVED + 4) * sizeof *envp + 3 * theirs + sizeof MARK + strlen(library) + 64;
+    long r = sys(SYS_mmap, 0, image->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r < 0 && r > -4096)
+        return NULL;
+    image->made = (void *)r;
+    *strings = (char *)r + (n + SAVED + 4) * sizeof *envp;
+    return (char **)r;
+}
+
+/* Theirs, LD_PRELOAD with ours added in its place; then the mark with LD_PRELOAD as it was; then what is hidden. */
+static void put_back(struct mm_image *image, char *const envp[])
+{
+    char *text, *list, **to = room_for(image, envp, &text), **out = to;
+    const char *theirs = preload_of(envp);
+    if (!to)
+        return;
+    list = text;                       /* ours at the end: some libraries insist on being the first */
+    text = stpcpy(text, theirs ? theirs : "LD_PRELOAD=");
+    if (text[-1] != '=')
+        *text++ = ':';
+    text = stpcpy(text, library);
+    for (; envp && *envp; envp++)
+        if (!starts(*envp, PREFIX))
+            *out++ = *envp == theirs ? list : *envp;
+    *out++ = ++text;
+    stpcpy(stpcpy(text, MARK), theirs ? theirs : "");
+    for (int i = 0; i < saved_count; i++)
+        *out++ = (char *)saved[i];
+    if (!theirs)
+        *out++ = list;
+    image->envp = to;
+}
+
+/* Without our library, for a loader that could not bear it. */
+static void strip(struct mm_image *image, char *const envp[])
+{
+    size_t length;
+    const char *theirs = preload_of(envp), *ours = ours_in(theirs, &length);
+    char *text, **to = ours ? room_for(image, envp, &text) : NULL, **out = to;
+    if (!to)
+        return;
+    memcpy(text, theirs, ours - theirs);
+    strcpy(text + (ours - theirs), ours + length);
+    for (; *envp; envp++) {
+        if (*envp != theirs)
+            *out++ = *envp;
+        else if (text[strlen("LD_PRELOAD=")])
+            *out++ = text;
+    }
+    image->envp = to;
+}
+
+/* -- before and after ------------------------------------------------------------------------------------- */
+
+/* A program file with redirected bytes is run by the kernel from its home: put them there. */
+static void settle_program(int fd, const struct stat *st)
+{
+    uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    if (!slot || is_native(mm_pif_at(mm_area, slot)))
+        return;
+    char path[40];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    int own = mm_locked_reader(slot);
+    long home = own >= 0 ? own : sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+    if (home < 0)
+        return;
+    enter();
+    mm_settle(slot, (int)home);
+    leave();
+    if (own < 0)
+        sys_close((int)home);
+}
+
+/* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
+ * followed is only noticed (image->outside).  Sets image->envp. */
+void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces)
+{
+    struct stat st;
+    *image = (struct mm_image){ .envp = envp };
+    if (!(active() || mm_ready == 2) || !path)
+        return;
+    int itself = (flags & AT_EMPTY_PATH) && !*path;
+    long fd = itself ? dir : sys_openat(dir, path, O_RDONLY | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+    const char *why = fd < 0 ? NULL : why_not((int)fd, 0);
+    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, library, R_OK) < 0)
+        why = STRIP "the preload library cannot be reached from where it runs";
+    if (mm_area && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
+        settle_program((int)fd, &st);
+        image->outside = why != NULL;
+        if (why && replaces) {
+            mm_self->outside = 1;
+            outsider(itself ? "a program" : path, &st, why);
+        }
+    }
+    if (fd >= 0 && !itself)
+        sys_close((int)fd);
+    if (why && *why == *STRIP)
+        strip(image, envp);
+    else if (!why && !leads_here(envp) && !says_leave(envp))
+        put_back(image, envp);
+    for (int i = 0; mm_area && i <= mm_top_fd; i++)
+        if (mm_fds[i].fit)
+            mm_give_position(i);
+}
+
+/* Nothing was executed, or by somebody else: the memory goes. */
+void mm_image_failed(struct mm_image *image)
+{
+    int saved_errno = errno;
+    if (image->outside && mm_self)
+        mm_self->outside = 0;
+    if (image->made)
+        sys(SYS_munmap, image->made, image->bytes);
+    errno = saved_errno;
+}

@@ -1,0 +1,59 @@
+/* position.c - whose the position of a description is: the kernel's, until a file is redirected (docs/adr/0003). */
+#include "shim.h"
+
+#include <sys/single_threaded.h>
+
+/* A call that moves the kernel's position of a followed file: nobody takes the position over meanwhile (as the kernel
+ * holds its own position lock, and likewise only where somebody else could come). */
+int mm_position_begin(struct mm_fit *f)
+{
+    if (__libc_single_threaded && f->refs == 1)
+        return 0;
+    mm_holding++;
+    mm_lock(&f->lock);
+    return 1;
+}
+
+void mm_position_end(struct mm_fit *f, int held)
+{
+    if (!held)
+        return;
+    mm_unlock(&f->lock);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
+/* From here on the FIT's position is the truth; the kernel's is brought up to date by mm_give_position. */
+long mm_own_position(struct mm_fit *f, int fd)
+{
+    if (f->owned)
+        return 0;
+    int held = mm_position_begin(f);
+    long r = f->owned ? 0 : sys_lseek(fd, 0, SEEK_CUR);
+    if (r >= 0 && !f->owned) {
+        f->position = r;
+        f->owned = 1;
+    }
+    mm_position_end(f, held);
+    return r < 0 ? r : 0;
+}
+
+/* Before the kernel uses the position itself. */
+void mm_give_position(int fd)
+{
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    if (!f->owned)
+        return;
+    int held = mm_position_begin(f);
+    if (f->owned)
+        sys_lseek(fd, f->position, SEEK_SET);
+    f->owned = 0;
+    mm_position_end(f, held);
+}
+
+/* While programs are about that are not followed, the kernel's position is always the true one. */
+void mm_show_position(struct mm_fit *f, int fd)
+{
+    if (UNLIKELY(mm_area->head->outsiders) && f->owned)
+        mm_give_position(fd);
+}

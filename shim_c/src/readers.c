@@ -1,0 +1,181 @@
+/* readers.c - descriptors of our own in the program's table: the disk buffer, and homes that the program's own descriptors
+ * cannot read or write.
+ */
+#include "shim.h"
+
+/* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
+ * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) the home.
+ * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
+#define READERS 1024
+#define PROBES 32
+static struct reader { uint32_t pif; int fd; } readers[READERS];
+static uint32_t readers_lock, readers_count;
+static int lowest_own = MM_FDS;        /* none of ours was ever below */
+
+/* Files that this process has locked with fcntl or lockf: see mm_locking. */
+static uint8_t locked[READERS];
+
+int mm_is_ours(int fd)
+{
+    if (fd < 0)
+        return 0;
+    if (fd == mm_buffer_fd || (mm_area && fd == mm_area->folder))
+        return 1;
+    if (fd < lowest_own)
+        return 0;
+    for (int i = 0; readers_count && i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            return 1;
+    return 0;
+}
+
+/* Move one of our descriptors out of the program's way. */
+static int high(int fd)
+{
+    for (int floor = 60000; floor >= 100; floor /= 2) {
+        long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
+        if (up >= 0) {
+            sys_close(fd);
+            return (int)up;
+        }
+    }
+    return fd;
+}
+
+int mm_high_fd(int fd) { return high(fd); }
+
+long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, path, flags, 0); }
+
+/* The lowest of our descriptors that is not below from, or -1. */
+int mm_next_own(int from)
+{
+    int best = mm_buffer_fd >= from ? mm_buffer_fd : -1;
+    for (int i = 0; readers_count && i < READERS; i++)
+        if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
+            best = readers[i].fd;
+    if (mm_area && mm_area->folder >= from && mm_area->folder > 0 && (best < 0 || mm_area->folder < best))
+        best = mm_area->folder;
+    return best;
+}
+
+/* The program wants this number for itself. */
+void mm_move_own(int fd)
+{
+    if (!mm_is_ours(fd))
+        return;
+    long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
+    if (up < 0)
+        up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+    if (up < 0)
+        return;
+    if (fd == mm_buffer_fd)
+        mm_buffer_fd = (int)up;
+    if (mm_area && fd == mm_area->folder)
+        mm_area->folder = (int)up;
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            readers[i].fd = (int)up;
+    if (up < lowest_own)
+        lowest_own = (int)up;
+}
+
+static struct reader *reader_of(uint32_t slot)
+{
+    for (uint32_t i = 0; readers_count && i < PROBES; i++) {
+        struct reader *r = &readers[(slot + i) % READERS];
+        if (__atomic_load_n(&r->pif, __ATOMIC_ACQUIRE) == slot)
+            return r;
+    }
+    return NULL;
+}
+
+static int open_reader(uint32_t slot, int fd)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    long r = mm_open_own(path, O_RDWR);
+    if (r < 0)
+        r = mm_open_own(path, O_RDONLY);
+    if (r < 0)
+        return (int)r;
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct reader *place = &readers[(slot + i) % READERS];
+        if (!place->pif) {
+            /* locked by now: the number stays, since to move it is to close a descriptor of the file */
+            place->fd = locked[slot % READERS] ? (int)r : high((int)r);
+            __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
+            readers_count++;
+            if (place->fd < lowest_own)
+                lowest_own = place->fd;
+            return place->fd;
+        }
+    }
+    sys_close((int)r);
+    return -EMFILE;
+}
+
+/* A descriptor of the home that is ours alone, position included; the program's own where there can be none. */
+int mm_own_reader(uint32_t slot, int fd)
+{
+    struct reader *found = reader_of(slot);
+    if (found)
+        return found->fd;
+    mm_lock(&readers_lock);
+    found = reader_of(slot);
+    int r = found ? found->fd : open_reader(slot, fd);
+    mm_unlock(&readers_lock);
+    if (r < 0) {
+        long flags = sys(SYS_fcntl, fd, F_GETFL);
+        if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)
+            return fd;
+    }
+    return r;
+}
+
+int mm_home_reader(uint32_t slot, int fd)
+{
+    struct reader *found = reader_of(slot);
+    if (found)
+        return found->fd;
+    long flags = sys(SYS_fcntl, fd, F_GETFL);
+    if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)   /* pwrite appends with O_APPEND */
+        return fd;
+    return mm_own_reader(slot, fd);
+}
+
+/* The program is about to lock a file: the reader that may be needed is opened while closing still harms nobody. */
+void mm_locking(uint32_t slot, int fd)
+{
+    if (locked[slot % READERS])
+        return;
+    mm_own_reader(slot, fd);
+    locked[slot % READERS] = 1;
+}
+
+/* Our descriptor of a file that the program has locked, or -1. */
+int mm_locked_reader(uint32_t slot)
+{
+    struct reader *found = locked[slot % READERS] ? reader_of(slot) : NULL;
+    return found ? found->fd : -1;
+}
+
+/* With the last of the program's descriptors of the file: another thread may be reading through it until then. */
+void mm_drop_reader(uint32_t slot)
+{
+    if (LIKELY(!readers_count) || !reader_of(slot))
+        return;
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit && mm_fds[fd].pif == slot)
+            return;
+    mm_lock(&readers_lock);
+    struct reader *found = reader_of(slot);
+    if (found) {
+        sys_close(found->fd);
+        __atomic_store_n(&found->pif, 0, __ATOMIC_RELEASE);
+        readers_count--;
+    }
+    locked[slot % READERS] = 0;
+    mm_unlock(&readers_lock);
+}
+
+void mm_readers_after_fork(void) { readers_lock = 0; }

@@ -1,0 +1,150 @@
+"""Appends and shared positions of several processes and threads at once: what is in the files, at the end and at each
+checkpoint, is what some order of whole calls gives, and nothing that had been written is missing.
+
+A checkpoint is one cut: for each writer its records are a prefix of its steps, in order, whole; and the files agree
+with each other on how far the writer had come, to within the one step that was under way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab, Session, gone, wait_until
+
+RECORD = 32
+OLD = 100                                  # records that are there before the run
+TICKETS = 20000
+ORDER = ("log", "both", "shared", "table", "done")   # the files in the order of one step
+
+
+def old_files(work: Path) -> None:
+    head = b"".join(b"%-31d\n" % n for n in range(OLD))
+    for name in ("log", "both", "shared"):
+        (work / name).write_bytes(head)
+    (work / "tickets").write_bytes(b"".join(b"%-31d\n" % n for n in range(TICKETS)))
+    (work / "table").write_bytes(b" " * RECORD * 64)
+
+
+def records(data: bytes, what: str) -> dict[int, list[int]]:
+    """Writer -> its steps in the order of the file; every record must be whole."""
+    assert len(data) % RECORD == 0, f"{what}: half a record at the end"
+    found: dict[int, list[int]] = {}
+    for at in range(0, len(data), RECORD):
+        words = data[at:at + RECORD].split()
+        assert words and words[0] == what.encode() and len(words) == 4, f"{what}: a broken record at {at}: {words}"
+        found.setdefault(int(words[1]), []).append(int(words[2]))
+    return found
+
+
+def prefix(steps: list[int], what: str) -> int:
+    """How far a writer has come; its steps are 1, 2, 3, ... without a gap, each once."""
+    assert steps == list(range(1, len(steps) + 1)), f"{what}: not a prefix: {steps[:5]}...{steps[-5:]}"
+    return len(steps)
+
+
+def check(work: Path, writers: int) -> int:
+    """One cut; the number of steps in it."""
+    reached: dict[str, dict[int, int]] = {name: {} for name in ORDER}
+    for name in ("log", "both", "shared"):
+        data = (work / name).read_bytes()[OLD * RECORD:]
+        for writer, steps in records(data, name).items():
+            reached[name][writer] = prefix(steps, name)
+    table = (work / "table").read_bytes()
+    taken: list[int] = []
+    for writer in range(writers):
+        words = table[writer * RECORD:(writer + 1) * RECORD].split()
+        reached["table"][writer] = int(words[2]) if words else 0
+        seen = work / f"seen.{writer:04d}"
+        lines = seen.read_bytes() if seen.exists() else b""
+        assert len(lines) % RECORD == 0
+        mine = [lines[at:at + RECORD] for at in range(0, len(lines), RECORD)]
+        taken += [int(each) for each in mine if not each.startswith(b"done")]
+        reached["done"][writer] = prefix([int(each.split()[2]) for each in mine if each.startswith(b"done")], "done")
+        far = [reached[name].get(writer, 0) for name in ORDER]
+        assert far == sorted(far, reverse=True), f"writer {writer}: {far} is no state in between two calls"
+        assert far[0] - far[-1] <= 1, f"writer {writer}: {far}"
+    assert len(taken) == len(set(taken)), "a record was given to two readers"
+    # a ticket may be taken and not yet noted, one for each writer
+    if taken:
+        assert max(taken) < len(taken) + writers, "records were left out"
+    return sum(reached["done"].values())
+
+
+def start(lab: Lab, program: Path, *words: object) -> Session:
+    argv = [*lab.argv("run", *words[3:]), "--", str(program), *map(str, words[:3])]
+    session = Session(argv, lab.work, lab.env, lab.folder / f"stderr.{len(lab.sessions)}")
+    lab.sessions.append(session)
+    return session
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"]],
+                         ids=["default", "isolate", "small-cache"])
+def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list[str]) -> None:
+    old_files(lab.work)
+    session = start(lab, compiled("records"), 3, 2, 600, *options)
+    indexes = []
+    while session.process.poll() is None and len(indexes) < 8:
+        time.sleep(0.05)
+        done = lab.verb("checkpoint", code=None)
+        if done.returncode == 0:
+            indexes.append(int(done.stdout))
+    assert session.end() == 0, session.stderr()
+    assert check(lab.work, 6) == 6 * 600
+    before = -1
+    for index in indexes:
+        lab.restore(index)
+        reached = check(lab.work, 6)
+        assert reached >= before, "a later checkpoint holds less"
+        before = reached
+    lab.restore(max(lab.messages()))
+    assert check(lab.work, 6) == 6 * 600
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_killed_while_others_go_on(lab: Lab, compiled: Compile, options: list[str]) -> None:
+    """One of the processes is killed in the middle: what it had written stays, nobody waits for it."""
+    old_files(lab.work)
+    session = start(lab, compiled("records"), 3, 2, 10_000_000, *options)
+    seen = [lab.work / f"seen.{n:04d}" for n in range(6)]
+    wait_until(lambda: all(path.exists() for path in seen), "the writers")
+    first = lab.checkpoint()
+    victim = children(children(session.process.pid)[0])[0]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: gone(victim), "the killed one's end")
+    second = lab.checkpoint()
+    third = lab.checkpoint()
+    (lab.work / "stop").touch()
+    assert session.end() == 0, session.stderr()
+    steps = [check(lab.work, 6)]
+    for index in (third, second, first):
+        lab.restore(index)
+        steps.append(check(lab.work, 6))
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > steps[3]
+    lab.verb("verify")
+
+
+def children(pid: int) -> list[int]:
+    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(word) for word in text.split()]
+
+
+def test_checker_itself(native_lab: Lab, compiled: Compile) -> None:
+    """Natively all holds; a lost, a doubled and a torn record are found."""
+    old_files(native_lab.work)
+    assert native_lab.run([compiled("records"), 3, 2, 50], native=True).returncode == 0
+    assert check(native_lab.work, 6) == 300
+    for name, change in (("log", lambda b: b[:OLD * RECORD] + b[(OLD + 1) * RECORD:]),
+                         ("both", lambda b: b + b[-RECORD:]), ("shared", lambda b: b[:-5])):
+        path = native_lab.work / name
+        good = path.read_bytes()
+        path.write_bytes(change(good))
+        with pytest.raises(AssertionError):
+            check(native_lab.work, 6)
+        path.write_bytes(good)

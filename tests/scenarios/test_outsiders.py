@@ -1,0 +1,235 @@
+"""Programs whose environment was cleared stay in the run; those that cannot be followed are named once, see the files
+as they are, and no index loses a byte by them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab, Session, wait_until
+
+OVERWRITE = "printf {} | dd of=old conv=notrunc bs=1 seek={} 2>/dev/null"
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user or the PID namespace")
+
+
+@pytest.fixture
+def outsider(compiled: Compile) -> Path:
+    try:
+        return compiled("outsider", "static")
+    except subprocess.CalledProcessError:
+        pytest.skip("no static C library to link with")
+
+
+def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    return [line for line in done.stderr.decode().splitlines() if line.startswith("metamori:")]
+
+
+@pytest.mark.parametrize("clear", ["env -i", "env -u METAMORI_STORE", "LD_PRELOAD= ", "LD_PRELOAD=libm.so.6"])
+def test_cleared_environment_stays_in_the_run(lab: Lab, native_lab: Lab, clear: str) -> None:
+    """What the program prints of its environment is what was given; what it overwrites can be restored."""
+    script = f"A=1 {clear} sh -c '{OVERWRITE.format('NEW', 10)}; env | grep -v -e ^_= -e METAMORI -e PWD | sort'"
+    if clear.startswith("env -u"):
+        script = script.replace("sort", "grep -c LD_PRELOAD")
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"o" * 6000)
+    done = lab.run(["sh", "-c", script], env={"PWD": str(lab.work)})
+    wanted = native_lab.run(["sh", "-c", script], native=True, env={"PWD": str(lab.work)})
+    assert said(done) == []
+    if not clear.startswith("env -u"):
+        assert done.stdout == wanted.stdout
+    assert (lab.work / "old").read_bytes()[10:13] == b"NEW"
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+
+
+def test_the_way_out(lab: Lab) -> None:
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    lab.run(["sh", "-c", "env -i METAMORI_DISABLE=1 sh -c 'echo not followed > new'"])
+    assert not any("new" in str(line) for line in lab.verb("diff", 0, 1).stdout.splitlines())
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+def test_static_children_see_the_files(lab: Lab, native_lab: Lab, outsider: Path, options: list[str]) -> None:
+    script = f"{OVERWRITE.format('AAA', 3)}; {outsider} old; metamori_checkpoint;"
+    script += f" {OVERWRITE.format('BBB', 6)}; {outsider} old;"
+    script += f" exec 3>>log; echo first >&3; {outsider} old inherited; echo last >&3; cat log"
+    checkpoint = " ".join(lab.argv("checkpoint"))
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"o" * 6000)
+    done = lab.run(["sh", "-c", script.replace("metamori_checkpoint", f"{checkpoint} > /dev/null")], *options)
+    wanted = native_lab.run(["sh", "-c", script.replace("metamori_checkpoint", ":")], native=True)
+    assert done.stdout == wanted.stdout
+    assert len(said(done)) == 1, "named once"
+    assert "static" in said(done)[0]
+    assert (lab.work / "log").read_bytes() == b"first\nby the outsider\nlast\n"
+    if "single" not in options:
+        lab.restore(1)
+        assert (lab.work / "old").read_bytes()[:12] == b"oooAAAoooooo"
+        lab.restore(0)
+        assert (lab.work / "old").read_bytes() == b"o" * 6000
+        lab.restore(2)
+        assert (lab.work / "old").read_bytes()[:12] == b"oooAAABBBooo"
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_static_daemon_sees_what_is_written_after_it(lab: Lab, outsider: Path, options: list[str]) -> None:
+    """While it lives files stay at home, also those overwritten after a checkpoint."""
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    program = lab.start(*options)
+    program.must(["open old rw", "pwrite 3 5 0 1"])
+    program.must([f"sh {outsider} old for-long > seen 2>/dev/null &"])
+    seen = lab.work / "seen"
+
+    def sees(text: bytes) -> bool:
+        return seen.exists() and seen.read_bytes().endswith(text[:16] + b"\n")
+
+    for number in range(1, 4):
+        program.must([f"pwrite 3 16 0 {number}"])
+        now = bytes.fromhex(program.ask("hex old 0 16").split()[1])
+        if b"\n" in now or b"\0" in now:
+            continue
+        wait_until(lambda now=now: sees(now), f"the daemon to see write {number}")
+        program.must(["checkpoint"])
+    assert program.ask("restore @0") == "-1 EBUSY"
+    (lab.work / "stop").touch()
+    assert program.end() == 0
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+    lab.verb("verify")
+
+
+@ROOT_ONLY
+def test_a_process_that_becomes_another_user(lab: Lab) -> None:
+    """It cannot write the store any more: said, and it goes on as natively."""
+    lab.folder.chmod(0o755)
+    for parent in lab.work.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            pytest.skip(f"another user cannot enter {parent}")
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    code = """
+        import os
+        fd = os.open("old", os.O_RDWR)
+        os.pwrite(fd, b"root", 5)
+        os.setuid(65534)
+        os.pwrite(fd, b"user", 20)
+        print(os.pread(fd, 30, 0), os.getuid())
+        os.close(fd)
+    """
+    done = lab.run([sys.executable, "-c", textwrap.dedent(code)])
+    assert done.stdout == b"b'oooooroot" + b"o" * 11 + b"user" + b"o" * 6 + b"' 65534\n"
+    assert done.returncode == 0
+    assert len(said(done)) == 1
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes()[:20] == b"o" * 20
+
+
+@ROOT_ONLY
+def test_process_numbers_of_its_own(lab: Lab) -> None:
+    """A PID namespace: the numbers in the run area would mean other processes."""
+    if subprocess.run(["unshare", "-pf", "true"], check=False).returncode:
+        pytest.skip("no PID namespaces here")
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    script = f"{OVERWRITE.format('AAA', 3)}; unshare -pf sh -c 'head -c 12 old; echo; echo inside > new'; cat new"
+    done = lab.run(["sh", "-c", script])
+    assert done.stdout == b"oooAAAoooooo\ninside\n"
+    assert said(done)
+    assert "PID namespace" in said(done)[0]
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+
+
+def test_doctor_names_them(lab: Lab, outsider: Path) -> None:
+    script, lost, broken = lab.work / "script", lab.work / "lost", lab.work / "broken"
+    script.write_text(f"#!{outsider}\n")
+    lost.write_text("#!/not/there\n")
+    image = bytearray(Path(lab.driver).read_bytes())
+    loader = image.index(b"/lib64/ld-linux")
+    image[loader:loader + 6] = b"/lib65"
+    broken.write_bytes(image)
+    for path, why in ((outsider, "static"), (script, "static"), (lost, "not there"), (broken, "cannot be started")):
+        done = lab.verb("doctor", path, code=1)
+        assert why in done.stdout, done.stdout
+    if os.geteuid() != 0:
+        return
+    rights = lab.work / "rights"
+    rights.write_bytes(Path(lab.driver).read_bytes())
+    os.chown(rights, 65534, 65534)
+    rights.chmod(0o4755)
+    if not os.statvfs(rights).f_flag & os.ST_NOSUID:
+        assert "set-user-ID" in lab.verb("doctor", rights, code=1).stdout
+
+
+def test_refused_while_a_child_is_only_just_there(lab: Lab) -> None:
+    """Restores are all or nothing, also against processes that are being forked by another thread."""
+    code = """
+        import metamori, os, threading
+        fd = os.open("file", os.O_RDWR | os.O_CREAT)
+        os.write(fd, b"one")
+        index = metamori.checkpoint()
+        stop = False
+        def forking():
+            while not stop:
+                pid = os.fork()
+                if not pid:
+                    os._exit(os.lseek(fd, 0, os.SEEK_CUR) not in (3, 6))
+                bad.append(os.waitpid(pid, 0)[1])
+        bad, answers = [], []
+        thread = threading.Thread(target=forking)
+        thread.start()
+        for _ in range(40):
+            os.lseek(fd, 3, os.SEEK_SET)
+            os.write(fd, b"two")
+            try:
+                metamori.restore(index)
+                answers.append(0)
+                assert os.fstat(fd).st_size == 3 and os.lseek(fd, 0, os.SEEK_CUR) == 3
+            except OSError as error:
+                answers.append(error.errno)
+                assert os.fstat(fd).st_size == 6
+        stop = True
+        thread.join()
+        metamori.restore(index)
+        print(sorted(set(answers) - {0, 16, 11}), sum(bad), os.fstat(fd).st_size)
+    """
+    done = lab.run([sys.executable, "-c", textwrap.dedent(code)])
+    assert (done.stdout, done.returncode) == (b"[] 0 3\n", 0), done.stderr.decode()[-2000:]
+
+
+def test_survivors_of_a_double_fork(lab: Lab) -> None:
+    """The run's first process ends first; the daemon, in a session of its own, is still followed and commits."""
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    script = f"(setsid sh -c 'sleep 0.5; {OVERWRITE.format('LATE', 9)}; echo > flag' > /dev/null 2>&1 &) ; exit 4"
+    done = lab.run(["sh", "-c", script])
+    assert done.returncode == 4
+    wait_until(lambda: (lab.work / "flag").exists(), "the daemon")
+    wait_until(lambda: lab.verb("log", code=None).returncode == 0, "the store after the daemon")
+    wait_until(lambda: (lab.work / "old").read_bytes()[9:13] == b"LATE", "the daemon's bytes")
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+    assert not (lab.work / "flag").exists()
+
+
+def test_threads_without_their_leader(lab: Lab, compiled: Compile) -> None:
+    """The first thread ends, the others go on: the process lives, and is part of every checkpoint."""
+    (lab.work / "c0").write_bytes(b"0" * 100)
+    argv = [*lab.argv("run"), "--", str(compiled("leaderless"))]
+    session = Session(argv, lab.work, lab.env, lab.folder / "stderr.leaderless")
+    lab.sessions.append(session)
+    assert session._line() == "alone"
+    first = lab.checkpoint()
+    size = (lab.work / "grows").stat().st_size
+    wait_until(lambda: (lab.work / "grows").stat().st_size > size + 1000, "the thread to go on")
+    second = lab.checkpoint()
+    assert session.end() == 0
+    lab.restore(first)
+    small = (lab.work / "grows").stat().st_size
+    lab.restore(second)
+    assert small < (lab.work / "grows").stat().st_size
+    lab.verb("verify")
