@@ -17,7 +17,7 @@
  * whether one has this inode.  0: none has; -errno. */
 static long look(const char *maps, uint64_t address, uint64_t inode)
 {
-    char text[LINE + 1];
+    SCRATCH(text);
     long have = 0, found = 0;
     int fd = (int)sys_openat(AT_FDCWD, maps, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
@@ -48,7 +48,7 @@ int mm_owner_gone(uint32_t tid, const void *word)
     if (sys(SYS_tkill, tid, 0) == -ESRCH)
         return 1;
     char path[40];
-    long inode = look("/proc/self/maps", (uintptr_t)word, 0);
+    long inode = look("/proc/thread-self/maps", (uintptr_t)word, 0);
     if (inode <= 0)
         return 0;
     snprintf(path, sizeof path, "/proc/%u/maps", tid);
