@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast test-real test-filesystems soak sanitize bench bench-bonnie lint clean
+.PHONY: help venv build demo test test-fast test-real test-filesystems soak soak-hour sanitize bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -51,6 +51,10 @@ soak: build  ## the slow tests too: gigabytes and many minutes
 
 sanitize: build  ## the small programs under AddressSanitizer, UBSan and ThreadSanitizer builds (15 minutes)
 	@$(PYTEST) -m '' --timeout 3600 tests/sanitized $(ARGS)
+
+SECONDS_LONG ?= 3600
+soak-hour: build  ## random programs and kills for an hour (SECONDS_LONG=300: five minutes); prints what was done
+	@$(PY) tests/soak/soak.py $(SECONDS_LONG)
 
 bench: build  ## small measurements beside native: calls, exec, checkpoints, programs (minutes; BENCH='--rounds 3')
 	@for name in calls exec checkpoint programs; do $(PY) -m bench $$name $(BENCH) || exit 1; done

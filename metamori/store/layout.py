@@ -24,7 +24,8 @@ import os
 import re
 from dataclasses import dataclass
 
-FORMAT_LINE = b"metamori store 1\n"
+FORMAT_NAME = b"metamori store "
+FORMAT_LINE = FORMAT_NAME + b"1\n"
 _RECORD = re.compile(rb"(\d+)\.(meta|offset|undo)\.(\d+)")
 _STAGE_PREFIX = b".metamori-stage-"
 

@@ -25,7 +25,7 @@ from metamori.store import commit, formats
 from metamori.store.buffers import Buffers
 from metamori.store.door import REAL, Door
 from metamori.store.head import born_then, carried_along, identity_now, kept_homes, lstat_or_none, objects_at
-from metamori.store.layout import FORMAT_LINE, Layout, parse_record_name
+from metamori.store.layout import FORMAT_LINE, FORMAT_NAME, Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.records import (
     Head,
@@ -83,6 +83,10 @@ class Store:
             found = commit.read_file(door, store.layout.format)
         except (FileNotFoundError, NotADirectoryError):
             raise NoStore(f"there is no store at {store.path}") from None
+        if found != FORMAT_LINE and found.startswith(FORMAT_NAME):
+            version = found.removeprefix(FORMAT_NAME).decode(errors="replace").strip()[:20]
+            raise MetamoriError(f"{store.path} is a store of format version {version}; this Metamori knows "
+                                f"{FORMAT_LINE.removeprefix(FORMAT_NAME).decode().strip()}")
         if found != FORMAT_LINE:
             raise NoStore(f"{store.path} is not a store that this version of Metamori knows")
         if write:

@@ -55,11 +55,16 @@ class Flood(Session):
 
 def flooded(lab: Lab, seed: int, options: list[str]) -> tuple[dict[int, str], set[str], str]:
     """Expected files of each acknowledged checkpoint, files at the kill, and what was going on then."""
-    lines = program(seed, 1500)
+    return flooded_lines(lab, program(seed, 1500), options, random.Random(seed).uniform(0.02, 0.5))
+
+
+def flooded_lines(
+    lab: Lab, lines: list[str], options: list[str], seconds: float
+) -> tuple[dict[int, str], set[str], str]:
     argv = [*lab.argv("run", *options), "--", str(lab.driver)]
     session = Flood(argv, lab.work, lab.env, lab.folder / "stderr.flood")
     lab.sessions.append(session)
-    answers = session.flood(lines, random.Random(seed).uniform(0.02, 0.5))
+    answers = session.flood(lines, seconds)
     world = World()
     trees, current, pending = {}, world.state.names.tree(), ""
     for line, answer in zip(lines, answers):

@@ -1,0 +1,116 @@
+"""Random programs, killed at random moments, in stores that are then restored, pruned and killed again.
+
+    python tests/soak/soak.py SECONDS [FIRST_SEED]
+
+For SECONDS: every checkpoint that was acknowledged and not pruned has to come back byte for byte, every store has
+to verify. A failure prints its seed and stops with status 1; the last line is what was done.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model")]
+
+from lab import ROOT, Lab  # noqa: E402
+from programs import program  # noqa: E402
+from test_interrupted import flooded_lines  # noqa: E402
+from world import World  # noqa: E402
+
+OPTIONS: list[list[str]] = [
+    [], ["--isolate"], ["--cache-size", "0"], ["--keep-last", "3"], ["--isolate", "--keep-last", "2"],
+    ["--durability", "process"], ["--max-bytes", "400K"],
+]
+
+
+def window(options: list[str]) -> int:
+    """How far back the program itself may go."""
+    if "--keep-last" in options:
+        return int(options[options.index("--keep-last") + 1])
+    return 1 if "--max-bytes" in options else 0
+
+
+def fitting(lines: list[str], back: int) -> list[str]:
+    world = World(True, back)
+    return [line for line in lines if world.apply(line) is not None]
+
+
+def killed_verb(lab: Lab, rng: random.Random, done: Counter[str], *words: object) -> None:
+    process = subprocess.Popen(lab.argv(str(words[0]), *words[1:]), cwd=lab.folder, env=lab.env,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(rng.uniform(0.05, 0.6))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        done[f"{words[0]} killed"] += 1
+    process.wait()
+
+
+def check(lab: Lab, rng: random.Random, trees: dict[int, str], done: Counter[str]) -> None:
+    reader = lab.start(native=True)
+    there = {entry["index"] for entry in lab.log()["checkpoints"]}
+    for index in rng.sample(sorted(trees), min(6, len(trees))):
+        if rng.random() < 0.3:
+            killed_verb(lab, rng, done, "restore", rng.choice(sorted(there)))
+        if index in there:
+            lab.restore(index)
+            assert reader.ask("tree") == trees[index], f"restore {index}"
+            done["restores"] += 1
+        else:
+            lab.restore(index, code=13)
+    lab.verb("verify")
+
+
+def once(seed: int, driver: Path, done: Counter[str]) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="metamori-soak-") as folder:
+        lab = Lab(Path(folder), driver)
+        try:
+            options = rng.choice(OPTIONS)
+            lines = fitting(program(seed, 1200), window(options))
+            trees, _, _ = flooded_lines(lab, lines, options, rng.uniform(0.05, 3.0))
+            done["runs killed"] += 1
+            done["checkpoints"] += len(trees)
+            newest = max(entry["index"] for entry in lab.log()["checkpoints"])
+            pruned = {"--keep-last", "--max-bytes"} & set(options)
+            there = {entry["index"] for entry in lab.log()["checkpoints"]}
+            assert pruned or set(trees) <= there, sorted(set(trees) - there)
+            check(lab, rng, trees, done)
+            if rng.random() < 0.5 and trees:
+                killed_verb(lab, rng, done, "prune", "--keep-last", rng.randrange(1, 5))
+                lab.verb("prune", "--keep-last", rng.randrange(1, 5))
+                done["prunes"] += 1
+                check(lab, rng, trees, done)
+            assert max(entry["index"] for entry in lab.log()["checkpoints"]) >= newest
+        finally:
+            lab.close()
+
+
+def main(words: list[str]) -> int:
+    seconds, seed = float(words[0]), int(words[1]) if len(words) > 1 else 1
+    first, done, begin = seed, Counter[str](), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="metamori-soak-") as folder:
+        driver = Path(folder) / "driver"
+        sources = sorted(map(str, (HERE.parent / "programs").glob("driver*.c")))
+        subprocess.run(["gcc", "-w", "-O1", f"-I{ROOT}/shim_c/include", *sources, "-o", str(driver)], check=True)
+        while time.monotonic() - begin < seconds:
+            try:
+                once(seed, driver, done)
+            except AssertionError as failure:
+                print(f"seed {seed}: {str(failure)[:2000]}")
+                return 1
+            seed += 1
+    print(json.dumps({"seconds": round(time.monotonic() - begin), "seeds": [first, seed - 1], **done}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
