@@ -33,11 +33,13 @@ PUBLIC_HEADER = SHIM / "include" / "metamori.h"
 
 CC = shlex.split(os.environ.get("CC", "gcc"))
 COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden",
-          "-fstack-protector-strong", *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
+          "-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection",
+          *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
 # The shim defines __read_chk and its like itself, so no header may turn its own calls into them.
 UNFORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0",
                # glibc marks paths nonnull; programs pass NULL all the same and get EFAULT from the kernel
                "-fno-delete-null-pointer-checks", "-Wno-nonnull-compare"]
+FORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
 # cffi writes one uniform signature for all functions, and starts Python itself, so that the program name
 # can only be set by the function that Python 3.11 deprecates.
 GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-deprecated-declarations"]
@@ -206,7 +208,7 @@ class BuildNative(build_ext):
         names = ("area", "cache", "owner", "room", "scratch", "slots", "table", "stream_peek")
         engine = [SHIM / "src" / f"{name}.c" for name in names]
         build_library(self.target / "_area.abi3.so", [source, *engine],
-                      [*GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
+                      [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
 
     def build_runtime(self) -> None:
         description = ROOT / "metamori" / "runtime" / "build_embed.py"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
+from metamori.store.door import PIECE_BYTES, REAL
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
@@ -292,6 +293,17 @@ class Area:
                 r = ffi.cast("struct mm_preimage *", words)
                 yield Preimage(r.epoch, r.after_index, r.pif, r.start, r.end, r.buffer_start)
             at += length
+
+    def free_journal(self, start: int, end: int) -> None:
+        """Records up to `end` are in a checkpoint: the disk gets their pages back, in pieces of a megabyte."""
+        low, high = max(start // PIECE_BYTES * PIECE_BYTES, BLOCK), end // PIECE_BYTES * PIECE_BYTES
+        if low >= high:
+            return
+        fd = REAL.open(os.fsencode(os.path.join(self.path, "journal")), os.O_RDWR)
+        try:
+            REAL.punch_hole(fd, low, high)
+        finally:
+            REAL.close(fd)
 
     def _touch(self, at: int) -> Touch:
         r = ffi.cast("struct mm_touch *", lib.mm_record_at(self._area, at))

@@ -291,6 +291,7 @@ def settle_cut(area: Area, cut: Cut, index: int) -> None:
         area.pif(pif.slot).cut_before = NO_LIMIT
     head.committed_epoch = cut.epoch
     head.committed_block = cut.next_block
+    area.free_journal(head.committed_journal, cut.journal_end)
     head.committed_journal = cut.journal_end
     head.cut_pending = 0
     head.parent = index

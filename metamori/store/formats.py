@@ -162,7 +162,8 @@ def encode_meta(value: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta:
-    return unseal(b"mtmrMETA", _META, data)
+    found: Meta = unseal(b"mtmrMETA", _META, data)
+    return found
 
 
 def encode_offsets(value: Offsets) -> bytes:
@@ -170,7 +171,8 @@ def encode_offsets(value: Offsets) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    return unseal(b"mtmrOFFS", _OFFSETS, data)
+    found: Offsets = unseal(b"mtmrOFFS", _OFFSETS, data)
+    return found
 
 
 def encode_undo(value: Undo) -> bytes:
@@ -178,7 +180,8 @@ def encode_undo(value: Undo) -> bytes:
 
 
 def decode_undo(data: bytes) -> Undo:
-    return unseal(b"mtmrUNDO", _UNDO, data)
+    found: Undo = unseal(b"mtmrUNDO", _UNDO, data)
+    return found
 
 
 def encode_head(value: Head) -> bytes:
@@ -186,7 +189,8 @@ def encode_head(value: Head) -> bytes:
 
 
 def decode_head(data: bytes) -> Head:
-    return unseal(b"mtmrHEAD", _HEAD, data)
+    found: Head = unseal(b"mtmrHEAD", _HEAD, data)
+    return found
 
 
 def encode_intent(value: Intent) -> bytes:
@@ -194,7 +198,8 @@ def encode_intent(value: Intent) -> bytes:
 
 
 def decode_intent(data: bytes) -> Intent:
-    return unseal(b"mtmrMOVE", _INTENT, data)
+    found: Intent = unseal(b"mtmrMOVE", _INTENT, data)
+    return found
 
 
 def encode_numbers(value: Numbers) -> bytes:
@@ -202,7 +207,8 @@ def encode_numbers(value: Numbers) -> bytes:
 
 
 def decode_numbers(data: bytes) -> Numbers:
-    return unseal(b"mtmrNUMS", _NUMBERS, data)
+    found: Numbers = unseal(b"mtmrNUMS", _NUMBERS, data)
+    return found
 
 
 def encode_pruning(value: Pruning) -> bytes:
@@ -210,4 +216,5 @@ def encode_pruning(value: Pruning) -> bytes:
 
 
 def decode_pruning(data: bytes) -> Pruning:
-    return unseal(b"mtmrPRUN", _PRUNING, data)
+    found: Pruning = unseal(b"mtmrPRUN", _PRUNING, data)
+    return found

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from metamori.errors import Damaged, MetamoriError, NoStore, NoSuchCheckpoint, StoreBusy
 from metamori.store import commit, formats
@@ -44,6 +45,7 @@ from metamori.tables.history import History
 
 _META_CACHE = 64
 _STATE_CACHE = 8
+_Record = TypeVar("_Record")
 
 
 class Store:
@@ -221,8 +223,10 @@ class Store:
     def _forget(self) -> None:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
-        for cache in (self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs):
-            cache.clear()                  # type: ignore[attr-defined]
+        caches: tuple[MutableMapping[Any, Any], ...] = (
+            self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs)
+        for cache in caches:
+            cache.clear()
         self._objects = None
         self.undo_log.forget()
 
@@ -283,7 +287,7 @@ class Store:
         self._remember(self._metas, index, meta, _META_CACHE)
         return meta
 
-    def _decoded(self, path, decode):  # type: ignore[no-untyped-def]
+    def _decoded(self, path: bytes, decode: Callable[[bytes], _Record]) -> _Record:
         try:
             return decode(commit.read_file(self.door, path))
         except FileNotFoundError:
@@ -294,7 +298,7 @@ class Store:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error
 
     @staticmethod
-    def _remember(cache: OrderedDict, key: int, value: object, limit: int) -> None:
+    def _remember(cache: OrderedDict[int, Any], key: int, value: object, limit: int) -> None:
         cache[key] = value
         cache.move_to_end(key)
         if len(cache) > limit:
