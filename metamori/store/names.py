@@ -211,7 +211,8 @@ class NamesPlan:
 
     def _require_free(self, path: bytes, leaving: set[bytes]) -> None:
         """Nothing untracked may be where something has to go: found out before anything is touched."""
-        free = path in leaving or self._carried(path) != path or lstat_or_none(self._door, path) is None
+        leaves = path in leaving or path in self._moved or self._carried(path) != path
+        free = leaves or lstat_or_none(self._door, path) is None
         if not free:
             raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
 

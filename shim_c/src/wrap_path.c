@@ -170,7 +170,23 @@ static int fd_resolve(int fd, const char *path, char *out, size_t room)
 }
 #define AT_PATH(dir, path, flags, call) \
     ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
-#define AT_FD(fd, call) NOTED(fd, NULL, fd_resolve, call)
+/* A followed file that has no name left: there is no path to note, a checkpoint looks at the file itself. */
+static uint32_t nameless(int fd)
+{
+    uint32_t slot = following() ? pif_of(fd) : 0;
+    return slot && (mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) ? slot : 0;
+}
+#define AT_FD(fd, call) \
+    ({ uint32_t slot_ = nameless(fd); int q_; \
+       if (slot_) { \
+           const char *name_ = ""; \
+           (void)name_; \
+           enter(); \
+           touched(slot_, mm_pif_at(mm_area, slot_)); \
+           q_ = call; \
+           leave(); \
+       } else { q_ = NOTED(fd, NULL, fd_resolve, call); } \
+       q_; })
 
 EXPORT int chmod(const char *path, mode_t mode) { return AT_PATH(AT_FDCWD, path, 0, REAL(chmod)(path, mode)); }
 EXPORT int lchmod(const char *path, mode_t mode)

@@ -1,0 +1,27 @@
+"""Programs that the soak found and `player.py` made small."""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab
+from player import play
+
+FOUND = {
+    "a file where a folder was": ["mkdir d1", "checkpoint", "rename d1 d0", "open d1 rw,creat", "checkpoint"],
+    "mode of a file without a name": [
+        "mkdir d0", "open l1 rw,creat", "open d0/b rw,creat 600", "remove d0/b", "checkpoint", "checkpoint",
+        "fchmod 4 755", "restore @1", "fsize 4", "checkpoint"],
+}
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("name", FOUND)
+def test_found(lab: Lab, name: str, options: list[str]) -> None:
+    session = lab.start(*options)
+    played = play(session, FOUND[name])
+    assert session.end() == 0, session.stderr()
+    reader = lab.start(native=True)
+    for index, tree in [*played.checkpoints, *played.checkpoints[::-1]]:
+        lab.restore(index)
+        assert reader.ask("tree") == tree, index
+    lab.verb("verify")
