@@ -118,7 +118,7 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     store, area = session.store, session.area
     # names are at `index`, homes still at `committed`: only names and attributes have to move
     settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
-    move.move_names(store, index, committed, settled, area.head.run, durable=session.durable)
+    move.move_names(store, index, committed, settled, area.head.run, session.durable, kept_homes(session))
 
 
 def close(session: Session) -> None:

@@ -64,10 +64,14 @@ def commit_home(
 
 
 def move_names(
-    store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True
+    store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True,
+    kept: Iterable[KeptHome] = (),
 ) -> Plan:
-    """Bring names and attributes back from `here` to `target`, whose bytes the homes never left."""
-    work = plan_names(store, here, target, settled)
+    """Bring names and attributes back from `here` to `target`, whose bytes the homes never left.
+
+    kept: homes of files without a name that another branch knows.
+    """
+    work = plan_names(store, here, target, settled, kept)
     _carry_out(store, work, run, True, durable)
     return work
 

@@ -165,14 +165,17 @@ def plan_commit(
     return Plan(index, intent, content.saves, content.lost)
 
 
-def plan_names(store: Store, here: int, target: int, settled: Iterable[int] = ()) -> Plan:
+def plan_names(
+    store: Store, here: int, target: int, settled: Iterable[int] = (), kept: Iterable[KeptHome] = ()
+) -> Plan:
     """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
 
     `settled`: those whose homes were written all the same (mapped shared); their bytes go back too.
     """
     now, then = store.state(here), store.state(target)
-    homes = kept_homes(store.door, store.layout, store.head, now)
-    names = NamesPlan(store.door, store.layout, now, then, homes)
+    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
+             if not now.paths(home.inode)}
+    names = NamesPlan(store.door, store.layout, now, then, homes.values())
     content = _Content(store)
     for inode in sorted(then.pifs):
         paths = then.paths(inode)

@@ -14,6 +14,20 @@ FOUND = {
 }
 
 
+def test_a_killed_run_keeps_the_homes_that_another_branch_knows(lab: Lab) -> None:
+    """Mapped, and so at home also in isolation; then gone back from, and killed."""
+    session = lab.start("--isolate")
+    lines = ["mkdir d0", "checkpoint", "openat d0/a rw,creat 644", "write 3 18978 131", "mapwrite 3 294 13787 708",
+             "checkpoint", "restore @0"]
+    played = play(session, lines)
+    session.kill_all()
+    reader = lab.start(native=True)
+    for index, tree in [*played.checkpoints[::-1], *played.checkpoints]:
+        lab.restore(index)
+        assert reader.ask("tree") == tree, index
+    lab.verb("verify")
+
+
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("name", FOUND)
 def test_found(lab: Lab, name: str, options: list[str]) -> None:
