@@ -143,16 +143,31 @@ static void forget_streams(void)
     }
 }
 
+/* The stream on a descriptor, with its lock, so that no other thread can close it meanwhile; NULL when there is none,
+ * or another thread is at it: whoever waits in a read holds the lock for as long as that takes. */
+static FILE *hold_stream(int fd)
+{
+    FILE *stream = NULL;
+    mm_lock(&mm_streams_lock);
+    uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
+    struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
+    if (f && f->stream && f->process == mm_self_slot) {
+        stream = (FILE *)(uintptr_t)f->stream;
+        if (ftrylockfile(stream) != 0)
+            stream = NULL;
+    }
+    mm_unlock(&mm_streams_lock);
+    return stream;
+}
+
 /* Output reaches the file.  How far a wide stream has read in bytes only the stream itself can tell. */
 static int flush_streams(void)
 {
     int result = 0;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
-        struct mm_fit *f = mm_fds[fd].fit ? mm_fit_at(mm_area, mm_fds[fd].fit) : NULL;
-        if (!f || !f->stream || f->process != mm_self_slot)
-            continue;
-        FILE *stream = (FILE *)(uintptr_t)f->stream;
-        if (ftrylockfile(stream) == 0) {
+        FILE *stream = hold_stream(fd);
+        if (stream) {
+            struct mm_fit *f = mm_fit_at(mm_area, __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED));
             if ((stream->_flags & 0x800) && fflush_unlocked(stream) != 0)
                 result = -errno;
             if (stream->_mode > 0)

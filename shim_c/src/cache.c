@@ -38,13 +38,16 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
             h->free_frame = mm_frame_at(a, frame)->next_free;
         } else if (mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
                    && mm_reserve(a, CACHE, ((uint64_t)h->frame_count + 1) * MM_CHUNK) == 0) {
-            frame = h->frame_count++;
+            frame = __atomic_fetch_add(&h->frame_count, 1, __ATOMIC_ACQ_REL);
         }
     }
     if (frame) {
-        *mm_frame_at(a, frame) = (struct mm_frame){ .chunk = chunk, .pif = pif,
-                                                          .tick = __atomic_add_fetch(&h->tick, 1, __ATOMIC_RELAXED) };
-        mm_pif_at(a, pif)->frames++;
+        struct mm_frame *f = mm_frame_at(a, frame);
+        f->chunk = chunk;
+        f->tick = __atomic_add_fetch(&h->tick, 1, __ATOMIC_RELAXED);
+        f->low = f->high = f->next_free = 0;
+        __atomic_store_n(&f->pif, pif, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
+        __atomic_add_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
     }
     mm_unlock(&h->lock);
     return frame;
@@ -57,8 +60,8 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
     if (f->pif) {
         if (mm_frame_of(a, f->chunk) == frame)
             __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);
-        mm_pif_at(a, f->pif)->frames--;
-        f->pif = 0;
+        __atomic_sub_fetch(&mm_pif_at(a, f->pif)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&f->pif, 0, __ATOMIC_RELEASE);
         f->next_free = a->head->free_frame;
         a->head->free_frame = frame;
     }
@@ -79,15 +82,20 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer)
     return 0;
 }
 
+static uint32_t frame_pif(struct mm_area *a, uint32_t frame)
+{
+    return __atomic_load_n(&mm_frame_at(a, frame)->pif, __ATOMIC_ACQUIRE);
+}
+
 /* All of a file's frames, or of all files (pif 0). */
 int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
 {
     int result = 0;
     if (pif && !mm_pif_at(a, pif)->frames)
         return 0;
-    for (uint32_t i = 1; i < a->head->frame_count; i++) {
-        struct mm_frame *f = mm_frame_at(a, i);
-        int e = f->pif && (!pif || f->pif == pif) ? mm_frame_write_back(a, i, buffer) : 0;
+    for (uint32_t i = 1; i < __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE); i++) {
+        uint32_t of = frame_pif(a, i);
+        int e = of && (!pif || of == pif) ? mm_frame_write_back(a, i, buffer) : 0;
         if (e)
             result = e;
     }
@@ -97,7 +105,8 @@ int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
 /* Forget a file's frames, what they hold included. */
 void mm_cache_drop(struct mm_area *a, uint32_t pif)
 {
-    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < a->head->frame_count; i++)
-        if (mm_frame_at(a, i)->pif == pif)
+    uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < end; i++)
+        if (frame_pif(a, i) == pif)
             mm_frame_free(a, i);
 }

@@ -32,7 +32,7 @@ static void make_virtual(struct mm_pif *p, uint64_t size)
     p->size = size;
     if (p->flags & MM_VIRTUAL)
         return;
-    p->flags |= MM_VIRTUAL;
+    __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
     __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
 }
 
@@ -178,7 +178,7 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
     long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t) = direct(fd) ? read_direct : read_at;
-    if (at >= 0 && !p->frames && v[0].iov_len >= MM_BLOCK)
+    if (at >= 0 && !__atomic_load_n(&p->frames, __ATOMIC_RELAXED) && v[0].iov_len >= MM_BLOCK)
         return take(slot, p, fd, v, n, at);
     uint64_t mask = hold(p);
     if (at >= 0) {

@@ -118,8 +118,8 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
     }
     if (!created && mm_was_mapped(mm_area, dev, st->stx_ino)) {
         if (ISOLATED(p))
-            p->fresh_from = st->stx_size, p->home_limit = MM_NO_LIMIT, p->flags |= MM_SETTLED;
-        p->flags |= MM_HOME;
+            p->fresh_from = st->stx_size, p->home_limit = MM_NO_LIMIT, __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
+        __atomic_or_fetch(&p->flags, MM_HOME, __ATOMIC_ACQ_REL);
     }
     return slot;
 }

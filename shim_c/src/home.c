@@ -83,9 +83,9 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         return r;
     mm_table_free(mm_area, p);
     mm_cache_drop(mm_area, slot);
-    p->flags &= ~MM_VIRTUAL;
+    __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
     if (isolated)
-        p->flags |= MM_SETTLED;
+        __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
     if (whole || isolated)
         p->fresh_from = 0;
     p->cut = 0;                        /* from now on its bytes are the home's, and none of the buffer's */

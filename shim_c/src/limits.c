@@ -9,12 +9,14 @@
  * checked by mm_may_reach and then goes out without the limit, as far as the hard limit lets us. */
 static uint64_t size_limit(void)
 {
-    if (UNLIKELY(!mm_size_limit)) {
+    uint64_t limit = __atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED);
+    if (UNLIKELY(!limit)) {
         struct rlimit now;
         sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now);
-        mm_size_limit = now.rlim_cur ? now.rlim_cur : NOTHING_AT_ALL;
+        limit = now.rlim_cur ? now.rlim_cur : NOTHING_AT_ALL;
+        __atomic_store_n(&mm_size_limit, limit, __ATOMIC_RELAXED);
     }
-    return mm_size_limit == NOTHING_AT_ALL ? 0 : mm_size_limit;
+    return limit == NOTHING_AT_ALL ? 0 : limit;
 }
 void mm_lift_limit(int back)
 {

@@ -117,6 +117,9 @@ static inline void mapped_barrier(void)
     }
 }
 
+/* wrap_stream.c: held while a FIT's stream is looked at, or forgotten before its FILE goes */
+extern uint32_t mm_streams_lock;
+
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
 void mm_closing(int fd);
@@ -148,7 +151,7 @@ void mm_other_world(unsigned long clone_flags);
 extern int mm_top_fd;
 static inline uint32_t pif_of(int fd)
 {
-    if (UNLIKELY((unsigned)fd >= MM_FDS) || !mm_fds[fd].fit || UNLIKELY(!mm_area))
+    if (UNLIKELY((unsigned)fd >= MM_FDS) || !__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE) || UNLIKELY(!mm_area))
         return 0;
     if (__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
         != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
@@ -158,7 +161,11 @@ static inline uint32_t pif_of(int fd)
 /* is the position of this description the FIT's? */
 static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }
 /* every byte at home, the kernel knows the size */
-static inline int is_native(const struct mm_pif *p) { return !p->root && !(p->flags & MM_VIRTUAL); }
+static inline int is_native(const struct mm_pif *p)
+{
+    return !__atomic_load_n(&p->root, __ATOMIC_ACQUIRE)
+        && !(__atomic_load_n(&p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL);
+}
 
 /* nothing goes home before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)

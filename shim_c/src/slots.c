@@ -141,7 +141,7 @@ int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit)
     uint32_t *entry = fd_entry(a, process, fd, fit != 0);
     if (!entry)
         return fit ? -ENOSPC : 0;
-    *entry = fit;
+    __atomic_store_n(entry, fit, __ATOMIC_RELEASE);
     return 0;
 }
 
@@ -238,8 +238,8 @@ int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino)
     return __atomic_load_n(&a->head->mapped_files[n / 8], __ATOMIC_SEQ_CST) >> n % 8 & 1;
 }
 
-/* btime_ns 0: whatever its birth (a caller that has only struct stat) */
-uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns)
+__attribute__((no_sanitize("thread")))
+static uint32_t look(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns)
 {
     uint32_t slot = __atomic_load_n(bucket_of(a, dev, ino), __ATOMIC_ACQUIRE);
     for (uint32_t steps = 0; slot && steps < 1u << 20; steps++) {
@@ -249,6 +249,19 @@ uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t bti
         slot = __atomic_load_n(&p->next_hash, __ATOMIC_ACQUIRE);
     }
     return 0;
+}
+
+/* btime_ns 0: whatever its birth (a caller that has only struct stat).  Taken without the lock: a chain may lose and
+ * change members meanwhile, which always moves the generation, and then "not there" means nothing. */
+__attribute__((no_sanitize("thread")))
+uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns)
+{
+    for (;;) {
+        uint32_t generation = __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE);
+        uint32_t slot = look(a, dev, ino, btime_ns);
+        if (slot || generation == __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE))
+            return slot;
+    }
 }
 
 /* The file's path in the strings region: written over in place when it fits. */

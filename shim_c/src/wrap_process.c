@@ -98,7 +98,7 @@ uint64_t mm_size_limit;
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
     int r = REAL(setrlimit)(resource, limit);
-    mm_size_limit = 0;
+    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
     return r;
 }
 EXPORT long ulimit(int what, ...)
@@ -108,19 +108,19 @@ EXPORT long ulimit(int what, ...)
     long value = va_arg(list, long);
     va_end(list);
     long r = REAL(ulimit)(what, value);
-    mm_size_limit = 0;
+    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
     return r;
 }
 EXPORT int vlimit(enum __vlimit_resource resource, int value)
 {
     int r = REAL(vlimit)(resource, value);
-    mm_size_limit = 0;
+    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
     return r;
 }
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
     int r = REAL(prlimit)(pid, resource, limit, old);
-    mm_size_limit = 0;
+    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
     return r;
 }
 

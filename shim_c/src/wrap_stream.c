@@ -83,16 +83,20 @@ static int flags_of(const char *mode)
     return flags;
 }
 
+uint32_t mm_streams_lock;
+
 static void register_stream(FILE *f, const char *mode)
 {
     int fd = f->_fileno;
     if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return;
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
+    mm_lock(&mm_streams_lock);
     fit->stream = (uint64_t)(uintptr_t)f;
     fit->stream_type = 1;
     fit->process = mm_self_slot;
     strncpy(fit->stream_attributes, mode, sizeof fit->stream_attributes - 1);
+    mm_unlock(&mm_streams_lock);
 }
 
 EXPORT FILE *fopen(const char *path, const char *mode)
@@ -220,7 +224,9 @@ EXPORT int fclose(FILE *f)
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_slot)
         return close_but_keep(f);
+    mm_lock(&mm_streams_lock);
     fit->stream = 0;
+    mm_unlock(&mm_streams_lock);
     return REAL(fclose)(f);
 }
 
