@@ -10,6 +10,7 @@
 #define PROBES 32
 static struct reader { uint32_t pif; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
+static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
 /* Files that this process has locked with fcntl or lockf: see mm_locking. */
@@ -23,7 +24,7 @@ int mm_is_ours(int fd)
         return 1;
     if (fd < lowest_own)
         return 0;
-    for (int i = 0; readers_count && i < READERS; i++)
+    for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].pif && readers[i].fd == fd)
             return 1;
     return 0;
@@ -50,7 +51,7 @@ long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, p
 int mm_next_own(int from)
 {
     int best = mm_buffer_fd >= from ? mm_buffer_fd : -1;
-    for (int i = 0; readers_count && i < READERS; i++)
+    for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
             best = readers[i].fd;
     if (mm_area && mm_area->folder >= from && mm_area->folder > 0 && (best < 0 || mm_area->folder < best))
@@ -81,7 +82,7 @@ void mm_move_own(int fd)
 
 static struct reader *reader_of(uint32_t slot)
 {
-    for (uint32_t i = 0; readers_count && i < PROBES; i++) {
+    for (uint32_t i = 0; !none_open() && i < PROBES; i++) {
         struct reader *r = &readers[(slot + i) % READERS];
         if (__atomic_load_n(&r->pif, __ATOMIC_ACQUIRE) == slot)
             return r;
@@ -104,7 +105,7 @@ static int open_reader(uint32_t slot, int fd)
             /* locked by now: the number stays, since to move it is to close a descriptor of the file */
             place->fd = locked[slot % READERS] ? (int)r : high((int)r);
             __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
-            readers_count++;
+            __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
             if (place->fd < lowest_own)
                 lowest_own = place->fd;
             return place->fd;
@@ -162,17 +163,18 @@ int mm_locked_reader(uint32_t slot)
 /* With the last of the program's descriptors of the file: another thread may be reading through it until then. */
 void mm_drop_reader(uint32_t slot)
 {
-    if (LIKELY(!readers_count) || !reader_of(slot))
+    if (LIKELY(none_open()) || !reader_of(slot))
         return;
     for (int fd = 0; fd <= mm_top_fd; fd++)
-        if (mm_fds[fd].fit && mm_fds[fd].pif == slot)
+        if (__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE)
+            && __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == slot)
             return;
     mm_lock(&readers_lock);
     struct reader *found = reader_of(slot);
     if (found) {
         sys_close(found->fd);
         __atomic_store_n(&found->pif, 0, __ATOMIC_RELEASE);
-        readers_count--;
+        __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
     }
     locked[slot % READERS] = 0;
     mm_unlock(&readers_lock);

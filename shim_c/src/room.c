@@ -17,7 +17,7 @@
 static uint64_t wanted(const struct mm_header *h, uint64_t more)
 {
     uint64_t owed = __atomic_load_n(&h->owed, __ATOMIC_RELAXED) + more;
-    return owed + owed / 16 + h->pif_count / 8 + LEAST;
+    return owed + owed / 16 + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + LEAST;
 }
 
 /* No file of the program may be longer than its limit says, so neither may this one: a signal would come. */
@@ -56,7 +56,7 @@ static int grow(struct mm_area *a, uint64_t need)
     sys_close(fd);
     if (r == -ENOSPC || r == -EDQUOT)
         return (int)r;
-    h->room = need + step;
+    __atomic_store_n(&h->room, need + step, __ATOMIC_RELAXED);
     return 0;
 }
 

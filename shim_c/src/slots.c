@@ -299,7 +299,7 @@ uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btim
         slot = h->free_pif;
         h->free_pif = mm_pif_at(a, slot)->next_hash;
     } else if (mm_reserve(a, PIFS, ((uint64_t)h->pif_count + 1) * sizeof(struct mm_pif)) == 0) {
-        slot = h->pif_count++;
+        slot = __atomic_fetch_add(&h->pif_count, 1, __ATOMIC_ACQ_REL);
     }
     if (slot) {
         struct mm_pif *p = mm_pif_at(a, slot);
