@@ -1,8 +1,9 @@
-"""Build the three native parts of the package. The rest of its description is in pyproject.toml.
+"""Build the four native parts of the package. The rest of its description is in pyproject.toml.
 
 * ``metamori/libmetamori.so``      the preload library: plain C, knows nothing of Python
 * ``metamori/_area.abi3.so``       cffi module through which the package reads and writes the run area
 * ``metamori/libmetamori_rt.so``   the embedded runtime: cffi entry points linked against a shared libpython
+* ``metamori/libmetamori_fti.so``  FTI's C interface (memory at four levels), for programs that link with it
 
 One compiler call per source file, repeated only when the source, any header or the command changed, and
 every result is moved into place in one step: a library that a running program has mapped is never
@@ -29,9 +30,10 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 SHIM = ROOT / "shim_c"
-PUBLIC_HEADER = SHIM / "include" / "metamori.h"
+PUBLIC_HEADERS = [SHIM / "include" / name for name in ("metamori.h", "fti.h")]
 
 CC = shlex.split(os.environ.get("CC", "gcc"))
+FC = shlex.split(os.environ.get("FC", "gfortran"))
 COMMON = ["-fPIC", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden",
           "-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection",
           *shlex.split(os.environ.get("METAMORI_CFLAGS", ""))]
@@ -182,14 +184,15 @@ class BuildNative(build_ext):
         self.build_shim()
         self.build_area()
         self.build_runtime()
+        self.build_levels()
 
     def copy_header(self) -> None:
-        """Put metamori.h where ``metamori config --cflags`` points, in place as in an installed package."""
-        if PUBLIC_HEADER.exists():
-            target = self.target / "include" / PUBLIC_HEADER.name
+        """Put the headers where ``metamori config --cflags`` points, in place as in an installed package."""
+        for header in PUBLIC_HEADERS:
+            target = self.target / "include" / header.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists() or target.read_bytes() != PUBLIC_HEADER.read_bytes():
-                shutil.copy(PUBLIC_HEADER, target)
+            if not target.exists() or target.read_bytes() != header.read_bytes():
+                shutil.copy(header, target)
 
     def build_shim(self) -> None:
         sources = sources_of_shim()
@@ -228,6 +231,37 @@ class BuildNative(build_ext):
         sources = [source, *sorted((SHIM / "src" / "rt").glob("*.c"))]
         build_library(self.target / "libmetamori_rt.so", sources, flags, link, folder)
 
+    def build_levels(self) -> None:
+        libpython = find_libpython()
+        if libpython is None:
+            return None                    # said by build_runtime
+        folder = self.objects / "levels"
+        description = load(ROOT / "metamori" / "levels" / "build_capi.py")
+        source = write_if_changed(folder / "fti.c", description.emit)
+        # Lives in the program's own namespace: nothing of Python may take the place of a symbol of the program.
+        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{libpython.parent}",
+                "-Wl,-soname,libmetamori_fti.so"]
+        flags = [*UNFORTIFIED, *GENERATED, f"-I{sysconfig.get_path('include')}"]
+        build_library(self.target / "libmetamori_fti.so", [source], flags, link, folder)
+        # Debian's MPICH is libmpich.so.12; mpi4py asks for the name that the MPICH ABI has elsewhere (levels/comm.py).
+        empty = write_if_changed(folder / "empty.c", lambda name: Path(name).write_text("typedef int nothing;\n"))
+        build_library(self.target / "libmpi_mpich.so", [empty], [], ["-Wl,-soname,libmpi.so.12"], folder)
+        return self.build_fortran(folder)
+
+    def build_fortran(self, folder: Path) -> None:
+        """The module FTI: a library, and fti.mod, which only this compiler's version can read."""
+        if shutil.which(FC[0]) is None:
+            return self.skip("the Fortran module FTI", f"there is no {FC[0]} (on Debian: apt-get install gfortran)")
+        source = write_if_changed(folder / "fti.f90", load(ROOT / "metamori" / "levels" / "build_fortran.py").emit)
+        library, module = self.target / "libmetamori_fti_f90.so", self.target / "include" / "fti.mod"
+        if module.exists() and library.exists() and library.stat().st_mtime_ns > source.stat().st_mtime_ns:
+            return None
+        replace_if_built([*FC, "-O2", "-ffree-line-length-none", "-fPIC", "-shared", f"-J{folder}", str(source),
+                          "-Wl,-soname,libmetamori_fti_f90.so"], library)
+        shutil.copy(folder / "fti.mod", module)
+        print(f"metamori: built {library.name}")
+        return None
+
     def skip(self, what: str, why: str) -> None:
         print(f"metamori: {what} is not built: {why}", file=sys.stderr)
 
@@ -237,6 +271,8 @@ setup(
         NativePart("metamori.libmetamori", "libmetamori.so"),
         NativePart("metamori._area", "_area.abi3.so"),
         NativePart("metamori.libmetamori_rt", "libmetamori_rt.so"),
+        NativePart("metamori.libmetamori_fti", "libmetamori_fti.so"),
+        NativePart("metamori.libmpi_mpich", "libmpi_mpich.so"),
     ],
     cmdclass={"build_ext": BuildNative},
 )

@@ -13,11 +13,13 @@ from metamori.errors import MetamoriError, Usage
 from metamori.levels import clean, comm, crew, formats, record, recover, take
 from metamori.levels.files import Files
 from metamori.levels.image import Image, everything
+from metamori.levels.parts import Parts
 from metamori.levels.record import Record
 from metamori.levels.schedule import Schedule
 from metamori.levels.sealed import Broken
 from metamori.levels.settings import Settings
-from metamori.levels.variables import BUILT_IN, Type, Variables, view
+from metamori.levels.staging import Stage
+from metamori.levels.variables import BUILT_IN, Type, Variable, Variables, view
 
 
 class Levels:
@@ -28,11 +30,15 @@ class Levels:
     """
 
     def __init__(self, config: str = "", communicator: Any = None, settings: Settings | None = None) -> None:
-        self.crew = crew.muster(comm.wrap(communicator), config, settings)
+        self.files = Files()
+        self.crew = crew.muster(comm.wrap(communicator), config, settings, self.files.leave_alone)
         self.settings = self.crew.settings
         self.form = formats.choose(self.settings)
-        self.files = Files()
         self.types: list[Type] = list(BUILT_IN)
+        self.groups: list[tuple[str, int]] = [("", 0)]   # HDF5 groups: name and parent; 0 is the root
+        self.stage = Stage(self.settings, self.crew.paths)
+        self.parts: Parts | None = None
+        self.names: dict[str, int] = {}        # reserved, not yet protected
         self.variables = Variables(self.settings.max_var_id)
         self.records: dict[int, Record] = {}
         self.images: dict[int, Image] = {}     # of the last checkpoint of each level
@@ -41,26 +47,33 @@ class Levels:
         self.saved: Any = None                 # what recover() reads
         self.reading: Record | None = None
         self.finished = False
+        self.reachable: dict[str, set[int]] = {}   # indexes of each store that lie behind its files
         if self.crew.app is not None:
             self._begin()
 
     def _begin(self) -> None:
         chosen = self.settings
         self.files.elect(self.crew.app)
-        self.files.leave_alone(chosen.ckpt_dir, chosen.glbl_dir, chosen.meta_dir,
-                               *([self.crew.config] if self.crew.config else []))
         self.schedule = Schedule(chosen, self.crew.app.largest)
         crew.together(self.crew.app, lambda: crew.note_failure(self.crew, chosen.failure))
         if chosen.failure:
             self.records = crew.together(self.crew.app, lambda: record.read_records(self.crew.paths))
+            mine = (self.files.store, self.files.reachable()) if self.files.leader else None
+            self.reachable = dict(filter(None, self.crew.app.allgather(mine)))
             self._choose(chosen.restart_index)
             self.status = 2 if chosen.failure == 2 else 1
 
     def _choose(self, index: int) -> None:
         """Find the checkpoint to go back to and put its files in place. NothingLeft."""
         candidates = [each for each in reversed(self.records.values())
-                      if index in (0, each.index) and (self.settings.failure != 2 or each.level == 4)]
+                      if index in (0, each.index) and (self.settings.failure != 2 or each.level == 4)
+                      and self._fits_files(each)]
         self._read_from(recover.choose(self.crew, self.form, self.records, candidates))
+
+    def _fits_files(self, each: Record) -> bool:
+        """Whether the files of every store can be those of this checkpoint by going back alone."""
+        return all(store not in self.reachable or index in self.reachable[store]
+                   for store, index in each.files.items())
 
     def _read_from(self, chosen: Record) -> None:
         self.reading = chosen
@@ -77,18 +90,29 @@ class Levels:
 
         Its bytes are read and written in place. Called again, it tells that the variable has moved or grown.
         """
-        number = name if isinstance(name, int) else self._number(name)
+        number = name if isinstance(name, int) else self.named(name)
+        if number < 0:
+            number = self.reserve(str(name))
         self.variables.protect(number, view(thing), kind or self._kind(thing), "" if isinstance(name, int) else name)
         return number
 
-    def _number(self, name: str) -> int:
+    def named(self, name: str) -> int:
+        """The number of a variable, protected or in the checkpoint to be recovered; -1 without one."""
         found = self.variables.named(name)
+        if found < 0:
+            found = self.names.get(name, -1)
         if found < 0 and self.saved is not None:
             found = next((number for number in self.saved.sizes if self.saved.about(number)["name"] == name), -1)
-        if found >= 0:
-            return found
-        taken = {each.id for each in self.variables} | set(self.saved.sizes if self.saved else ())
-        return max(taken, default=-1) + 1
+        return found
+
+    def reserve(self, name: str) -> int:
+        """A number that no variable has, for this name."""
+        found = self.named(name)
+        if found < 0:
+            taken = {each.id for each in self.variables} | set(self.names.values())
+            found = max(taken | set(self.saved.sizes if self.saved else ()), default=-1) + 1
+        self.names[name] = found
+        return found
 
     def _kind(self, thing: Any) -> Type:
         array = numpy.asarray(thing)
@@ -174,9 +198,7 @@ class Levels:
             self._read_from(recover.choose(self.crew, self.form, self.records, [wanted]))
         assert self.reading is not None
         found = [each for each in self.variables if each.id in self.saved.sizes]
-        small = next((each for each in found if each.size < self.saved.sizes[each.id]), None)
-        take.agree(self.crew.app, "" if small is None else f"variable {small.id} has room for {small.size} bytes, "
-                   f"and its checkpoint has {self.saved.sizes[small.id]}")
+        self._fits(found)
         self._files_back(self.reading)
         wrong = ""
         try:
@@ -189,6 +211,35 @@ class Levels:
         self._recovered(self.reading)
         return self.reading.index
 
+    def _fits(self, variables: list[Variable]) -> None:
+        """Nothing is changed unless everything has room."""
+        small = next((each for each in variables if each.size < self.saved.sizes[each.id]), None)
+        take.agree(self.crew.app, "" if small is None else f"variable {small.id} has room for {small.size} bytes, "
+                   f"and its checkpoint has {self.saved.sizes[small.id]}")
+
+    def recover_begin(self) -> None:
+        """The first part of recover(), for a program that takes its variables one at a time."""
+        if self.saved is None:
+            raise recover.NothingLeft("there is nothing to recover from")
+        assert self.reading is not None
+        self._files_back(self.reading)
+
+    def recover_one(self, number: int) -> None:
+        """One variable; not collective."""
+        if self.saved is None:
+            raise recover.NothingLeft("there is nothing to recover from")
+        variable = self.variables[number]
+        try:
+            self.saved.read(number, variable.memory)
+        except Broken as error:
+            raise recover.NothingLeft(str(error)) from None
+        variable.stored = self.saved.sizes[number]
+
+    def recover_end(self) -> None:
+        """All variables that are wanted have been taken."""
+        if self.reading is not None and self.saved is not None:
+            self._recovered(self.reading)
+
     def _recovered(self, done: Record) -> None:
         self.parent = done.index
         self.images = {}
@@ -197,6 +248,8 @@ class Levels:
         self.saved, self.status = None, 0
 
     def _files_back(self, to: Record) -> None:
+        self.files.flush()
+        before = self.files.open_files()
         self.crew.app.barrier()
         wrong = ""
         if self.files.leader and self.files.store in to.files:
@@ -205,6 +258,31 @@ class Levels:
             except OSError as error:
                 wrong = f"the files: {error.strerror}"
         take.agree(self.crew.app, wrong)
+        self.files.follow(before)
+
+    def begin_parts(self, level: int, number: int) -> None:
+        """Begin a checkpoint whose variables come one by one, so that not all of them need be in memory at once."""
+        self.parts = Parts(self.crew.paths.local, level, number)
+
+    def add_part(self, number: int) -> None:
+        """Take a variable as it is now; not collective. Nothing happens without begin_parts."""
+        if self.parts is not None:
+            self.parts.add(self.variables[number])
+
+    def end_parts(self) -> bool:
+        """Take the checkpoint of what was added. False when none was begun."""
+        parts, self.parts = self.parts, None
+        if parts is None:
+            return False
+        everything, self.variables = self.variables, parts.variables()
+        try:
+            self.checkpoint(parts.level, parts.number)
+        finally:
+            for each in self.variables:
+                everything[each.id].stored = each.stored
+            self.variables = everything
+            parts.close()
+        return True
 
     def snapshot(self, number: int | None = None) -> int | None:
         """To be called once per iteration: recovers when the program was resumed, else takes the checkpoint that is
@@ -219,6 +297,7 @@ class Levels:
         if self.finished:
             return
         self.finished = True
+        self.stage.wait()
         kept = clean.finish(self.crew, self.form, self.records)
         crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 2 if kept else 0))
 

@@ -5,7 +5,12 @@ Buffers are writable bytes-like objects and are never copied here; anything else
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from metamori.errors import MetamoriError
@@ -18,11 +23,26 @@ class NoMPI(MetamoriError):
 
 
 def _mpi() -> Any:
+    if "mpi4py.MPI" not in sys.modules and os.environ.get("MPI4PY_MPIABI") == "mpich":
+        _answer_to_mpichs_name()
     try:
         from mpi4py import MPI
     except ImportError as error:
         raise NoMPI(f"several processes need mpi4py for this MPI ({error}); pip install 'metamori[levels]'") from None
     return MPI
+
+
+def _answer_to_mpichs_name() -> None:
+    """Debian calls MPICH's library libmpich.so.12, mpi4py asks for libmpi.so.12, the name of the common ABI.
+
+    An empty library of that name satisfies the loader; the symbols are those of the MPICH that is loaded.
+    """
+    try:
+        ctypes.CDLL("libmpi.so.12", ctypes.RTLD_GLOBAL)
+    except OSError:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libmpich.so.12", ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(Path(__file__).resolve().parents[1] / "libmpi_mpich.so"), ctypes.RTLD_GLOBAL)
 
 
 class Alone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,14 @@ def together(world: Any, work: Any) -> Any:
     return value
 
 
-def muster(world: Any, config: str, given: Settings | None = None) -> Crew:
-    """Read the configuration and find everybody's place. Usage when something does not fit."""
+def muster(world: Any, config: str, given: Settings | None, leave_alone: Callable[..., None]) -> Crew:
+    """Read the configuration and find everybody's place; `leave_alone` is told our own files before they are touched.
+
+    Usage when something does not fit.
+    """
     chosen: Settings = together(world, lambda: given or settings.read(config))
+    leave_alone(chosen.ckpt_dir, chosen.glbl_dir, chosen.meta_dir,
+                *([config, f"{os.path.realpath(config)}.{os.getpid()}"] if config else []))
     exec_id = together(world, lambda: _exec_id(chosen))
     host = os.uname().nodename
     hosts = world.allgather(host)

@@ -6,9 +6,12 @@ ranks and the memory of all ranks are of one instant.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import os
+import stat
 from typing import Any
 
 
@@ -31,7 +34,20 @@ class Files:
         """The levels' own files are no files of the run."""
         if self.active:
             for path in paths:
-                self._call("metamori_v1_ignore", os.fsencode(os.path.abspath(path)))
+                for each in {os.path.abspath(path), os.path.realpath(path)}:
+                    self._call("metamori_v1_ignore", os.fsencode(each))
+
+    def reachable(self) -> set[int] | None:
+        """The store's indexes from its first to where its files are now; None without a store.
+
+        A memory that belongs to another branch would not fit the files that the user has gone back to.
+        """
+        if not self.active:
+            return None
+        from metamori.store.store import Store
+
+        store = Store.open(self.store)
+        return set(store.history.chain(store.head.index))
 
     def flush(self) -> None:
         """What this process has buffered in its streams belongs to the instant."""
@@ -46,6 +62,25 @@ class Files:
         """By the leader: the files of all of the run's processes are those of an index; descriptors stay open."""
         self._call("metamori_v1_files_back", ctypes.c_int(index))
 
+    def open_files(self) -> list[tuple[int, str]]:
+        """Descriptors of this process on regular files, with the names that those have."""
+        found = []
+        if self.active:
+            for number in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    path = os.readlink(f"/proc/self/fd/{number}")
+                    if path.startswith("/") and stat.S_ISREG(os.fstat(int(number)).st_mode):
+                        found.append((int(number), path))
+        return found
+
+    def follow(self, before: list[tuple[int, str]]) -> None:
+        """A name may be another file's now (a truncated one was put aside): its descriptors go there with it."""
+        for number, path in before:
+            with contextlib.suppress(FileNotFoundError):
+                here, there = os.fstat(number), os.stat(path)
+                if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+                    _reopen(number, path)
+
     def _call(self, name: str, argument: Any) -> int:
         ctypes.set_errno(0)
         result: int = getattr(self._library, name)(argument)
@@ -53,3 +88,13 @@ class Files:
             number = ctypes.get_errno() or errno.EIO
             raise OSError(number, os.strerror(number))
         return result
+
+
+def _reopen(number: int, path: str) -> None:
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
+    fresh = os.open(path, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC) | os.O_CLOEXEC)
+    try:
+        os.lseek(fresh, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(fresh, number, inheritable=os.get_inheritable(number))
+    finally:
+        os.close(fresh)

@@ -212,6 +212,13 @@ class Area:
         """The PIF's file is this one from now on."""
         lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
 
+    def new_pif(self, dev: int, ino: int, path: bytes) -> int:
+        """A PIF for a file that no process has opened for writing. OSError ENOSPC."""
+        slot: int = lib.mm_pif_new(self._area, dev, ino, 0, path)
+        if not slot:
+            raise OSError(errno.ENOSPC, "the run area has no room")
+        return slot
+
     def set_path(self, pif, path: bytes) -> None:  # type: ignore[no-untyped-def]
         lib.mm_set_path(self._area, pif, path)
 

@@ -13,7 +13,7 @@ import traceback
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError
-from metamori.runtime import finish, pruning, rollback, swap
+from metamori.runtime import finish, pruning, resume, rollback, swap
 from metamori.runtime.area import Area
 from metamori.runtime.begin import begin
 from metamori.runtime.session import Session
@@ -66,6 +66,9 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
         return 0
     if what == lib.MM_CALL_PRUNE:
         return pruning.make_room(_session(path))
+    if what == lib.MM_CALL_FILES_BACK:
+        resume.files_back(_session(path), argument)
+        return 0
     if what == lib.MM_CALL_LAST_OUT:
         return _last_out(path)
     return -errno.ENOSYS

@@ -236,6 +236,28 @@ EXPORT int metamori_restore(int index)
     return 0;
 }
 
+/* Files and names of an index, for all processes of the run; descriptors stay open, on the rolled-back content.
+ * For a resumed job, whose processes took no part in the index (metamori/levels). */
+EXPORT int metamori_v1_files_back(int index)
+{
+    if (!following())
+        return fail(-ENOSYS);
+    if (mm_depth)
+        return fail(-EAGAIN);
+    int saved = errno, e = flush_streams();
+    int r = e < 0 ? e : mm_runtime_call(MM_CALL_FILES_BACK, index, NULL);
+    if (r < 0)
+        return fail(r);
+    errno = saved;
+    return 0;
+}
+
+/* This process's own files below a path are no files of the run: the levels' checkpoints and their configuration. */
+EXPORT int metamori_v1_ignore(const char *path)
+{
+    return mm_ignore(path) < 0 ? fail(-ENOMEM) : 0;
+}
+
 /* what the header's weak definitions look for */
 EXPORT int metamori_v1_checkpoint(int unused)
 {

@@ -42,10 +42,50 @@ static int below(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0 || folder[n - 1] == '/');
 }
 
+/* Paths added while the program runs; never removed, so that a reader needs no lock. */
+static struct ignored {
+    struct ignored *next;
+    char path[];
+} *ignored;
+
+int mm_ignore(const char *path)
+{
+    size_t n = strlen(path) + 1;
+    struct ignored *one = malloc(sizeof *one + n);
+    if (!one)
+        return -ENOMEM;
+    memcpy(one->path, path, n);
+    one->next = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(&ignored, &one->next, one, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        ;
+    return 0;
+}
+
+/* The session folders of MPI libraries (Open MPI, PRRTE, PMIx), which lie in the temporary folder. */
+static int mpi_session(const char *path)
+{
+    static const char *const names[] = { "ompi.", "prte.", "pmix", "openmpi-sessions-", NULL };
+    const char *tmp = getenv("TMPDIR");
+    size_t n;
+    if (!tmp || tmp[0] != '/' || !below(path, tmp))
+        tmp = "/tmp";
+    if (!below(path, tmp))
+        return 0;
+    for (n = strlen(tmp); path[n] == '/'; n++)
+        ;
+    for (int i = 0; names[i]; i++)
+        if (strncmp(path + n, names[i], strlen(names[i])) == 0)
+            return 1;
+    return 0;
+}
+
 int mm_tracked(const char *path)
 {
     if (path[0] != '/' || below(path, mm_area->store))
         return 0;
+    for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
+        if (below(path, i->path))
+            return 0;
     if (UNLIKELY(track_globs || ignore_globs)) {
         if (matches(track_globs, path))
             return 1;
@@ -55,7 +95,7 @@ int mm_tracked(const char *path)
     for (int i = 0; outside[i]; i++)
         if (below(path, outside[i]))
             return 0;
-    return 1;
+    return !mpi_session(path);
 }
 
 static int path_of_fd(int fd, char *out, size_t room)

@@ -9,5 +9,6 @@
 #define MM_CALL_LAST_OUT 5     /* the last process ends: commit */
 #define MM_CALL_SWAP 6         /* argument: PIF slot; data: bytes wanted: swap the oldest AMLs to the disk buffer */
 #define MM_CALL_PRUNE 7        /* the disk is full: 1 when a prune has freed some */
+#define MM_CALL_FILES_BACK 20    /* argument: index: files and names only, descriptors stay as they are */
 /* CDEF-END */
 #endif

@@ -272,6 +272,7 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
 /* names.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_tracked(const char *canonical);
+int mm_ignore(const char *path);
 long mm_touch(const char *canonical);
 void mm_names_config(void);
 

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = ("metamori", "shim_c", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
-NATIVE = {"metamori/libmetamori.so", "metamori/libmetamori_rt.so", "metamori/_area.abi3.so"}
+NATIVE = {"metamori/libmetamori.so", "metamori/libmetamori_rt.so", "metamori/_area.abi3.so",
+          "metamori/libmetamori_fti.so", "metamori/libmpi_mpich.so"}
 
 pytestmark = pytest.mark.usefixtures("installed")
 

@@ -1,0 +1,137 @@
+"""Jobs of real MPI processes: how they are compiled, started, killed, and what their configuration is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+METAMORI = [sys.executable, "-m", "metamori"]
+LIMIT = 240
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "PYTHONPATH": str(ROOT)}
+
+
+def need(mpi: str) -> None:
+    """Skip, in words, without this MPI or the levels' packages."""
+    if shutil.which(f"mpirun.{mpi}") is None or shutil.which(f"mpicc.{mpi}") is None:
+        pytest.skip(f"{mpi} is not installed (tools/prepare installs it as root)")
+    if not (ROOT / "metamori" / "libmetamori_fti.so").exists():
+        pytest.skip("metamori/libmetamori_fti.so is not built: run `make build`")
+    for package in ("numpy", "mpi4py", "xxhash", "pyeclib"):
+        pytest.importorskip(package)
+
+
+def flags(*words: str) -> list[str]:
+    done = subprocess.run([*METAMORI, "config", "--fti", *words], capture_output=True, text=True, check=True,
+                          env=ENVIRONMENT)
+    return done.stdout.split()
+
+
+def compiled(name: str, mpi: str, folder: Path) -> Path:
+    """A program of tests/levels/programs, built as its user would."""
+    result = folder / f"{name}.{mpi}"
+    if result.exists():
+        return result
+    source = next(PROGRAMS.glob(f"{name}.*"))
+    if source.suffix == ".c":
+        command = [f"mpicc.{mpi}", "-O1", "-Wall", *flags("--cflags"), str(source), "-o", str(result),
+                   *flags("--libs"), "-lm"]
+    else:
+        command = [f"mpif90.{mpi}", "-O1", *flags("--cflags"), str(source), "-o", str(result),
+                   *flags("--fortran", "--libs")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return result
+
+
+def configure(folder: Path, **keys: object) -> Path:
+    """A config.fti; keys of other sections than [Basic] are found by name."""
+    advanced = {"local_test", "block_size", "transfer_size", "fast_forward"}
+    values = {"node_size": 1, "group_size": 4, "ckpt_dir": "./Local", "glbl_dir": "./Global", "meta_dir": "./Meta",
+              "verbosity": 3, **keys}
+    lines = ["[Basic]"] + [f"{key} = {value}" for key, value in values.items() if key not in advanced]
+    lines += ["[Restart]", "failure = 0", "exec_id = NULL", "[Advanced]"]
+    lines += [f"{key} = {value}" for key, value in values.items() if key in advanced]
+    path = folder / "config.fti"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def setting(folder: Path, key: str) -> str:
+    """What the configuration says now."""
+    for line in (folder / "config.fti").read_text().splitlines():
+        if line.partition("=")[0].strip() == key:
+            return line.partition("=")[2].strip()
+    raise KeyError(key)
+
+
+def command(mpi: str, ranks: int, program: Path, *arguments: object, tracked: bool = False) -> list[str]:
+    words = [f"mpirun.{mpi}", "-n", str(ranks), str(program), *map(str, arguments)]
+    return [*METAMORI, "run", "--", *words] if tracked else words
+
+
+def run(folder: Path, *words: str, well: bool = True) -> subprocess.CompletedProcess[str]:
+    """A job, to its end."""
+    done = subprocess.run(words, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT)
+    if well:
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done
+
+
+def processes(name: str, folder: Path) -> list[int]:
+    """Pids of the job's own processes: those with this program and working folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.readlink(entry / "cwd") == str(folder) \
+                    and Path(os.readlink(entry / "exe")).name.startswith(name):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True) -> None:  # type: ignore[no-untyped-def]
+    """Start a job and kill it when `ready()`: everything at once, or its ranks only."""
+    with open(folder / "out.killed", "w") as out:
+        job = subprocess.Popen(words, cwd=folder, env=ENVIRONMENT, stdout=out, stderr=out, start_new_session=True)
+        limit = time.monotonic() + LIMIT
+        try:
+            while not ready() and job.poll() is None:
+                assert time.monotonic() < limit, (folder / "out.killed").read_text()[-3000:]
+                time.sleep(0.01)
+            assert job.poll() is None, (folder / "out.killed").read_text()[-3000:]
+            own = processes(name, folder)
+            for pid in ([job.pid] if whole else []) + (processes("mpirun", folder) + processes("mpiexec", folder)
+                                                       + processes("orterun", folder) if whole else []) + own:
+                _kill(pid)
+            job.wait(LIMIT)
+        finally:
+            job.poll() is None and os.killpg(job.pid, signal.SIGKILL)
+            for pid in processes(name, folder):
+                _kill(pid)
+    limit = time.monotonic() + LIMIT
+    while processes(name, folder) and time.monotonic() < limit:
+        time.sleep(0.02)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def taken(folder: Path) -> int:
+    """How many checkpoints exist."""
+    return len(list(folder.glob("Meta/*/ckpt*.json")))

@@ -1,0 +1,28 @@
+#include <stdlib.h>
+#include <fti.h>
+
+int main(int argc, char** argv){
+    MPI_Init(&argc, &argv);
+    char* path = "config.fti"; //config file path
+    FTI_Init(path, MPI_COMM_WORLD);
+    int world_rank, world_size; //FTI_COMM rank & size
+    MPI_Comm_rank(FTI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(FTI_COMM_WORLD, &world_size);
+
+    int *array = malloc(sizeof(int) * world_size);
+    int number = world_rank;
+    int i = 0;
+    //adding variables to protect
+    FTI_Protect(1, &i, 1, FTI_INTG);
+    FTI_Protect(2, &number, 1, FTI_INTG);
+    for (; i < 100; i++) {
+        FTI_Snapshot();
+        MPI_Allgather(&number, 1, MPI_INT, array,
+            1, MPI_INT, FTI_COMM_WORLD);
+        number += 1;
+    }
+    free(array);
+    FTI_Finalize();
+    MPI_Finalize();
+    return 0;
+}

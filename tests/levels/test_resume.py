@@ -1,0 +1,94 @@
+"""A mini-application that is killed and resumed: memory and files as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import launch
+import pytest
+
+STEPS = 150
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="module")
+def reference(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an uninterrupted run leaves."""
+    launch.need("openmpi")
+    folder = tmp_path_factory.mktemp("reference")
+    launch.configure(folder)
+    program = launch.compiled("stencil", "openmpi", built)
+    done = launch.run(folder, *launch.command("openmpi", 4, program, STEPS, 1))
+    return {"out": done.stdout.encode(), **content(folder)}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("[tr][re]*.[0-9]*")}
+
+
+def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at: int, whole: bool,
+          seed: int) -> dict[str, bytes]:
+    """Killed once after `at` checkpoints, nodes deleted, resumed to the end."""
+    generator = random.Random(seed)
+    more = generator.random() * 0.1
+
+    def ready() -> bool:
+        if launch.taken(folder) < at:
+            return False
+        nonlocal more
+        more -= 0.01
+        return more < 0
+    words = launch.command(mpi, 4, program, STEPS * 10_000, level, tracked=True)
+    launch.killed(folder, words, program.name, ready, whole)
+    for node in lost:
+        shutil.rmtree(folder / "Local" / f"node{node}")
+    done = launch.run(folder, *launch.command(mpi, 4, program, STEPS, level, tracked=True))
+    assert "resumed at step" in done.stderr
+    return {"out": done.stdout.encode(), **content(folder)}
+
+
+@pytest.mark.parametrize("level, lost, whole, mpi", [
+    (1, [], True, "openmpi"), (2, [0, 2], True, "openmpi"), (3, [1, 2], True, "openmpi"),
+    (4, [0, 1, 2, 3], True, "openmpi"), (3, [0, 3], False, "openmpi"), (2, [1, 3], True, "mpich"),
+])
+def test_killed_and_resumed(level, lost, whole, mpi, built, reference, tmp_path):
+    launch.need(mpi)
+    program = launch.compiled("stencil", mpi, built)
+    launch.configure(tmp_path)
+    found = story(tmp_path, program, mpi, level, lost, 3, whole, level)
+    assert found == reference
+
+
+def test_too_many_lost_nodes_are_said(built, tmp_path):
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path)
+    launch.killed(tmp_path, launch.command("openmpi", 4, program, 100_000, 3), program.name,
+                  lambda: launch.taken(tmp_path) >= 2)
+    for node in range(3):
+        shutil.rmtree(tmp_path / "Local" / f"node{node}")
+    done = launch.run(tmp_path, *launch.command("openmpi", 4, program, 300, 3), well=False)
+    assert "FTI_Init gave -2" in done.stderr and "no checkpoint is left" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_a_hundred_random_kills(level, built, reference, tmp_path):
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    for seed in range(100):
+        generator = random.Random(1000 * level + seed)
+        lost = {1: [], 2: generator.choice([[0], [1, 3], [0, 2]]), 3: generator.sample(range(4), 2),
+                4: [0, 1, 2, 3]}[level]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        launch.configure(folder)
+        found = story(folder, program, "openmpi", level, lost, generator.randint(1, 8), generator.random() < 0.7, seed)
+        assert found == reference, f"seed {seed}, lost {lost}"
+        shutil.rmtree(folder)
