@@ -194,7 +194,8 @@ def _protect(kind: str, short: str, number: int, rank: int) -> str:
         count += " * len(data)"
     fti = f"{number}_c_int" if number >= 0 else f"opaque({-number})"
     ready = (f"    if (size(data) == 0) then\n      err = c_protect(int(id, c_int), c_null_ptr, 0_c_long, {fti})\n"
-             "      return\n    end if\n    err = FTI_NSCS\n    if (.not. is_contiguous(data)) return\n" if rank else "")
+             "      return\n    end if\n    err = FTI_NSCS\n    if (.not. is_contiguous(data)) return\n"
+             if rank else "")
     first = "(" + ",".join(f"lbound(data,{i})" for i in range(1, rank + 1)) + ")" if rank else ""
     return (f"\n  subroutine protect_{short}_{rank}(id, data, err)\n    integer, intent(in) :: id\n"
             f"    {kind}, pointer, intent(in) :: data{shape}\n    integer, intent(out) :: err\n{ready}"
