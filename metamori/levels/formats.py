@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from metamori.errors import Usage
 from metamori.levels import settings
 from metamori.levels.plain import Plain
 from metamori.levels.settings import Settings
@@ -11,6 +12,6 @@ from metamori.levels.settings import Settings
 
 def choose(chosen: Settings) -> Any:
     """The format's writer and reader."""
-    if chosen.ckpt_io in (settings.POSIX, settings.MPIIO):
+    if chosen.ckpt_io in (settings.POSIX,):
         return Plain()
-    raise NotImplementedError(chosen.ckpt_io)
+    raise Usage(f"ckpt_io = {chosen.ckpt_io} is not there yet; use 1 (POSIX)")

@@ -192,6 +192,9 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     }
 }
 
+/* UCX, below MPICH, patches mmap and its like to call its own functions, which come back here for the real call. */
+static __thread int within __attribute__((tls_model("initial-exec")));
+
 EXPORT long syscall(long number, ...)
 {
     va_list list;
@@ -199,7 +202,10 @@ EXPORT long syscall(long number, ...)
     long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
     long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
-    if (!mm_area && mm_ready == 1)
+    if ((!mm_area && mm_ready == 1) || within)
         return REAL(syscall)(number, a, b, c, d, e, f);
-    return processes(number, a, b, c, d, e, f);
+    within = 1;
+    long result = processes(number, a, b, c, d, e, f);
+    within = 0;
+    return result;
 }
