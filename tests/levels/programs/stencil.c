@@ -77,10 +77,12 @@ int main(int argc, char **argv)
     }
     fclose(out);
     fclose(state);
-    double mine = 0, sum = 0;
+    double mine = 0, sum = 0, parts[64];
     for (int i = 1; i <= n; i++)
         mine += u[i];
-    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, FTI_COMM_WORLD);
+    MPI_Gather(&mine, 1, MPI_DOUBLE, parts, 1, MPI_DOUBLE, 0, FTI_COMM_WORLD);
+    for (int i = 0; rank == 0 && i < size; i++)   /* in the same order under every MPI */
+        sum += parts[i];
     if (rank == 0)
         printf("step %d sum %.17g\n", step, sum);
     FTI_Finalize();
