@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast test-real test-filesystems soak soak-hour sanitize bench bench-bonnie lint clean
+.PHONY: help venv build demo test test-fast test-real test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -48,6 +48,14 @@ test-filesystems: build  ## as root: scenarios, models and real programs on tmpf
 
 soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
+
+kills: build  ## runs killed at each of their system calls, every byte of a store damaged (an hour or so)
+	@$(PYTEST) -m '' --timeout 3600 -s tests/crash $(ARGS)
+
+fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (FUZZ=seconds for each target)
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
+	@for target in decode store words settings; do echo $$target; $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) 2>&1 \
+	  | grep -aE 'number_of_executed_units|Uncaught|Error|artifact' || exit 1; done
 
 sanitize: build  ## the small programs under AddressSanitizer, UBSan and ThreadSanitizer builds (15 minutes)
 	@$(PYTEST) -m '' --timeout 3600 tests/sanitized $(ARGS)

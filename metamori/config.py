@@ -17,7 +17,7 @@ DEFAULT_STORE = ".metamori"
 
 def parse_size(text: str) -> int:
     """Bytes: 4096, 64K, 25M, 1G."""
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if found is None:
         raise Usage(f"'{text}' is not a size; write 4096, 64K, 25M or 1G")
     return int(found[1]) * _SIZES[found[2]]
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Seconds: 30, 500ms, 10m, 2h."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(ms|[smhd]?)", text.strip().lower())
     if found is None or float(found[1]) == 0:
         raise Usage(f"'{text}' is not a duration; write 30s, 10m or 2h")
     return float(found[1]) * _DURATIONS[found[2]]
@@ -33,9 +33,10 @@ def parse_duration(text: str) -> float:
 
 def parse_count(text: str) -> int:
     """A number from 1 on."""
-    if not text.strip().isdecimal() or int(text) < 1:
+    found = re.fullmatch(r"[0-9]{1,18}", text.strip())
+    if found is None or int(found[0]) < 1:
         raise Usage(f"'{text}' is not a number from 1 on")
-    return int(text)
+    return int(found[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import base64
 from metamori.cli import opening, output
 from metamori.errors import MetamoriError
 from metamori.store.content import Reader
+from metamori.store.door import PIECE_BYTES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
                                           "size": reader.size, "content_b64": content}, "")
                 return 0
             for start, end, data in reader.chunks():
-                output.write_bytes(bytes(end - start) if data is None else data)
+                if data is not None:
+                    output.write_bytes(data)
+                for at in range(start, end if data is None else start, PIECE_BYTES):
+                    output.write_bytes(bytes(min(PIECE_BYTES, end - at)))
     output.flush()
     return 0

@@ -6,10 +6,13 @@ import os
 
 from metamori._area import lib
 from metamori.config import Config
+from metamori.errors import Damaged
 from metamori.runtime.area import BLOCK, Area
 from metamori.runtime.finish import finish_if_needed
 from metamori.runtime.session import Session
+from metamori.store.checked import missing
 from metamori.store.commit import PRIVATE_FILE
+from metamori.store.head import require_kept
 from metamori.store.store import Store
 
 
@@ -25,6 +28,10 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
 
         present.record(store, "start of run")
     store.refresh()
+    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *missing(store)):
+        raise Damaged(f"the store is damaged: {why}")
+    for kept in store.head.kept:
+        require_kept(store.door, store.layout, kept)
     run = store.next_run()
     fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:

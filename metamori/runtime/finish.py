@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from metamori._area import lib
@@ -144,8 +145,10 @@ def finish_if_needed(store: Store) -> str:
         return ""
     try:
         area = Area(store.path)
-    except OSError:                        # killed while it was being made: nothing can have happened under it
-        _remove_unborn(store)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise                          # the machine's trouble, not the run area's
+        _remove_unborn(store)              # killed while it was being made: nothing can have happened under it
         return ""
     session = Session(store, area)
     if alive(area):

@@ -64,7 +64,12 @@ class Applier:
         last = len(intent.names)
         while last and intent.names[last - 1].op in ("drop", "mkdir"):
             last -= 1
-        for op in intent.names[:last]:
+        first = [op for op in intent.names[:last] if op.op == "keep"]
+        for op in first:
+            self._name(op)
+        if first:                          # a power cut may not leave the unlink that follows without the link
+            self._sync_folders()
+        for op in intent.names[len(first):last]:
             self._name(op)
         after = intent.names[last:]
         if last and any(op.op == "drop" for op in after):
@@ -276,13 +281,13 @@ class Applier:
 
 def write_intent(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
     """From here on the move is to be completed, whatever happens."""
-    commit.write_file(store.door, record, formats.encode_intent(intent), durable)
+    commit.write_file(store.door, record, formats.encode_intent(intent, store.layout.id), durable)
 
 
 def read_intent(store: Store, record: bytes) -> Intent | None:
     """The move that was begun, if there is one. Damaged."""
     try:
-        return formats.decode_intent(commit.read_file(store.door, record))
+        return formats.decode_intent(commit.read_file(store.door, record), store.layout.id)
     except FileNotFoundError:
         return None
     except formats.FormatError as error:

@@ -30,7 +30,11 @@ class Buffers:
 
     def runs(self) -> list[int]:
         """Numbers of the runs that have a buffer, ascending."""
-        return sorted(int(name) for name in self._door.listdir(self._layout.buffers) if name.isdigit())
+        try:
+            names = self._door.listdir(self._layout.buffers)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Damaged(f"{os.fsdecode(self._layout.buffers)} is missing") from None
+        return sorted(int(name) for name in names if name.isdigit())
 
     def size(self, run: int) -> int:
         """Bytes that the buffer of a run covers, holes included; 0 when there is none."""
@@ -113,14 +117,14 @@ class Buffers:
             try:
                 fd = self._door.open(self._layout.buffer(run), os.O_RDONLY)
             except FileNotFoundError as error:
-                raise Damaged(f"buffer {run} of the store is missing") from error
+                raise Damaged(f"{os.fsdecode(self._layout.buffer(run))} is missing") from error
         self._open[run] = fd
         if len(self._open) > _OPEN_MAX:
             self._door.close(self._open.popitem(last=False)[1])
         return fd
 
     def _short(self, run: int, start: int, length: int) -> str:
-        return f"buffer {run} of the store ends at byte {self.size(run)}, not {start + length}"
+        return f"{os.fsdecode(self._layout.buffer(run))} ends at byte {self.size(run)}, not {start + length}"
 
 
 def write_zeros(door: Door, fd: int, start: int, end: int) -> None:

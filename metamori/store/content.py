@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.store import commit
 from metamori.store.door import PIECE_BYTES
-from metamori.store.head import identity_now, lstat_or_none
+from metamori.store.head import identity_now, lstat_or_none, require_kept
 from metamori.store.store import Store
-from metamori.tables.view import BUFFER, HOME, LOST, Piece
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
 
 class Reader:
@@ -37,13 +37,14 @@ class Reader:
             self._store.door.close(self._fd)
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, bytes | None]]:
-        """(start, end, bytes) in order, at most 1 MB each; None instead of bytes where all are zeros."""
+        """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, where all
+        are zeros: a store may say that a file is very long."""
         end = self.size if end is None else min(end, self.size)
         pieces = self._pieces_from(start)
         while start < end:
             if start >= pieces[-1].end:
                 pieces.pop()
-            stop = min(pieces[-1].end, end, start + PIECE_BYTES)
+            stop = min(pieces[-1].end, end, start + PIECE_BYTES if pieces[-1].kind != ZERO else end)
             data = self._bytes(pieces[-1].clip(start, stop))
             if data is _AGAIN:
                 self._state = self._store.state(self._index)
@@ -65,6 +66,7 @@ class Reader:
         length = piece.end - piece.start
         if piece.kind == BUFFER:
             try:
+                self._store.checked(self._index).require(piece.run, piece.offset, piece.offset + length)
                 data = self._store.buffers.read(piece.run, piece.offset, length)
             except Damaged:
                 if not self._store.was_pruned():
@@ -100,7 +102,7 @@ _AGAIN = b"again"
 def find_home(store: Store, inode: int) -> bytes:
     """The path where an object's live bytes are. ChangedOutside, Damaged; StoreBusy while a run moves it."""
     live = commit.exists(store.door, store.layout.run_area)
-    here, newest = store.state(store.head.index), store.state(store.newest)
+    here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
     known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
     noted = {each.path: each for each in store.head.identities}
     for path in here.paths(inode):
@@ -114,6 +116,9 @@ def find_home(store: Store, inode: int) -> bytes:
                                  f"{store.head.index}", (path,))
         known.add((identity.dev, identity.ino))
     kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
+    for each in store.head.kept:
+        if each.inode == inode and not live:
+            require_kept(store.door, store.layout, each)
     for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
         found = lstat_or_none(store.door, path)
         if found is not None and stat.S_ISREG(found.st_mode) and (

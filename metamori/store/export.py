@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from metamori.errors import MetamoriError
+from metamori.errors import Damaged, MetamoriError
 from metamori.store import xattrs
 from metamori.store.content import Reader
 from metamori.store.records import NameEntry, XattrOp
@@ -26,6 +26,7 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
         raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
     state = store.state(index)
     entries = state.existing()
+    _require_inside(entries)
     copies: dict[int, bytes] = {}
     for entry in entries:
         target = place(store, root, entry.path)
@@ -45,6 +46,17 @@ def _private_folders(path: bytes) -> None:
     if not os.path.isdir(path):
         _private_folders(os.path.dirname(path))
         os.mkdir(path, 0o700)
+
+
+def _require_inside(entries: list[NameEntry]) -> None:
+    """Damaged when something lies below what is no folder: below a symbolic link it would lead out of the copy."""
+    leaves = {entry.path for entry in entries if entry.kind != "dir"}
+    for entry in entries:
+        folder = os.path.dirname(entry.path)
+        while len(folder) > 1:
+            if folder in leaves:
+                raise Damaged(f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is no folder")
+            folder = os.path.dirname(folder)
 
 
 def place(store: Store, root: bytes, path: bytes) -> bytes:

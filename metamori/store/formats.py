@@ -2,8 +2,9 @@ r"""The store's files, byte by byte, and their codecs.
 
 All numbers are little endian. Types: u8 u32 u64 unsigned, i32 i64 signed (two's complement), bool is a u8 of
 0 or 1, bytes is a u32 length and that many bytes, text is bytes that hold UTF-8 (bytes that are not UTF-8
-stand for themselves), T[] is a u32 count and that many T one after the other, T[[]] the same with a u64
-count. There is no padding anywhere. Every file is one envelope:
+stand for themselves). Paths are bytes: absolute, no part of them empty, "." or ".."; names are one part.
+T[] is a u32 count and that many T one after the other, T[[]] the same with a u64 count. There is no
+padding anywhere. Every file is one envelope:
 
     offset  size  what
     0       8     magic: the kind of file, ASCII (below)
@@ -11,7 +12,8 @@ count. There is no padding anywhere. Every file is one envelope:
     12      4     u32 byte order mark 0x01020304: the bytes 04 03 02 01
     16      8     u64 n, length of the payload
     24      n     payload (below)
-    24 + n  4     u32 CRC-32 (that of zlib and IEEE 802.3) of the bytes 0 .. 24 + n - 1
+    24 + n  4     u32 CRC-32 (that of zlib and IEEE 802.3) of the bytes 0 .. 24 + n - 1, begun with the
+                  store's own number (file `format`) in the place of 0: records of two stores do not mix
 and has 28 + n bytes exactly.
 
 Payloads, fields in this order:
@@ -20,7 +22,7 @@ Payloads, fields in this order:
     u64 index, u64 parent, i64 time_ns, text message, text reason, u64 run, u64 process,
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
     process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
-    u64 offset_entries, u64 merged, bool rootless
+    u64 offset_entries, u64 merged, bool rootless, u64 undos (seq of the last undo record then)
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -45,9 +47,9 @@ Payloads, fields in this order:
              saved bytes, 0: none): 48 bytes; start < end
 
 "mtmrHEAD"  where the user's files are: head
-    u64 index, identity[], kept[]
+    u64 index, identity[], kept[], u64 newest (index then), u64 undos (seq of the last undo record then)
   identity   bytes path, u64 dev, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns
-  kept       u64 inode, bytes name
+  kept       u64 inode, bytes name, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns (when head was written)
 
 "mtmrMOVE"  a move in progress: intent
     u64 target, write[], size[], change[], kept[] (as in head), attributes[]
@@ -99,8 +101,10 @@ from metamori.store.wire import (
     Choice,
     FormatError,
     Many,
+    Name,
     Number,
     Pair,
+    Path,
     Record,
     Rows,
     Text,
@@ -113,108 +117,109 @@ __all__ = ["FormatError", "decode_head", "decode_intent", "decode_meta", "decode
            "encode_offsets", "encode_pruning", "encode_undo"]
 
 U32, U64, I32, I64 = "I", "Q", "i", "q"
-BYTES, TEXT, BOOL = Bytes(), Text(), Choice(False, True)
+BYTES, TEXT, BOOL, PATH, NAME = Bytes(), Text(), Choice(False, True), Path(), Name()
 
 _PROCESS = Record(ProcessEntry, process=U64, pid=U64, start_time=U64, exe=BYTES)
 _NAME = Record(
-    NameEntry, path=BYTES, kind=Choice("absent", "file", "dir", "symlink", "fifo", "other"), inode=U64,
+    NameEntry, path=PATH, kind=Choice("absent", "file", "dir", "symlink", "fifo", "other"), inode=U64,
     mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, xattrs=Many(Pair(BYTES, BYTES)))
 _PIF = Record(
-    PifEntry, inode=U64, dev=U64, ino=U64, btime_ns=I64, count=U64, filename=BYTES, was_created=U64,
-    was_deleted=U64, size=U64, home_limit=U64, cut=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, kept=BYTES)
+    PifEntry, inode=U64, dev=U64, ino=U64, btime_ns=I64, count=U64, filename=PATH, was_created=U64,
+    was_deleted=U64, size=U64, home_limit=U64, cut=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, kept=NAME)
 _FIT = Record(
     FitEntry, process=U64, creation_type=Choice("descriptor", "stream"), descriptor=I32, stream=U64,
     attributes=I64, stream_attributes=BYTES, mode=U32, filename=BYTES, seek_pointer=I64, was_created=U64,
     was_closed=U64, flags=I64, inode=U64, dev=U64, ino=U64, dup_list=Many(Number(I32)), ungetc=BYTES,
     unflushed=BYTES, buffering=I64)
-_INHERITED = Record(InheritedEntry, process=U64, descriptor=I32, path=BYTES, size=U64, dev=U64, ino=U64)
+_INHERITED = Record(InheritedEntry, process=U64, descriptor=I32, path=PATH, size=U64, dev=U64, ino=U64)
 _META = Record(
     Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,
     mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
     processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
     initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED),
-    offset_entries=U64, merged=U64, rootless=BOOL)
+    offset_entries=U64, merged=U64, rootless=BOOL, undos=U64)
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
-_IDENTITY = Record(Identity, path=BYTES, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
-_KEPT = Record(KeptHome, inode=U64, name=BYTES)
-_HEAD = Record(Head, index=U64, identities=Many(_IDENTITY), kept=Many(_KEPT))
-_WRITE = Record(WriteOp, inode=U64, path=BYTES, start=U64, end=U64, run=U64, buffer_start=U64)
-_SIZE = Record(SizeOp, inode=U64, path=BYTES, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
+_IDENTITY = Record(Identity, path=PATH, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
+_KEPT = Record(KeptHome, inode=U64, name=NAME, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
+_HEAD = Record(
+    Head, index=U64, identities=Many(_IDENTITY), kept=Many(_KEPT), newest=U64, undos=U64)
+_WRITE = Record(WriteOp, inode=U64, path=PATH, start=U64, end=U64, run=U64, buffer_start=U64)
+_SIZE = Record(SizeOp, inode=U64, path=PATH, size=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64)
 _CHANGE = Record(
     NameOp, op=Choice("unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
               "create", "node"),
-    path=BYTES, other=BYTES, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, dev=U64,
+    path=PATH, other=PATH, inode=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, target=BYTES, dev=U64,
     ino=U64)
-_ATTRIBUTES = Record(XattrOp, path=BYTES, xattrs=Many(Pair(BYTES, BYTES)))
+_ATTRIBUTES = Record(XattrOp, path=PATH, xattrs=Many(Pair(BYTES, BYTES)))
 _INTENT = Record(
     Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT),
     xattrs=Many(_ATTRIBUTES))
 
 _NUMBERS = Record(Numbers, pruned=U64, index=U64, object=U64, process=U64, run=U64)
 _PRUNING = Record(
-    Pruning, numbers=_NUMBERS, put=Many(BYTES), remove=Many(BYTES), kept=Many(BYTES), buffers=Many(Number(U64)),
+    Pruning, numbers=_NUMBERS, put=Many(NAME), remove=Many(NAME), kept=Many(NAME), buffers=Many(Number(U64)),
     holes=Rows(Hole, (1, 2)))
 
 
-def encode_meta(value: Meta) -> bytes:
-    return seal(b"mtmrMETA", _META, value)
+def encode_meta(value: Meta, store: int = 0) -> bytes:
+    return seal(b"mtmrMETA", _META, value, store)
 
 
-def decode_meta(data: bytes) -> Meta:
-    found: Meta = unseal(b"mtmrMETA", _META, data)
+def decode_meta(data: bytes, store: int = 0) -> Meta:
+    found: Meta = unseal(b"mtmrMETA", _META, data, store)
     return found
 
 
-def encode_offsets(value: Offsets) -> bytes:
-    return seal(b"mtmrOFFS", _OFFSETS, value)
+def encode_offsets(value: Offsets, store: int = 0) -> bytes:
+    return seal(b"mtmrOFFS", _OFFSETS, value, store)
 
 
-def decode_offsets(data: bytes) -> Offsets:
-    found: Offsets = unseal(b"mtmrOFFS", _OFFSETS, data)
+def decode_offsets(data: bytes, store: int = 0) -> Offsets:
+    found: Offsets = unseal(b"mtmrOFFS", _OFFSETS, data, store)
     return found
 
 
-def encode_undo(value: Undo) -> bytes:
-    return seal(b"mtmrUNDO", _UNDO, value)
+def encode_undo(value: Undo, store: int = 0) -> bytes:
+    return seal(b"mtmrUNDO", _UNDO, value, store)
 
 
-def decode_undo(data: bytes) -> Undo:
-    found: Undo = unseal(b"mtmrUNDO", _UNDO, data)
+def decode_undo(data: bytes, store: int = 0) -> Undo:
+    found: Undo = unseal(b"mtmrUNDO", _UNDO, data, store)
     return found
 
 
-def encode_head(value: Head) -> bytes:
-    return seal(b"mtmrHEAD", _HEAD, value)
+def encode_head(value: Head, store: int = 0) -> bytes:
+    return seal(b"mtmrHEAD", _HEAD, value, store)
 
 
-def decode_head(data: bytes) -> Head:
-    found: Head = unseal(b"mtmrHEAD", _HEAD, data)
+def decode_head(data: bytes, store: int = 0) -> Head:
+    found: Head = unseal(b"mtmrHEAD", _HEAD, data, store)
     return found
 
 
-def encode_intent(value: Intent) -> bytes:
-    return seal(b"mtmrMOVE", _INTENT, value)
+def encode_intent(value: Intent, store: int = 0) -> bytes:
+    return seal(b"mtmrMOVE", _INTENT, value, store)
 
 
-def decode_intent(data: bytes) -> Intent:
-    found: Intent = unseal(b"mtmrMOVE", _INTENT, data)
+def decode_intent(data: bytes, store: int = 0) -> Intent:
+    found: Intent = unseal(b"mtmrMOVE", _INTENT, data, store)
     return found
 
 
-def encode_numbers(value: Numbers) -> bytes:
-    return seal(b"mtmrNUMS", _NUMBERS, value)
+def encode_numbers(value: Numbers, store: int = 0) -> bytes:
+    return seal(b"mtmrNUMS", _NUMBERS, value, store)
 
 
-def decode_numbers(data: bytes) -> Numbers:
-    found: Numbers = unseal(b"mtmrNUMS", _NUMBERS, data)
+def decode_numbers(data: bytes, store: int = 0) -> Numbers:
+    found: Numbers = unseal(b"mtmrNUMS", _NUMBERS, data, store)
     return found
 
 
-def encode_pruning(value: Pruning) -> bytes:
-    return seal(b"mtmrPRUN", _PRUNING, value)
+def encode_pruning(value: Pruning, store: int = 0) -> bytes:
+    return seal(b"mtmrPRUN", _PRUNING, value, store)
 
 
-def decode_pruning(data: bytes) -> Pruning:
-    found: Pruning = unseal(b"mtmrPRUN", _PRUNING, data)
+def decode_pruning(data: bytes, store: int = 0) -> Pruning:
+    found: Pruning = unseal(b"mtmrPRUN", _PRUNING, data, store)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from metamori.errors import Damaged
 from metamori.store import commit
 from metamori.store.door import Door
 from metamori.store.layout import Layout
@@ -40,6 +41,20 @@ def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[Ke
         kept for inode, kept in sorted(homes.items())
         if not state.paths(inode) and commit.exists(door, layout.kept(kept.name))
     )
+
+
+def kept_now(door: Door, layout: Layout, kept: KeptHome) -> KeptHome:
+    """With what lstat says of it at present."""
+    found = lstat_or_none(door, layout.kept(kept.name))
+    if found is None:
+        return KeptHome(kept.inode, kept.name)
+    return KeptHome(kept.inode, kept.name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
+    """Damaged when a home in the store is not what it was when head was written."""
+    if kept.ino and kept_now(door, layout, kept) != kept:
+        raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
 
 
 def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], int]:

@@ -1,6 +1,7 @@
 """The only builder of names inside a store. Pure: it never touches a disk.
 
-    format                       "metamori store 1\\n"
+    format                       "metamori store 1 NNNNNNNN CCCCCCCC\\n": the version, the store's own number
+                                 in hexadecimal digits, the CRC-32 of the 25 bytes up to it
     lock                         flock: held by a live run's supervisor, or by a verb that writes
     head                         the index that the user's files are at, and their identities then
     intent                       present while files are being moved: the redo list
@@ -22,10 +23,11 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from dataclasses import dataclass
 
-FORMAT_NAME = b"metamori store "
-FORMAT_LINE = FORMAT_NAME + b"1\n"
+FORMAT_VERSION = 1
+_FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
 _RECORD = re.compile(rb"(\d+)\.(meta|offset|undo)\.(\d+)")
 _STAGE_PREFIX = b".metamori-stage-"
 
@@ -44,6 +46,7 @@ class Layout:
 
     def __init__(self, root: str | bytes) -> None:
         self.root: bytes = os.path.abspath(os.fsencode(root))
+        self.id = 0                    # the store's own number, once its format file was read
 
     def _in(self, *parts: bytes) -> bytes:
         return b"/".join((self.root, *parts))
@@ -123,6 +126,20 @@ class Layout:
     def holds(self, path: bytes) -> bool:
         """Whether a path lies inside the store."""
         return path == self.root or path.startswith(self.root + b"/")
+
+
+def format_line(store: int, version: int = FORMAT_VERSION) -> bytes:
+    line = b"metamori store %d %08x" % (version, store)
+    return b"%s %08x\n" % (line, zlib.crc32(line))
+
+
+def parse_format(line: bytes) -> tuple[int, int] | None:
+    """Version and the store's own number (0: it has none), or None when that is no format file."""
+    match = _FORMAT_LINE.fullmatch(line)
+    if match is None:
+        return None
+    version, store = int(match[1]), int(match[2] or b"0", 16)
+    return None if match[2] and line != format_line(store, version) else (version, store)
 
 
 def parse_record_name(name: bytes) -> RecordName | None:

@@ -19,7 +19,8 @@ from itertools import groupby
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import commit
 from metamori.store.apply import Applier, read_intent, write_intent
-from metamori.store.head import identity_now, lstat_or_none
+from metamori.store.checked import missing
+from metamori.store.head import identity_now, kept_now, lstat_or_none
 from metamori.store.plan import Plan, Save, make_plan, plan_commit, plan_names
 from metamori.store.records import Intent, KeptHome, UndoEntry
 from metamori.store.store import Store
@@ -29,7 +30,21 @@ from metamori.tables.aml import AddressMap
 def plan(store: Store, index: int) -> Plan:
     """What `move_home` would do; nothing is touched. An unfinished move has to be recovered before."""
     store.require_restorable(index)
+    _require_known(store, index)
     return make_plan(store, index)
+
+
+def _require_known(store: Store, index: int) -> None:
+    """Damaged when a record is missing or cannot be read that may speak of the way from head to an index.
+
+    What a damaged checkpoint says of paths before it was taken is needed by every index that is older, and by those
+    after it; not by one of another branch that is younger, when head is of another branch too.
+    """
+    for why in missing(store):
+        raise Damaged(why)
+    for bad, why in store.damaged.items():
+        if index < bad or store.head.index < bad:
+            raise Damaged(why)
 
 
 def move_home(
@@ -49,6 +64,9 @@ def move_home(
         more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
         raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
                       "--force restores the rest")
+    checked = store.checked(index)
+    for op in work.intent.writes:
+        checked.require(op.run, op.buffer_start, op.buffer_start + op.end - op.start)
     _carry_out(store, work, run, save_preimages, durable)
     return work
 
@@ -128,16 +146,26 @@ def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...])
 
 def _finish(store: Store, intent: Intent, durable: bool) -> None:
     Applier(store, durable, store.layout.intent).run(intent)
+    kept = intent.kept
     try:
         if not commit.exists(store.door, store.layout.run_area):
+            kept = tuple(_as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
             own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
                    if (each := identity_now(store.door, entry.path)).ino}
             _sweep(store, own, intent.kept)
-        store.set_head(intent.target, intent.kept, durable)
+        store.set_head(intent.target, kept, durable, noted=True)
         commit.remove_file(store.door, store.layout.intent, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+
+
+def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
+    """A home that stays in the store and is not what it was stays known as what it was: it is damaged."""
+    for old in store.head.kept:
+        if old.name == kept.name and old.ino and kept_now(store.door, store.layout, old) != old:
+            return old
+    return KeptHome(kept.inode, kept.name)
 
 
 def newest_run(store: Store) -> int:

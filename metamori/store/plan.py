@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from metamori.store import xattrs
-from metamori.store.head import kept_homes, lstat_or_none
+from metamori.store.head import kept_homes, lstat_or_none, require_kept
 from metamori.store.names import NamesPlan
 from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.state import State
@@ -103,9 +103,12 @@ class _Content:
 def make_plan(store: Store, target: int) -> Plan:
     """From head to `target`. Raises ChangedOutside where something untracked is in the way."""
     head = store.head
-    here, there = store.state(head.index), store.state(target)
+    here, there = store.state(head.index, doubtful=True), store.state(target)
     names = NamesPlan(store.door, store.layout, here, there, head.kept)
     kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
+    for each in head.kept:
+        if there.paths(each.inode):
+            require_kept(store.door, store.layout, each)
     content = _Content(store)
     for inode in sorted(there.pifs):
         paths = there.paths(inode)
@@ -129,7 +132,7 @@ def _held(
     found = lstat_or_none(store.door, home) if home else None
     if home is None or found is None or not stat.S_ISREG(found.st_mode):
         return [], b"", None
-    if paths and inode in here.pifs:
+    if paths and inode in here.pifs and not here.is_doubtful:
         return here.pieces(inode), home, found
     return whole_home(found.st_size), home, found
 

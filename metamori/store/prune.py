@@ -59,7 +59,7 @@ def prune(
     if not dry_run and (shape.drop or _garbage(store, shape)):
         try:
             pruning = _write_records(store, shape, homes, durable)
-            commit.write_file(store.door, store.layout.prune, formats.encode_pruning(pruning), durable)
+            commit.write_file(store.door, store.layout.prune, formats.encode_pruning(pruning, store.layout.id), durable)
         except OSError as error:
             raise MetamoriError(f"the store {store.path}: {error.strerror}; nothing was pruned") from error
         _finish(store, pruning, durable)
@@ -74,7 +74,7 @@ def recover(store: Store, durable: bool = True) -> bool:
     except FileNotFoundError:
         return False
     try:
-        _finish(store, _checked(formats.decode_pruning(data)), durable)
+        _finish(store, _checked(formats.decode_pruning(data, store.layout.id)), durable)
     except formats.FormatError as error:
         raise Damaged(f"{os.fsdecode(store.layout.prune)}: {error}") from error
     return True
@@ -160,7 +160,7 @@ def _undo_records(store, shape, sums, write, remove) -> None:  # type: ignore[no
         if entries:
             seq += 1
             path = store.layout.undo(group.after_index, seq)
-            write(path, formats.encode_undo(Undo(group.after_index, seq, entries)))
+            write(path, formats.encode_undo(Undo(group.after_index, seq, entries), store.layout.id))
     remove += [os.path.basename(store.layout.undo(*key)) for key in sorted(old, reverse=True)]
 
 
@@ -177,14 +177,14 @@ def _index_records(store, shape, sums, write, remove) -> None:  # type: ignore[n
             offsets = offsets_of(shape.folded[index], index, meta.process, meta.run, sums)
             path = store.layout.offset(index, meta.process)
             if offsets.entries:
-                write(path, formats.encode_offsets(offsets))
+                write(path, formats.encode_offsets(offsets, store.layout.id))
             elif meta.offset_entries:
                 remove.append(os.path.basename(path))
         else:
             offsets = store.offsets(index)
         metas = [store.meta(each) for each in shape.steps[index]]
         new = with_initial(meta_of(metas, parent, own_rootless, offsets), before)
-        write(store.layout.meta(index, meta.process), formats.encode_meta(new))
+        write(store.layout.meta(index, meta.process), formats.encode_meta(new, store.layout.id))
 
 
 def _sweep_temporaries(store: Store) -> None:
@@ -228,7 +228,7 @@ def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
         commit.remove_file(door, layout.record(name), durable=False)
     if durable:
         commit.fsync_folder(door, layout.checkpoints)
-    commit.write_file(door, layout.counters, formats.encode_numbers(pruning.numbers), durable)
+    commit.write_file(door, layout.counters, formats.encode_numbers(pruning.numbers, layout.id), durable)
     _remove_homes(store, set(pruning.kept), durable)
     store.buffers.close()
     for run in pruning.buffers:
@@ -241,7 +241,8 @@ def _remove_homes(store: Store, names: set[bytes], durable: bool) -> None:
     head = store.head
     if any(home.name in names for home in head.kept):
         kept = tuple(home for home in head.kept if home.name not in names)
-        commit.write_file(store.door, store.layout.head, formats.encode_head(replace(head, kept=kept)), durable)
+        data = formats.encode_head(replace(head, kept=kept), store.layout.id)
+        commit.write_file(store.door, store.layout.head, data, durable)
     for name in sorted(names):
         path = store.layout.kept(name)
         found = lstat_or_none(store.door, path)

@@ -121,6 +121,7 @@ class Meta:
     offset_entries: int = 0  # in the offset file, which is there unless 0; filled in when the store commits
     merged: int = 0
     rootless: bool = False
+    undos: int = 0  # seq of the last undo record when it was written: none up to it may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +156,26 @@ class Identity:
 
 
 class KeptHome(NamedTuple):
-    """The home of a file that has no name at head is `name` in the kept folder."""
+    """The home of a file that has no name at head is `name` in the kept folder. The rest is what lstat said of it when
+    head was written; ino 0: that is not known."""
 
     inode: int
     name: bytes
+    ino: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The index that the user's files are at."""
+    """The index that the user's files are at, and the newest index and undo record when it was written."""
 
     index: int
     identities: tuple[Identity, ...] = ()
     kept: tuple[KeptHome, ...] = ()
+    newest: int = 0
+    undos: int = 0
 
 
 class Hole(NamedTuple):

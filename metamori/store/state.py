@@ -19,10 +19,11 @@ class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_paths", "_undo_map", "index", "maps", "names", "pifs")
+    __slots__ = ("_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
 
     def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
         self.index = index
+        self.is_doubtful = False           # its redirected bytes are not known
         self.names: dict[bytes, NameEntry] = {}
         self.pifs: dict[int, PifEntry] = {}
         self.maps: dict[int, AddressMap] = {}

@@ -21,27 +21,18 @@ from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from metamori.errors import Damaged, MetamoriError, NoStore, NoSuchCheckpoint, StoreBusy
-from metamori.store import commit, formats
+from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
+from metamori.store import commit, formats, founding
 from metamori.store.buffers import Buffers
+from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, carried_along, identity_now, kept_homes, lstat_or_none, objects_at
-from metamori.store.layout import FORMAT_LINE, FORMAT_NAME, Layout, parse_record_name
+from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, lstat_or_none, objects_at
+from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
-from metamori.store.records import (
-    Head,
-    KeptHome,
-    Meta,
-    NameEntry,
-    Numbers,
-    Offsets,
-    PifEntry,
-    Undo,
-    UndoEntry,
-)
+from metamori.store.records import Head, KeptHome, Meta, NameEntry, Numbers, Offsets, PifEntry, Undo, UndoEntry
 from metamori.store.state import State
 from metamori.store.undos import UndoLog
-from metamori.tables.history import History
+from metamori.tables.history import History, spans_text
 
 _META_CACHE = 64
 _STATE_CACHE = 8
@@ -70,6 +61,8 @@ class Store:
         self._numbers_seen: tuple[int, int] = (0, 0)
         self._numbers_damage = ""
         self._loaded = False
+        self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
+        self._checked: OrderedDict[int, Checked] = OrderedDict()
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], int]] | None = None
         self._lock_fd = -1
@@ -78,22 +71,17 @@ class Store:
 
     @classmethod
     def open(cls, path: str | bytes, write: bool = False, door: Door = REAL) -> Store:
-        """An existing store; with `write` its lock is taken. NoStore, StoreBusy."""
+        """An existing store; with `write` its lock is taken. NoStore, StoreBusy, Damaged."""
         store = cls(path, door)
         require_own(door, store.layout)
-        try:
-            found = commit.read_file(door, store.layout.format)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NoStore(f"there is no store at {store.path}") from None
-        if found != FORMAT_LINE and found.startswith(FORMAT_NAME):
-            version = found.removeprefix(FORMAT_NAME).decode(errors="replace").strip()[:20]
-            raise MetamoriError(f"{store.path} is a store of format version {version}; this Metamori knows "
-                                f"{FORMAT_LINE.removeprefix(FORMAT_NAME).decode().strip()}")
-        if found != FORMAT_LINE:
-            raise NoStore(f"{store.path} is not a store that this version of Metamori knows")
+        store.read_format()
         if write:
             store.lock()
         return store
+
+    def read_format(self) -> None:
+        """What `open` does first: version and number of the store. NoStore, Damaged."""
+        founding.read_format(self.door, self.layout)
 
     @classmethod
     def create_or_open(cls, path: str | bytes, door: Door = REAL) -> Store:
@@ -102,27 +90,10 @@ class Store:
         require_own(door, store.layout)
         if not commit.exists(door, store.layout.format):
             try:
-                store._create()
+                founding.create(door, store.layout)
             except OSError as error:
                 raise MetamoriError(f"no store can be made at {store.path}: {error.strerror}") from error
         return cls.open(path, door=door)
-
-    def _create(self) -> None:
-        """Private whatever the umask; the format file comes last: with it the store exists."""
-        parent = os.path.dirname(self.layout.root)
-        if not commit.exists(self.door, self.layout.root):
-            os.makedirs(parent, exist_ok=True)
-        commit.make_folder(self.door, self.layout.root)
-        known = {os.path.basename(folder) for folder in self.layout.folders} | {b"lock", b"head"}
-        found = set(self.door.listdir(self.layout.root)) - known
-        if any(not name.startswith(b".") for name in found):
-            raise MetamoriError(f"{self.path} is a folder with other things in it, not a store")
-        self.door.chmod(self.layout.root, commit.PRIVATE_FOLDER)
-        for folder in self.layout.folders:
-            commit.make_folder(self.door, folder)
-        commit.write_file(self.door, self.layout.head, formats.encode_head(Head(0)))
-        commit.write_file(self.door, self.layout.format, FORMAT_LINE)
-        commit.fsync_folder(self.door, parent)
 
     @property
     def path(self) -> str:
@@ -224,11 +195,17 @@ class Store:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
         caches: tuple[MutableMapping[Any, Any], ...] = (
-            self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs)
+            self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs, self.damaged,
+            self._checked)
         for cache in caches:
             cache.clear()
         self._objects = None
         self.undo_log.forget()
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether a prune has taken indexes away, or is about to."""
+        return bool(self._numbers.pruned) or commit.exists(self.door, self.layout.prune)
 
     def check_numbers(self) -> None:
         """Damaged unless the counters are as the last prune left them."""
@@ -243,7 +220,11 @@ class Store:
             return
         self.was_pruned()
         found: dict[int, int] = {}
-        for raw in self.door.listdir(self.layout.checkpoints):
+        try:
+            names = self.door.listdir(self.layout.checkpoints)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Damaged(f"{os.fsdecode(self.layout.checkpoints)} is missing") from None
+        for raw in names:
             name = parse_record_name(raw)
             if name is None:
                 continue
@@ -253,8 +234,12 @@ class Store:
                 self._note("process", name.number)
         self._loaded = True
         self._process_of.update(found)
-        for index in sorted(found):
-            self._learn(self._read_meta(index))
+        for index in sorted({*found, *self.damaged}):
+            try:
+                self._learn(self._read_meta(index))
+                self.damaged.pop(index, None)
+            except Damaged as error:
+                self.damaged[index] = str(error)
         for run in self.buffers.runs():
             self._note("run", run)
 
@@ -263,7 +248,8 @@ class Store:
         try:
             self._history.add(meta.index, meta.parent)
         except (KeyError, ValueError) as error:
-            raise Damaged(f"checkpoint {meta.index} grew from {meta.parent}, which is not there") from error
+            why = self.damaged.get(meta.parent, f"checkpoint {meta.index} grew from {meta.parent}, which is not there")
+            raise Damaged(why) from error
         self._merged += meta.merged
         self._rootless = self._rootless or meta.rootless
         if meta.mode == "single" and not meta.reason.startswith("killed"):
@@ -287,9 +273,9 @@ class Store:
         self._remember(self._metas, index, meta, _META_CACHE)
         return meta
 
-    def _decoded(self, path: bytes, decode: Callable[[bytes], _Record]) -> _Record:
+    def _decoded(self, path: bytes, decode: Callable[[bytes, int], _Record]) -> _Record:
         try:
-            return decode(commit.read_file(self.door, path))
+            return decode(commit.read_file(self.door, path), self.layout.id)
         except FileNotFoundError:
             if path != self.layout.counters and self.was_pruned():
                 raise StoreBusy(f"the store {self.path} is being pruned; ask again") from None
@@ -307,10 +293,15 @@ class Store:
     def require(self, index: int) -> None:
         """NoSuchCheckpoint unless the index exists."""
         newest = self.newest
-        if (index == 0 and self._rootless) or (0 < index < newest and index not in self._history):
-            raise NoSuchCheckpoint(f"checkpoint {index} was pruned; there are {_listed(self.indexes)}")
+        if index in self.damaged:
+            raise Damaged(self.damaged[index])
         if index not in self._history:
-            known = f"there are {_listed(self.indexes)}" if newest else "there is none yet"
+            for why in missing(self):
+                raise Damaged(why)
+        if (index == 0 and self._rootless) or (0 < index < newest and index not in self._history):
+            raise NoSuchCheckpoint(f"checkpoint {index} was pruned; there are {spans_text(self.indexes)}")
+        if index not in self._history:
+            known = f"there are {spans_text(self.indexes)}" if newest else "there is none yet"
             raise NoSuchCheckpoint(f"there is no checkpoint {index}; {known}")
 
     @property
@@ -341,15 +332,29 @@ class Store:
         meta = self.meta(index)
         if meta.offset_entries == 0:
             return Offsets(index, meta.process, meta.run)
-        return self._decoded(self.layout.offset(index, meta.process), formats.decode_offsets)
+        path = self.layout.offset(index, meta.process)
+        found: Offsets = self._decoded(path, formats.decode_offsets)
+        if (found.index, found.process, found.run) != (index, meta.process, meta.run):
+            raise Damaged(f"{os.fsdecode(path)} is the offset file of checkpoint {found.index}, process "
+                          f"{found.process}, run {found.run}")
+        return found
 
     @property
     def undos(self) -> list[Undo]:
         """All undo records, oldest first."""
         return self.undo_log.records
 
-    def state(self, index: int) -> State:
-        """The state at an index, from the nearest one on its chain that is still cached."""
+    def checked(self, index: int) -> Checked:
+        """What the buffer bytes that an index may resolve to have to be."""
+        if index not in self._checked:
+            self._remember(self._checked, index, signed_ranges(self, index), _STATE_CACHE)
+        return self._checked[index]
+
+    def state(self, index: int, doubtful: bool = False) -> State:
+        """The state at an index, from the nearest one on its chain that is still cached.
+
+        `doubtful`: an offset file that cannot be read counts as empty, and the state says so.
+        """
         self.require(index)
         steps: list[int] = []
         state: State | None = None
@@ -364,7 +369,16 @@ class Store:
             steps.append(ancestor)
         assert state is not None           # every chain ends at 0
         if steps:
-            state = state.successor([(self.meta(step), self.offsets(step)) for step in reversed(steps)])
+            try:
+                state = state.successor([(self.meta(step), self.offsets(step)) for step in reversed(steps)])
+            except Damaged:
+                if not doubtful:
+                    raise
+                nothing = [(meta, Offsets(step, meta.process, meta.run)) for step in reversed(steps)
+                           for meta in [self.meta(step)]]
+                state = state.successor(nothing)
+                state.is_doubtful = True
+                return state
         self._remember(self._states, index, state, _STATE_CACHE)
         return state
 
@@ -436,12 +450,14 @@ class Store:
             self.refresh()
         if offsets is None:
             offsets = Offsets(meta.index, meta.process, meta.run)
-        meta = replace(meta, offset_entries=len(offsets.entries))
+        meta = replace(meta, offset_entries=len(offsets.entries), undos=self.undo_log.last())
+        if meta.index in self.damaged:
+            raise Damaged(self.damaged[meta.index])
         if offsets.entries:
             path = self.layout.offset(meta.index, meta.process)
-            commit.write_file(self.door, path, formats.encode_offsets(offsets), durable)
+            commit.write_file(self.door, path, formats.encode_offsets(offsets, self.layout.id), durable)
         path = self.layout.meta(meta.index, meta.process)
-        commit.write_file(self.door, path, formats.encode_meta(meta), durable)
+        commit.write_file(self.door, path, formats.encode_meta(meta, self.layout.id), durable)
         self._process_of[meta.index] = meta.process
         self._remember(self._metas, meta.index, meta, _META_CACHE)
         self._learn(meta)
@@ -451,16 +467,19 @@ class Store:
         """Record saved pre-images. The buffer must be durable already, the home still untouched."""
         return self.undo_log.add(tuple(entries), after_index, durable)
 
-    def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True) -> Head:
+    def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
+                 noted: bool = False) -> Head:
         """Say that the user's files are at this index now, and note their identities.
 
         `kept` are the homes of objects without a name; None: as the PIF entries of the index say.
+        `noted`: those that carry what lstat said of them keep that.
         """
         state = self.state(index)
         if kept is None:
             kept = kept_homes(self.door, self.layout, self.head, state)
         identities = tuple(identity_now(self.door, path) for path in sorted(state.names))
-        return self._write_head(Head(index, identities, kept), durable)
+        homes = (each if noted and each.ino else kept_now(self.door, self.layout, each) for each in kept)
+        return self._write_head(Head(index, identities, tuple(homes)), durable)
 
     def carry_head(self, index: int, durable: bool = True) -> Head:
         """A live run's head goes along to one of its indexes, so that the one it began at need not stay."""
@@ -468,17 +487,7 @@ class Store:
         return self._write_head(head, durable)
 
     def _write_head(self, head: Head, durable: bool) -> Head:
-        commit.write_file(self.door, self.layout.head, formats.encode_head(head), durable)
+        head = replace(head, newest=self.newest, undos=self.undo_log.last())
+        commit.write_file(self.door, self.layout.head, formats.encode_head(head, self.layout.id), durable)
         self._head = head
         return head
-
-
-def _listed(indexes: list[int]) -> str:
-    """0 to 4, 7, 9 to 12."""
-    spans: list[list[int]] = []
-    for index in indexes:
-        if spans and spans[-1][1] == index - 1:
-            spans[-1][1] = index
-        else:
-            spans.append([index, index])
-    return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)

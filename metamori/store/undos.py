@@ -29,14 +29,25 @@ class UndoLog:
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._combined: dict[tuple[int, int, int], AddressMap] = {}
         self._loaded = False
+        self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
 
     @property
     def records(self) -> list[Undo]:
         self._load()
         return [self._records[key] for key in sorted(self._records)]
 
+    def names(self) -> list[tuple[int, int]]:
+        """(after_index, seq) of every record that is there, readable or not."""
+        self._load()
+        return sorted({*self._records, *self.damaged})
+
+    def last(self) -> int:
+        """The highest seq; 0 without a record."""
+        return max((seq for _, seq in self.names()), default=0)
+
     def forget(self) -> None:
         """Records have gone, or say something else: the next look begins anew."""
+        self.damaged.clear()
         self._records.clear()
         self._by_inode.clear()
         self._combined.clear()
@@ -55,17 +66,24 @@ class UndoLog:
         for raw in self._door.listdir(self._layout.checkpoints):
             name = parse_record_name(raw)
             if name is not None and name.kind == "undo" and (name.index, name.number) not in self._records:
-                self._learn(self._read(name.index, name.number))
+                try:
+                    self._learn(self._read(name.index, name.number))
+                    self.damaged.pop((name.index, name.number), None)
+                except Damaged as error:
+                    self.damaged[(name.index, name.number)] = str(error)
         self._loaded = True
 
     def _read(self, after_index: int, seq: int) -> Undo:
         path = self._layout.undo(after_index, seq)
         try:
-            return formats.decode_undo(commit.read_file(self._door, path))
+            found = formats.decode_undo(commit.read_file(self._door, path), self._layout.id)
         except FileNotFoundError:
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error
+        if (found.after_index, found.seq) != (after_index, seq):
+            raise Damaged(f"{os.fsdecode(path)} is the undo record {found.after_index}.undo.{found.seq}")
+        return found
 
     def _learn(self, undo: Undo) -> None:
         key = (undo.after_index, undo.seq)
@@ -77,15 +95,20 @@ class UndoLog:
     def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool) -> Undo:
         """A new record, after all that are there."""
         self.refresh()
-        seq = max((seq for _, seq in self._records), default=0) + 1
+        seq = self.last() + 1
         undo = Undo(after_index, seq, entries)
-        commit.write_file(self._door, self._layout.undo(after_index, seq), formats.encode_undo(undo), durable)
+        data = formats.encode_undo(undo, self._layout.id)
+        commit.write_file(self._door, self._layout.undo(after_index, seq), data, durable)
         self._learn(undo)
         return undo
 
     def saved_for(self, inode: int, index: int) -> AddressMap:
-        """What the home of an object had at an index where it has changed since. Run 0: lost."""
+        """What the home of an object had at an index where it has changed since. Run 0: lost. Damaged when a record
+        that may say so cannot be read."""
         self._load()
+        for (after_index, _), why in self.damaged.items():
+            if after_index >= index:
+                raise Damaged(why)
         keys = [key for key in sorted(self._by_inode.get(inode, ())) if key[0] >= index]
         if not keys:
             return _NOTHING

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
 from metamori.store import commit
-from metamori.store.head import lstat_or_none
+from metamori.store.checked import missing
+from metamori.store.head import lstat_or_none, require_kept
 from metamori.store.store import Store
 from metamori.tables.view import HOME
 
@@ -33,26 +34,39 @@ class Report:
 def verify(store: Store) -> Report:
     """Look at everything. Only reads; a damaged part does not keep the others from being checked."""
     report = Report(notes=store.unfinished())
-    try:
-        indexes = store.history.indexes
-        store.check_numbers()
-        undos = store.undos
-        head = store.head
-    except Damaged as error:
-        report.problems.append(str(error))
-        return report
+    for part in (_indexes, _undos, _head):
+        try:
+            report.problems += part(store, report)
+        except Damaged as error:
+            report.problems.append(str(error))
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
+
+
+def _indexes(store: Store, report: Report) -> Iterator[str]:
+    indexes = store.history.indexes
+    yield from store.damaged.values()
     for index in indexes[1:]:
         report.checkpoints += 1
-        report.problems += _checkpoint(store, index, report)
-    for undo in undos:
+        yield from _checkpoint(store, index, report)
+    store.check_numbers()
+
+
+def _undos(store: Store, report: Report) -> Iterator[str]:
+    for undo in store.undos:
         saved = [(e.run, e.buffer_start, e.end - e.start, e.crc) for e in undo.entries if e.run]
-        report.problems += _ranges(store, f"saved bytes {undo.after_index}.undo.{undo.seq}", saved, report)
+        yield from _ranges(store, f"saved bytes {undo.after_index}.undo.{undo.seq}", saved, report)
+    yield from store.undo_log.damaged.values()
+
+
+def _head(store: Store, report: Report) -> Iterator[str]:
+    head = store.head
+    yield from missing(store)
     if head.index not in store.history:
-        report.problems.append(f"head is at checkpoint {head.index}, which is not there")
+        yield f"{os.fsdecode(store.layout.head)} is at checkpoint {head.index}, which is not there"
     elif not report.problems and not report.notes:
-        report.problems += _homes(store)
+        yield from _homes(store)
         report.notes += [f"{os.fsdecode(path)} was changed from outside" for path in store.changed_outside()]
-    return report
 
 
 def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
@@ -78,15 +92,19 @@ def _ranges(
         if run not in sizes:
             sizes[run] = store.buffers.size(run)
         if start + length > sizes[run]:
-            yield f"{what}: buffer {run} ends at byte {sizes[run]}, not {start + length}"
+            yield f"{_name(store, run)} ends at byte {sizes[run]}, not {start + length} ({what})"
         elif crc and store.buffers.checksum(run, start, length) != crc:
-            yield f"{what}: bytes {start}-{start + length} of buffer {run} have another checksum"
+            yield f"{_name(store, run)}: bytes {start}-{start + length} have another checksum ({what})"
+
+
+def _name(store: Store, run: int) -> str:
+    return os.fsdecode(store.layout.buffer(run))
 
 
 def _homes(store: Store) -> Iterator[str]:
     """Kept homes exist and are long enough for what any index resolves to them."""
     needed: dict[int, int] = {}
-    kept = {each.inode: each.name for each in store.head.kept}
+    kept = {each.inode: each for each in store.head.kept}
     for index in store.indexes:
         state = store.state(index)
         for inode in state.pifs.keys() & kept.keys():
@@ -94,13 +112,18 @@ def _homes(store: Store) -> Iterator[str]:
                 continue
             ends = [piece.end for piece in state.pieces(inode) if piece.kind == HOME]
             needed[inode] = max(needed.get(inode, 0), *ends, 0)
-    for inode, name in kept.items():
-        path = store.layout.kept(name)
+    for inode, home in kept.items():
+        path = store.layout.kept(home.name)
         found = lstat_or_none(store.door, path)
         if found is None or not stat.S_ISREG(found.st_mode):
             if inode in needed:
                 yield f"{os.fsdecode(path)}, the only copy of a file, is missing"
         elif found.st_size < needed.get(inode, 0):
             yield f"{os.fsdecode(path)} ends at byte {found.st_size}, not {needed[inode]}"
+        else:
+            try:
+                require_kept(store.door, store.layout, home)
+            except Damaged as error:
+                yield str(error)
     if not commit.exists(store.door, store.layout.kept_folder):
         yield "the folder of kept files is missing"

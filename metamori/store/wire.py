@@ -104,6 +104,30 @@ class Text(Bytes):
         return super().get(reader).decode("utf-8", "surrogateescape")
 
 
+class Path(Bytes):
+    """Bytes that are an absolute path as the kernel gives it: no empty part, no "." and no "..". Or nothing at all."""
+
+    def get(self, reader: Reader) -> bytes:
+        at = reader.pos
+        path = super().get(reader)
+        if path and path != b"/":
+            parts = path.split(b"/")
+            if parts[0] or b"" in parts[1:] or b"." in parts or b".." in parts or b"\0" in path:
+                raise FormatError("a path that is none", at)
+        return path
+
+
+class Name(Bytes):
+    """Bytes that are a name in a folder. Or nothing at all."""
+
+    def get(self, reader: Reader) -> bytes:
+        at = reader.pos
+        name = super().get(reader)
+        if b"/" in name or b"\0" in name or name in (b".", b".."):
+            raise FormatError("a name that is none", at)
+        return name
+
+
 class Choice:
     """u8: position in a fixed list of words."""
 
@@ -275,16 +299,16 @@ class Record:
         return self.cls(*values)
 
 
-def seal(magic: bytes, codec: Codec, value: Any) -> bytes:
-    """The bytes of a whole file. ValueError when a field does not fit its place."""
+def seal(magic: bytes, codec: Codec, value: Any, store: int) -> bytes:
+    """The bytes of a whole file of a store. ValueError when a field does not fit its place."""
     out: list[bytes] = [b""]
     codec.put(out, value)
     out[0] = _ENVELOPE.pack(magic, VERSION, ORDER_MARK, sum(map(len, out)))
     data = b"".join(out)
-    return data + _CRC.pack(zlib.crc32(data))
+    return data + _CRC.pack(zlib.crc32(data, store))
 
 
-def unseal(magic: bytes, codec: Codec, data: bytes) -> Any:
+def unseal(magic: bytes, codec: Codec, data: bytes, store: int) -> Any:
     """The value of a whole file's bytes; FormatError unless every byte is as it was written."""
     if len(data) < _ENVELOPE.size + _CRC.size:
         raise FormatError("the file is too short for its envelope", len(data))
@@ -298,8 +322,8 @@ def unseal(magic: bytes, codec: Codec, data: bytes) -> Any:
     end = _ENVELOPE.size + length
     if len(data) != end + _CRC.size:
         raise FormatError(f"{end + _CRC.size} bytes announced, the file has {len(data)}", 16)
-    if zlib.crc32(memoryview(data)[:end]) != _CRC.unpack_from(data, end)[0]:
-        raise FormatError("checksum", end)
+    if zlib.crc32(memoryview(data)[:end], store) != _CRC.unpack_from(data, end)[0]:
+        raise FormatError("the checksum is not this store's", end)
     reader = Reader(data, _ENVELOPE.size, end)
     value = codec.get(reader)
     if reader.pos != end:

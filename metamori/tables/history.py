@@ -61,3 +61,14 @@ class History:
             assert parent in self and parent < index, (index, parent)
             assert index in self._children[parent], (index, parent)
         assert sum(map(len, self._children.values())) == len(self._parents)
+
+
+def spans_text(indexes: list[int]) -> str:
+    """0 to 4, 7, 9 to 12."""
+    spans: list[list[int]] = []
+    for index in indexes:
+        if spans and spans[-1][1] == index - 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)

@@ -69,4 +69,4 @@ def test_a_store_of_a_later_version_is_refused(lab: Lab) -> None:
         assert "version 2" in done.stderr and "knows 1" in done.stderr
     assert lab.run("true").returncode == 125
     (lab.store / "format").write_bytes(b"something else\n")
-    lab.verb("log", code=10)
+    lab.verb("log", code=12)

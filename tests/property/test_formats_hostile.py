@@ -18,6 +18,9 @@ BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), 
           "ctime_ns": (-2**63, 2**63 - 1), "btime_ns": (-2**63, 2**63 - 1)}
 u64 = st.integers(0, 2**64 - 1)
 names = st.binary(max_size=8)
+parts = st.binary(min_size=1, max_size=4).filter(lambda raw: not {47, 0} & set(raw) and raw not in (b".", b".."))
+PLACES = {"path": st.just(b"") | st.lists(parts, max_size=3).map(lambda found: b"/" + b"/".join(found)), "name": parts}
+PLACES.update(filename=PLACES["path"], other=PLACES["path"], kept=parts | st.just(b""), put=parts, remove=parts)
 texts = st.text(max_size=6) | st.binary(max_size=6).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
 
@@ -29,11 +32,11 @@ def field(name: str, kind):
         inner = [each for each in get_args(kind) if each is not ...]
         one = len(inner) == 1
         signed = "descriptor" if name == "dup_list" else ""
-        item = field(signed, inner[0]) if one else st.tuples(*[field("", each) for each in inner])
+        item = field(signed or name, inner[0]) if one else st.tuples(*[field("", each) for each in inner])
         return st.lists(item, max_size=2).map(tuple) if ... in get_args(kind) else item
     if kind is int:
         return st.integers(*BOUNDS.get(name, (0, 2**64 - 1)))
-    return {bytes: names, str: texts, bool: st.booleans()}.get(kind) or any_of(kind)
+    return {bytes: PLACES.get(name, names), str: texts, bool: st.booleans()}.get(kind) or any_of(kind)
 
 
 def any_of(cls):

@@ -95,6 +95,7 @@ def _interrupted(lab: Path, door: FailingDoor, target: int) -> bool:
     """Whether the move was stopped; a clean error is one of ours, or the kernel's before anything began."""
     store = Store(os.fsencode(lab / "store"), door)  # type: ignore[arg-type]
     try:
+        store.read_format()
         store.lock()
         move.move_home(store, target)
     except (Killed, MetamoriError, OSError):

@@ -58,6 +58,7 @@ def test_stopped_at_every_operation(tmp_path: Path, seed: int, what: Callable[[]
 def _interrupted(lab: Path, door: FailingDoor, keep: set[int]) -> bool:
     store = Store(os.fsencode(lab / "store"), door)  # type: ignore[arg-type]
     try:
+        store.read_format()
         store.lock()
         prune.prune(store, Rules(keep_last=1), keep)
     except (Killed, MetamoriError, OSError):

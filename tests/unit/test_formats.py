@@ -12,20 +12,30 @@ from metamori.store.formats import FormatError
 from metamori.store.records import Head, Identity, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
 
 
-def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304) -> bytes:
+def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304, store: int = 0) -> bytes:
     """A file from the specification's words, without the codecs."""
     body = magic + struct.pack("<IIQ", version, mark, len(payload)) + payload
-    return body + struct.pack("<I", zlib.crc32(body))
+    return body + struct.pack("<I", zlib.crc32(body, store))
 
 
-HEAD = Head(7, (Identity(b"/a", 1, 2, 3, -4, 5),))
+HEAD = Head(7, (Identity(b"/a", 1, 2, 3, -4, 5),), (), 9, 3)
 HEAD_PAYLOAD = struct.pack("<QI", 7, 1) + struct.pack("<I", 2) + b"/a" + struct.pack("<QQQqq", 1, 2, 3, -4, 5)
 HEAD_PAYLOAD += struct.pack("<I", 0)  # no kept homes
+HEAD_PAYLOAD += struct.pack("<QQ", 9, 3)  # the newest index and undo record then
 
 
 def test_head_is_the_bytes_that_the_specification_says():
     assert formats.encode_head(HEAD) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD)
     assert formats.decode_head(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)) == HEAD
+    assert formats.encode_head(HEAD, 0x1234) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD, store=0x1234)
+    with pytest.raises(FormatError, match="not this store's"):
+        formats.decode_head(formats.encode_head(HEAD, 0x1234), 0x1235)
+
+
+@pytest.mark.parametrize("path", [b"a", b"/a/../b", b"/..", b"//a", b"/a/", b"/a/./b", b"/a\0"])
+def test_a_path_that_leads_elsewhere_is_refused(path):
+    with pytest.raises(FormatError, match="a path that is none"):
+        formats.decode_head(formats.encode_head(Head(1, (Identity(path, 1, 2, 3, 4, 5),))))
 
 
 def test_rows_are_u64_columns_in_order():

@@ -1,0 +1,71 @@
+"""What the records of a store vouch for: buffer bytes by their checksums, and each other by their numbers.
+
+A checksum is of a whole range; whoever needs a part of it pays for all of it, once.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from metamori.errors import Damaged
+from metamori.store.buffers import Buffers
+from metamori.store.layout import Layout
+
+if TYPE_CHECKING:
+    from metamori.store.store import Store
+
+Signed = tuple[int, int, int, int]     # run, start, end, crc
+
+
+class Checked:
+    """The signed ranges that an index may resolve to. A range whose crc is 0 was not signed."""
+
+    def __init__(self, buffers: Buffers, layout: Layout, ranges: Iterable[Signed]) -> None:
+        self._buffers, self._layout = buffers, layout
+        by_run: dict[int, list[tuple[int, int, int]]] = {}
+        for run, start, end, crc in ranges:
+            if run and crc:
+                by_run.setdefault(run, []).append((start, end, crc))
+        self._ranges = {run: sorted(set(found)) for run, found in by_run.items()}
+        self._longest = {run: max(end - start for start, end, _ in found) for run, found in by_run.items()}
+        self._good: set[tuple[int, int, int]] = set()
+
+    def require(self, run: int, start: int, end: int) -> None:
+        """Damaged unless every signed range that has bytes of [start, end) is what was signed."""
+        found = self._ranges.get(run, [])
+        for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
+            low, high, crc = found[at]
+            if low + self._longest[run] <= start:
+                break
+            if high > start and (run, low, high) not in self._good:
+                if self._buffers.checksum(run, low, high - low) != crc:
+                    raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: bytes {low}-{high} have another checksum")
+                self._good.add((run, low, high))
+
+
+def signed_ranges(store: Store, index: int) -> Checked:
+    """What the buffer bytes that an index may resolve to have to be."""
+    chain = [store.offsets(each) for each in store.history.chain(index) if each]
+    ranges = [(e.run or offsets.run, e.buffer_start, e.buffer_end, e.crc) for offsets in chain for e in offsets.entries]
+    ranges += [(e.run, e.buffer_start, e.buffer_start + e.end - e.start, e.crc)
+               for undo in store.undos if undo.after_index >= index for e in undo.entries]
+    return Checked(store.buffers, store.layout, ranges)
+
+
+def missing(store: Store) -> list[str]:
+    """Records that were there once and are not, in words. After a prune numbers may be missing with reason."""
+    head, folder = store.head, os.fsdecode(store.layout.checkpoints)
+    found: list[str] = []
+    if max([store.newest, *store.damaged]) < head.newest:
+        found.append(f"{folder}/{head.newest}.meta.* is missing")
+    if store.is_pruned:
+        return found
+    known = store.history.indexes
+    there = {*known, *store.damaged}
+    found += [f"{folder}/{index}.meta.* is missing" for index in range(1, max(there)) if index not in there]
+    last = max([head.undos, *(store.meta(index).undos for index in known[-1:] if index)])
+    undos = {seq for _, seq in store.undo_log.names()}
+    return found + [f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos]

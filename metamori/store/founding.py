@@ -1,0 +1,56 @@
+"""The beginning of a store: its folders, its first head, and the format file that says what it is."""
+
+from __future__ import annotations
+
+import os
+
+from metamori.errors import Damaged, MetamoriError, NoStore
+from metamori.store import commit, formats
+from metamori.store.door import Door
+from metamori.store.layout import FORMAT_VERSION, Layout, format_line, parse_format, parse_record_name
+from metamori.store.records import Head
+
+
+def read_format(door: Door, layout: Layout) -> None:
+    """Learn the store's own number. NoStore, Damaged, MetamoriError for a store of a later version."""
+    name = os.fsdecode(layout.format)
+    try:
+        found = parse_format(commit.read_file(door, layout.format))
+    except (FileNotFoundError, NotADirectoryError):
+        if _has_records(door, layout):
+            raise Damaged(f"{name} is missing") from None
+        raise NoStore(f"there is no store at {os.fsdecode(layout.root)}") from None
+    if found is None:
+        raise Damaged(f"{name}: this is not what a store begins with (at byte 0)")
+    if found[0] != FORMAT_VERSION:
+        raise MetamoriError(f"{os.fsdecode(layout.root)} is a store of format version {found[0]}; this Metamori knows "
+                            f"{FORMAT_VERSION}")
+    layout.id = found[1]
+
+
+def create(door: Door, layout: Layout) -> None:
+    """Private whatever the umask; the format file comes last: with it the store exists."""
+    parent = os.path.dirname(layout.root)
+    if _has_records(door, layout):
+        raise Damaged(f"{os.fsdecode(layout.format)} is missing")
+    if not commit.exists(door, layout.root):
+        os.makedirs(parent, exist_ok=True)
+    commit.make_folder(door, layout.root)
+    known = {os.path.basename(folder) for folder in layout.folders} | {b"lock", b"head"}
+    if any(not name.startswith(b".") for name in set(door.listdir(layout.root)) - known):
+        raise MetamoriError(f"{os.fsdecode(layout.root)} is a folder with other things in it, not a store")
+    door.chmod(layout.root, commit.PRIVATE_FOLDER)
+    for folder in layout.folders:
+        commit.make_folder(door, folder)
+    layout.id = int.from_bytes(os.urandom(4)) or 1
+    commit.write_file(door, layout.head, formats.encode_head(Head(0), layout.id))
+    commit.write_file(door, layout.format, format_line(layout.id))
+    commit.fsync_folder(door, parent)
+
+
+def _has_records(door: Door, layout: Layout) -> bool:
+    try:
+        names = door.listdir(layout.checkpoints)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(parse_record_name(name) is not None for name in names)

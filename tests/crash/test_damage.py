@@ -1,0 +1,236 @@
+"""A store whose files were changed, cut, removed or swapped: it is found and named, and never restored in silence."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from trial import Trial, tree_of, verb
+
+from metamori.store.store import Store
+
+SECOND = ["open old rw", "pwrite 3 3000 2000 21", "checkpoint", "truncate old 4000", "unlink new", "checkpoint"]
+
+
+@dataclass
+class Made:
+    """A store with two runs and a branch, at its newest index; the trees of all indexes."""
+
+    work: Path
+    store: Path
+    trees: dict[int, str]
+    head: int
+
+    def files(self) -> list[Path]:
+        found = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.name not in ("lock",)]
+        return [path for path in found if path.stat().st_size]
+
+    def vouched(self, path: Path) -> set[int]:
+        """Bytes of a file that mean something: all, but of a buffer those that a record signs."""
+        if path.parent.name != "buffer":
+            return set(range(path.stat().st_size))
+        signed: set[int] = set()
+        with Store.open(str(self.store)) as store:
+            for index in store.indexes[1:]:
+                offsets = store.offsets(index)
+                for redo in offsets.entries:
+                    if (redo.run or offsets.run) == int(path.name):
+                        signed.update(range(redo.buffer_start, redo.buffer_end))
+            for record in store.undos:
+                for undo in record.entries:
+                    if undo.run == int(path.name):
+                        signed.update(range(undo.buffer_start, undo.buffer_start + undo.end - undo.start))
+        return signed
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, compiled: Compile, installed: None) -> Iterator[Made]:
+    trial = Trial(tmp_path_factory.mktemp("damage"), compiled("driver"), compiled("tracer"))
+    first = trial.run()
+    trees = dict(trial.expected(first.stdout).indexes)
+    newest = max(trees)
+    trees[newest + 1] = tree_of(trial.work)
+    trial.restored(2, trees[2])
+    text = "".join(f"{line}\n" for line in SECOND).encode()
+    again = trial.lab.run([trial.driver], stdin=text)
+    assert again.returncode == 0, again.stderr
+    made = Made(trial.work, trial.store, trees, 0)
+    with Store.open(str(trial.store)) as store:
+        made.head = store.head.index
+        for index in range(newest + 2, made.head + 1):
+            trees[index] = ""
+    trees[made.head] = tree_of(trial.work)
+    for index in sorted(trees):
+        assert trial.verb("restore", index).code == 0
+        trees[index] = trees[index] or tree_of(trial.work)
+    assert trial.verb("restore", made.head).code == 0
+    assert trial.verb("verify").code == 0
+    yield made
+
+
+def found(made: Made, path: Path) -> None:
+    """verify says so, with the name of the file."""
+    answer = verb(made.store, "verify")
+    assert answer.code == 12, (path, answer)
+    index, _, rest = path.name.partition(".")
+    kind, _, number = rest.partition(".")
+    names = (path.name, f"{index}.{kind}.*", f"*.{kind}.{number}")
+    assert any(name in answer.err for name in names), (path, answer.err)
+
+
+def never_in_silence(made: Made, what: object) -> int:
+    """Every index restores exactly or is refused, and then the files are as they were; how many restored."""
+    good = 0
+    for index, tree in made.trees.items():
+        before = tree_of(made.work)
+        answer = verb(made.store, "restore", index)
+        if answer.code == 0:
+            good += 1
+            assert tree_of(made.work) == tree, (what, index)
+        else:
+            assert answer.code == 12 and answer.err, (what, index, answer)
+            assert tree_of(made.work) == before, (what, index)
+    return good
+
+
+class Hurt:
+    """The laboratory as it was, whatever was done to it inside."""
+
+    def __init__(self, made: Made) -> None:
+        self.made, self.saved = made, made.work.parent.with_name("saved")
+
+    def __enter__(self) -> Hurt:
+        shutil.rmtree(self.saved, ignore_errors=True)
+        self.saved.parent.mkdir(exist_ok=True)
+        subprocess.run(["cp", "-a", str(self.made.work.parent), str(self.saved)], check=True)
+        self._identities()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["rm", "-rf", str(self.made.work.parent)], check=True)
+        subprocess.run(["cp", "-a", str(self.saved), str(self.made.work.parent)], check=True)
+        self._identities()
+
+    def _identities(self) -> None:
+        """A copy has other inode numbers: head notes them anew."""
+        with Store.open(str(self.made.store)) as store:
+            store.set_head(store.head.index, store.head.kept)
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+
+
+def flips(made: Made, rng: random.Random, most: int) -> Iterator[tuple[Path, int]]:
+    for path in made.files():
+        places = sorted(made.vouched(path))
+        yield from ((path, at) for at in sorted(rng.sample(places, min(most, len(places)))))
+
+
+def flipped_and_found(made: Made, most: int) -> int:
+    rng, count = random.Random(12), 0
+    for path, at in flips(made, rng, most):
+        bit = rng.randrange(8)
+        flip(path, at, bit)
+        found(made, path)
+        flip(path, at, bit)
+        if path.parent.name == "kept":     # its times are part of what it was
+            with Store.open(str(made.store)) as store:
+                store.set_head(store.head.index, store.head.kept)
+        count += 1
+    return count
+
+
+def test_flipped_bytes_are_found(made: Made) -> None:
+    assert flipped_and_found(made, 25) > 200
+    assert verb(made.store, "verify").code == 0
+
+
+@pytest.mark.slow
+def test_every_flipped_byte_is_found(made: Made) -> None:
+    with Hurt(made):
+        print(f"{flipped_and_found(made, 10**9)} flips, all found")
+
+
+def test_flipped_bytes_are_never_restored_in_silence(made: Made) -> None:
+    rng = random.Random(13)
+    restored = 0
+    for path, at in flips(made, rng, 1):
+        with Hurt(made):
+            flip(path, at, rng.randrange(8))
+            restored += never_in_silence(made, (path, at))
+    assert restored > 0                    # what does not need the damaged part
+
+
+def test_cut_and_removed_files(made: Made) -> None:
+    for path in made.files():
+        for size in (0, 1, 20, path.stat().st_size // 2, path.stat().st_size - 1, None):
+            with Hurt(made):
+                if size is None:
+                    path.unlink()
+                else:
+                    os.truncate(path, size)
+                if path.parent.name == "buffer" and size is not None and size > max(made.vouched(path)):
+                    continue
+                found(made, path)
+                if size in (20, None):
+                    never_in_silence(made, (path, size))
+
+
+def test_swapped_files(made: Made) -> None:
+    files = [path for path in made.files() if path.parent.name == "checkpoints"]
+    for kind in ("meta", "offset", "undo"):
+        some = [path for path in files if path.name.split(".")[1] == kind]
+        for one, other in itertools.pairwise(some):
+            with Hurt(made):
+                middle = one.with_name("swapped")
+                one.rename(middle)
+                other.rename(one)
+                middle.rename(other)
+                found(made, one)
+                never_in_silence(made, (one, other))
+
+
+def test_files_of_another_store(made: Made, tmp_path: Path, compiled: Compile) -> None:
+    """The same program in another laboratory: the same names, another store."""
+    other = Trial(tmp_path, compiled("driver"), compiled("tracer"))
+    other.run()
+    common = [path for path in made.files() if (other.store / path.relative_to(made.store)).exists()]
+    assert len(common) > 6
+    for path in common:
+        theirs = (other.store / path.relative_to(made.store)).read_bytes()
+        if theirs == path.read_bytes():
+            continue                       # a buffer that is the same in every byte is no damage
+        with Hurt(made):
+            path.write_bytes(theirs)
+            if path.name == "format":      # then it is all the others that do not belong to it
+                assert verb(made.store, "verify").code == 12
+            else:
+                found(made, path)
+            never_in_silence(made, path)
+
+
+def test_a_future_version(made: Made) -> None:
+    with Hurt(made):
+        (made.store / "format").write_bytes(b"metamori store 2\n")
+        answer = verb(made.store, "log")
+        assert answer.code == 1 and "version 2" in answer.err
+    for path in made.files():
+        if path.parent.name in ("checkpoints", "store"):
+            with Hurt(made):
+                raw = bytearray(path.read_bytes())
+                raw[8] += 1
+                path.write_bytes(bytes(raw))
+                found(made, path)

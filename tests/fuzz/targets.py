@@ -1,0 +1,122 @@
+"""What is fuzzed: everything that reads foreign bytes. A target may answer, or refuse with
+one of Metamori's own errors.
+
+What it must never do: raise anything else, allocate far more than it was given, touch a file outside its folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import shutil
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from metamori.cli import main as command_line
+from metamori.config import Config, parse_count, parse_duration, parse_size
+from metamori.errors import MetamoriError, Usage
+from metamori.store import export, formats, move
+from metamori.store.layout import format_line
+from metamori.store.store import Store
+from metamori.store.verify import verify
+
+DECODERS = [formats.decode_meta, formats.decode_offsets, formats.decode_undo, formats.decode_head,
+            formats.decode_intent, formats.decode_numbers, formats.decode_pruning]
+MAGIC = [b"mtmrMETA", b"mtmrOFFS", b"mtmrUNDO", b"mtmrHEAD", b"mtmrMOVE", b"mtmrNUMS", b"mtmrPRUN"]
+NAMES = ["checkpoints/1.meta.1", "checkpoints/1.offset.1", "checkpoints/1.undo.1", "head", "intent", "counters",
+         "prune", "checkpoints/2.meta.1", "checkpoints/2.offset.1", "buffer/1", "kept/1", "format"]
+WORDS = ["run", "log", "show", "diff", "cat", "restore", "verify", "prune", "config", "checkpoint", "--json", "--to",
+         "0", "1", "--help", "--force", "--", "--store", "-m", "--every", "--cache-size"]
+
+
+def sealed(magic: bytes, payload: bytes) -> bytes:
+    """With an envelope that fits, so that the fuzzer reaches the fields."""
+    body = magic + struct.pack("<IIQ", 1, 0x01020304, len(payload)) + payload
+    return body + struct.pack("<I", zlib.crc32(body, 1))
+
+
+def decode(data: bytes) -> None:
+    """One store file."""
+    which = data[0] % len(DECODERS) if data else 0
+    try:
+        DECODERS[which](sealed(MAGIC[which], data[1:]), 1)
+    except formats.FormatError as error:
+        assert 0 <= error.offset <= len(data) + 28
+    with contextlib.suppress(formats.FormatError):
+        DECODERS[which](data)
+
+
+ROOT = Path(tempfile.mkdtemp(prefix="metamori-fuzz-"))
+atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
+_outside = ROOT / "outside"
+
+
+def _plant(data: bytes) -> Path:
+    """A whole store: pieces of the data, each at a name, with envelopes that fit."""
+    base = ROOT / "base"
+    shutil.rmtree(base, ignore_errors=True)
+    for folder in ("checkpoints", "buffer", "kept"):
+        (base / "store" / folder).mkdir(parents=True)
+    (base / "store/format").write_bytes(format_line(1))
+    (base / "store/head").write_bytes(sealed(b"mtmrHEAD", struct.pack("<QIIQQ", 0, 0, 0, 0, 0)))
+    while len(data) > 3:
+        which, length = data[0] % len(NAMES), data[1] + 256 * data[2]
+        payload, data = data[3:3 + length], data[3 + length:]
+        name = NAMES[which]
+        kind = {"meta": 0, "offset": 1, "undo": 2}.get(name.split(".")[1] if "." in name else "", which)
+        raw = sealed(MAGIC[kind], payload) if which < 9 else payload
+        (base / "store" / name).write_bytes(raw)
+    return base
+
+
+def store(data: bytes) -> None:
+    """A store from a stranger: looked at, copied out, checked. Nothing outside the folder changes."""
+    base = _plant(data)
+    _outside.mkdir(exist_ok=True)
+    (_outside / "mine").write_bytes(b"mine")
+    try:
+        with Store.open(str(base / "store")) as opened:
+            verify(opened)
+            for index in (0, 1, 2):
+                with contextlib.suppress(MetamoriError, OSError):
+                    export.export(opened, index, str(base / f"copy{index}"))
+                with contextlib.suppress(MetamoriError):
+                    move.plan(opened, index)
+    except MetamoriError:
+        pass
+    assert sorted(os.listdir(ROOT)) in (["base", "outside"], ["base"]), os.listdir(ROOT)
+    assert sorted(os.listdir(_outside)) == ["mine"] and (_outside / "mine").read_bytes() == b"mine"
+
+
+def words(data: bytes) -> None:
+    """The command line, without a store to work on and without running anything."""
+    text = data.decode("utf-8", "surrogateescape").split("\0")
+    argv = [WORDS[ord(each[0]) % len(WORDS)] if len(each) == 1 else each for each in text if each]
+    if argv[:1] in (["run"], ["doctor"]):
+        argv = argv[:1] + ["--help"] if argv[0] == "run" else ["log"]
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        try:
+            code = command_line.main([*argv[:1], "--store", str(ROOT / "none"), *argv[1:]] if argv else argv)
+        except SystemExit as done:          # --help
+            code = int(done.code or 0)
+    assert code in (0, 1, 2, 10, 11, 12, 13, 14, 15), (argv, code)
+
+
+def settings(data: bytes) -> None:
+    """Sizes, durations, the environment."""
+    text = data.decode("utf-8", "surrogateescape")
+    for parse in (parse_size, parse_duration, parse_count):
+        with contextlib.suppress(Usage):
+            parse(text)
+    with contextlib.suppress(MetamoriError):
+        names = ("CACHE_SIZE", "EVERY", "MODE", "DURABILITY", "TRACK", "ISOLATE", "MAX_BYTES", "KEEP_LAST")
+        Config.make({}, {f"METAMORI_{name}": text for name in names})
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"decode": decode, "store": store, "words": words, "settings": settings}

@@ -1,0 +1,25 @@
+"""Every input that was worth keeping, through its target: without a fuzzer, in every test run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from targets import TARGETS  # noqa: E402
+
+INPUTS = sorted(path for path in (HERE / "corpus").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_kept_inputs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    TARGETS[path.parent.name](path.read_bytes())
+
+
+def test_there_are_inputs_for_every_target() -> None:
+    assert {path.parent.name for path in INPUTS} == set(TARGETS)
