@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from metamori.errors import Damaged
@@ -17,6 +18,7 @@ from metamori.store.layout import Layout
 if TYPE_CHECKING:
     from metamori.store.store import Store
 
+_NAMED_MAX = 20                        # a damaged or hostile record may say that there were any number
 Signed = tuple[int, int, int, int]     # run, start, end, crc
 
 
@@ -65,7 +67,8 @@ def missing(store: Store) -> list[str]:
         return found
     known = store.history.indexes
     there = {*known, *store.damaged}
-    found += [f"{folder}/{index}.meta.* is missing" for index in range(1, max(there)) if index not in there]
+    metas = (f"{folder}/{index}.meta.* is missing" for index in range(1, max(there)) if index not in there)
     last = max([head.undos, *(store.meta(index).undos for index in known[-1:] if index)])
     undos = {seq for _, seq in store.undo_log.names()}
-    return found + [f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos]
+    records = (f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos)
+    return [*found, *islice(metas, _NAMED_MAX), *islice(records, _NAMED_MAX)]
