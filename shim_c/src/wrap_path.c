@@ -76,10 +76,14 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     long e = mm_tracked(old) ? mm_touch(old) : 0;
     if (e == 0 && mm_tracked(new))
         e = mm_touch(new);
-    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE))
-        && sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW) == 0
-        && sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW) == 0
-        && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE));
+    if (e == 0 && replaces) {          /* what is replaced is kept, unless it is the same file */
+        long here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
+        long there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
+        replaces = here == 0 && there == 0 && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+        if ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there)))
+            e = here < 0 ? here : there;
+    }
     if (e == 0 && replaces)
         e = mm_keep(new, &doomed);
     int r = e < 0 ? fail(e)
