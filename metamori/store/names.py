@@ -44,7 +44,7 @@ class NamesPlan:
         self._kept_dev = door.lstat(layout.kept_folder).st_dev
         self._moved = self._moved_folders()
         self._leaving: list[NameEntry] = []
-        self._in_place: set[bytes] = set()
+        self._in_place: dict[bytes, NameEntry] = {}   # path there -> as it is here
         self._sources: dict[int, bytes] = {}
         self._drops: list[NameOp] = []
         self.notes: list[str] = []
@@ -83,12 +83,12 @@ class NamesPlan:
         gone: set[bytes] = set()
         for entry in self._here.existing():
             if entry.kind == "dir" and entry.path in self._moved:
-                self._in_place.add(self._moved[entry.path][0])
+                self._in_place[self._moved[entry.path][0]] = entry
                 continue
             target = self._carried(entry.path)
             below_gone = bool(gone) and any(parent in gone for parent in self._parents_in_place(entry.path))
             if not below_gone and _same(entry, self._there.names.get(target)):
-                self._in_place.add(target)
+                self._in_place[target] = entry
                 continue
             self._leaving.append(entry)
             if entry.kind == "dir":
@@ -221,7 +221,11 @@ class NamesPlan:
         ops = []
         leaving = {entry.path for entry in self._leaving}
         for entry in self._there.existing():
-            if entry.path in self._in_place or entry.kind == "dir":
+            if entry.kind == "dir":
+                continue
+            if entry.path in self._in_place:
+                if entry.kind != "file" and _attributes(self._in_place[entry.path]) != _attributes(entry):
+                    ops.append(_special(entry))
                 continue
             self._require_free(entry.path, leaving)
             if entry.kind == "file":
@@ -229,12 +233,8 @@ class NamesPlan:
                 ops.append(NameOp("link" if source else "create", entry.path, source, entry.inode))
                 if not source or self._elsewhere(source, entry.path):
                     self._sources[entry.inode] = entry.path   # the others are names of the copy that is made here
-            elif entry.kind in ("symlink", "fifo"):
-                ops.append(NameOp(entry.kind, entry.path, b"", 0, entry.mode, entry.uid, entry.gid,
-                                  entry.mtime_ns, entry.target))
-            elif entry.target:
-                ops.append(NameOp("node", entry.path, b"", 0, entry.mode, entry.uid, entry.gid, entry.mtime_ns,
-                                  entry.target))
+            elif entry.kind in ("symlink", "fifo") or entry.target:
+                ops.append(_special(entry))
             else:
                 self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it stays away")
         return ops
@@ -287,6 +287,16 @@ def _same(here: NameEntry, there: NameEntry | None) -> bool:
     if here.kind == "dir":
         return here.inode == there.inode or not here.inode or not there.inode
     return here.target == there.target
+
+
+def _attributes(entry: NameEntry) -> tuple[int, int, int, int]:
+    return entry.mode, entry.uid, entry.gid, entry.mtime_ns
+
+
+def _special(entry: NameEntry) -> NameOp:
+    """Makes a symbolic link, FIFO or device, where it is not there, and gives it its mode, owner and time."""
+    op = entry.kind if entry.kind in ("symlink", "fifo") else "node"
+    return NameOp(op, entry.path, b"", 0, *_attributes(entry), entry.target)
 
 
 def _mkdir(entry: NameEntry, mode: int) -> NameOp:

@@ -42,6 +42,45 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
     return fd;
 }
 
+#define LINKS 40                       /* the kernel follows no more */
+
+/* Where the dangling link at name leads: that path, noted, into name. 0, or -errno. */
+static long note_dangling(char *name)
+{
+    SCRATCH(target);
+    struct stat st;
+    for (int links = 0; links < LINKS; links++) {
+        if (sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return mm_tracked(name) ? mm_touch(name) : 0;
+        size_t at = strrchr(name, '/') - name + 1;
+        long n = S_ISLNK(st.st_mode) ? sys_readlink(name, target + at, 4095) : -EEXIST;
+        if (n < 0)
+            return n;
+        target[at + n] = 0;
+        memcpy(target, name, at);
+        int c = mm_canonical(AT_FDCWD, target[at] == '/' ? target + at : target, name, 4096);
+        if (c != 0)
+            return c;
+    }
+    return -ELOOP;
+}
+
+/* O_CREAT through a dangling link: the file appears where it leads. */
+static int create_through(int dir, const char *path, char *name, int flags, mode_t mode)
+{
+    enter();
+    long e = note_dangling(name);
+    int fd = e < 0 ? -1 : REAL(openat)(dir, path, flags & ~O_TRUNC, mode);
+    leave();
+    if (mm_in_the_dark((int)e) || e == -ENOSPC)
+        return fail(e);
+    if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
+        fd = REAL(openat)(dir, path, flags & ~O_TRUNC, mode);
+    struct stat st;                    /* empty: nobody has lost anything if another made it meanwhile */
+    int created = e == 0 && fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+    return noted(fd, flags, mode, created ? CREATED : 0, created ? name : NULL);
+}
+
 /* O_CREAT where no file was: the path is noted as absent before it appears. */
 static int create_new(int dir, const char *path, int flags, mode_t mode)
 {
@@ -56,7 +95,8 @@ static int create_new(int dir, const char *path, int flags, mode_t mode)
     int exists = fd < 0 && errno == EEXIST;
     leave();
     if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
-        return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+        return known ? create_through(dir, path, name, flags, mode)
+                     : noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
     return noted(fd, flags, mode, CREATED, known ? name : NULL);
 }
 
