@@ -44,10 +44,8 @@ def plan(here: State, there: State) -> Iterator[XattrOp]:
             known = here.names.get(entry.path)
         else:
             continue
-        if known is None or known.kind != entry.kind:
-            if entry.xattrs:
-                yield XattrOp(entry.path, entry.xattrs)
-        elif known.xattrs != entry.xattrs:
+        # what had no name here may have been given some since, or inherits its new folder's default ACL
+        if known is None or known.kind != entry.kind or known.xattrs != entry.xattrs:
             yield XattrOp(entry.path, entry.xattrs)
 
 

@@ -1,6 +1,6 @@
 /* table.c - the block table: which buffer block holds a block of a file, 0 for home.
  *
- * Three levels of 512 entries, like a processor's page table: 512 TB of 4 KB blocks.
+ * Three levels of 512 entries, like a processor's page table: 2^27 blocks of 4 KB, 512 GB.
  * A leaf entry is a buffer block number.  An upper entry is (epoch << 32 | page): the epoch is the last one that set an
  * entry below it, so that a checkpoint visits only what changed.
  * Invariants: entries are changed under the PIF's lock; a reader may look without it, since every entry is one

@@ -162,8 +162,10 @@ static long sync_redirected(uint32_t slot)
 static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
 {
     *mask = hold(p);
-    if (LIKELY(free_to_write(p, fd)))
+    if (LIKELY(free_to_write(p, fd))) {
+        mm_lift_limit(1);              /* the kernel's own limits are for this one */
         return 1;
+    }
     release(p, *mask);
     return 0;
 }

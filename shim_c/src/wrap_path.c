@@ -112,9 +112,34 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return move(from_dir, from, to_dir, to, flags);
 }
 
+/* A followed file that has no name left: there is no path to note, a checkpoint looks at the file itself. */
+static uint32_t nameless(int fd)
+{
+    uint32_t slot = following() ? pif_of(fd) : 0;
+    return slot && (mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) ? slot : 0;
+}
+
+/* A file that lost its last name gets none again by its descriptor, though the store has one for it.  One that was
+ * opened without a name (O_TMPFILE) may: the kernel calls it "#inode (deleted)". */
+static int unlinked(int fd)
+{
+    static const char mark[] = " (deleted)";
+    uint32_t slot = nameless(fd);
+    if (!slot)
+        return 0;
+    const char *path = mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path);
+    size_t n = strlen(path);
+    return n < sizeof mark || strcmp(path + n - (sizeof mark - 1), mark) != 0;
+}
+
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
+    if ((flags & ~AT_SYMLINK_FOLLOW) == AT_EMPTY_PATH && mm_usable(from, 1, 2) && !*from && unlinked(from_dir)) {
+        struct stat st;
+        long e = sys(SYS_newfstatat, to_dir, to, &st, AT_SYMLINK_NOFOLLOW);
+        return fail(e == 0 ? -EEXIST : e);
+    }
     /* the old name too: by it the file is found when the new one goes */
     if (following() && !(flags & AT_EMPTY_PATH)
         && (flags & AT_SYMLINK_FOLLOW ? mm_canonical_follow : mm_canonical)(from_dir, from, name, 4096) == 0
@@ -174,12 +199,6 @@ static int fd_resolve(int fd, const char *path, char *out, size_t room)
 }
 #define AT_PATH(dir, path, flags, call) \
     ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
-/* A followed file that has no name left: there is no path to note, a checkpoint looks at the file itself. */
-static uint32_t nameless(int fd)
-{
-    uint32_t slot = following() ? pif_of(fd) : 0;
-    return slot && (mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) ? slot : 0;
-}
 #define AT_FD(fd, call) \
     ({ uint32_t slot_ = nameless(fd); int q_; \
        if (slot_) { \
