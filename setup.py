@@ -45,6 +45,8 @@ FORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
 # cffi writes one uniform signature for all functions, and starts Python itself, so that the program name
 # can only be set by the function that Python 3.11 deprecates.
 GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-deprecated-declarations"]
+# The memory engine runs where no libc is, and while the thread's own memory is being replaced (shim_c/src/memory).
+ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns"]
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.
@@ -86,9 +88,9 @@ def replace_if_built(command: list[str], output: Path) -> None:
 def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -> Path:
     """Compile ``source`` unless its object is newer than all that it depends on, and of the same command."""
     output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
-    if source.name == "runtime.c":
+    if source.name == "runtime.c" or source.parent.name == "memory":
         flags = [flag for flag in flags if flag not in SANITIZE]
-    command = [*CC, *COMMON, *flags, "-c", str(source)]
+    command = [*CC, *COMMON, *flags, *(ALONE if source.parent.name == "memory" else []), "-c", str(source)]
     written = output.with_suffix(".cmd")
     if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
             and output.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_ns):
@@ -208,7 +210,7 @@ class BuildNative(build_ext):
             return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
-        names = ("area", "cache", "owner", "room", "scratch", "slots", "table", "stream_peek")
+        names = ("area", "ask", "cache", "owner", "room", "scratch", "slots", "table", "stream_peek")
         engine = [SHIM / "src" / f"{name}.c" for name in names]
         build_library(self.target / "_area.abi3.so", [source, *engine],
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)

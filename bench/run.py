@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import bonnie, calls, checkpoint, exec_cost, machine, measure, programs
+from bench import bonnie, calls, checkpoint, exec_cost, machine, measure, memory, programs
 
 BENCHES = {"bonnie": bonnie, "calls": calls, "exec": exec_cost, "checkpoint": checkpoint,
-           "programs": programs}
+           "memory": memory, "programs": programs}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -46,6 +46,7 @@ class Config:
     store: str = DEFAULT_STORE             # absolute once made
     mode: str = "incremental"              # or single
     isolate: bool = False
+    memory: bool = False                   # checkpoints hold the program's memory too
     cache_size: int = 1 << 20              # bytes of AMLs in memory, per file
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself

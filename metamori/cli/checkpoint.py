@@ -22,6 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def take(path: str, message: str) -> int:
     """The new index. NoStore, NoLiveRun."""
+    from metamori._area import lib
     from metamori.runtime import finish
     from metamori.runtime.area import Area
     from metamori.runtime.session import Session
@@ -35,12 +36,25 @@ def take(path: str, message: str) -> int:
     try:
         if not finish.alive(area) and not _supervised(area):
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
+        if area.head.flags & lib.MM_MEMORY and _supervised(area):
+            return _asked(area, message)
         return Session(store, area).checkpoint(message)
     except OSError as error:
         raise MetamoriError(f"no checkpoint was taken: {error}") from error
     finally:
         area.close()
         store.close()
+
+
+def _asked(area, message: str) -> int:  # type: ignore[no-untyped-def]
+    """`metamori run` takes it: the program's memory is its child's."""
+    from metamori._area import ffi, lib
+
+    index: int = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, message.encode(errors="replace"))
+    if index < 0:
+        why = ffi.string(area.head.request.message).decode(errors="replace")
+        raise MetamoriError(f"no checkpoint was taken: {why or os.strerror(-index)}")
+    return index
 
 
 def _supervised(area) -> bool:  # type: ignore[no-untyped-def]

@@ -26,11 +26,12 @@ def _entry(store: Store, index: int) -> dict[str, Any]:
     """`files`: how many files the checkpoint has a record of, that is, that changed since its parent."""
     if index == 0:
         message = "before the first run" if 0 in store.indexes else "before the first run (pruned)"
-        return {"index": 0, "parent": None, "time": None, "message": message, "bytes": 0, "files": 0}
+        return {"index": 0, "parent": None, "time": None, "message": message, "bytes": 0, "files": 0, "memory": None}
     meta = store.meta(index)
     return {
         "index": index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),
         "message": meta.message or meta.reason, "bytes": meta.bytes_added, "files": len(meta.pifs),
+        "memory": sum(image.size for image in meta.memory) if meta.memory else None,
     }
 
 
@@ -55,4 +56,5 @@ def _line(store: Store, entry: dict[str, Any], name: str, is_head: bool) -> str:
     when = output.time_local(store.meta(entry["index"]).time_ns)
     count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
     size = output.size_text(entry["bytes"])
-    return f"{mark} {name:<8}{when}  {size:>8}  {count:<9} {entry['message']}".rstrip()
+    memory = "" if entry["memory"] is None else f" [memory {output.size_text(entry['memory'])}]"
+    return f"{mark} {name:<8}{when}  {size:>8}  {count:<9} {entry['message']}{memory}".rstrip()

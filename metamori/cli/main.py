@@ -23,6 +23,7 @@ VERBS = {
     "diff": "which files, names and ranges differ between two checkpoints",
     "cat": "a file's content as it was at a checkpoint",
     "restore": "put the files back to a checkpoint",
+    "restart": "go on from a checkpoint: files, and the program's memory where it was saved",
     "verify": "check every byte that the store vouches for",
     "prune": "free space: drop checkpoints that no rule keeps",
     "doctor": "what can and cannot be followed here",
@@ -88,7 +89,7 @@ def _verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
     if verb not in _WITHOUT_STORE:
         parser.add_argument("--store", metavar="DIR", default=os.environ.get("METAMORI_STORE") or ".metamori",
                             help="where the checkpoints are (default: $METAMORI_STORE, else .metamori)")
-    if verb != "run":
+    if verb not in ("run", "restart"):
         parser.add_argument("--json", action="store_true", help="print one JSON value")
     module.add_arguments(parser)
     return parser

@@ -79,3 +79,10 @@ def tracked_path(store: Store, index: int, text: str) -> bytes:
         if path in names and names[path].kind != "absent":
             return path
     raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")
+
+
+def finish_unborn(store: Store) -> None:
+    """A run whose program could not be started: nothing has happened in it."""
+    from metamori.runtime.recover import finish_if_needed
+
+    finish_if_needed(store)

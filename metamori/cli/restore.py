@@ -45,11 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             return _dry_run(arguments, store, changed)
         if changed and not arguments.force:
-            raise ChangedOutside(_changed_text(changed), tuple(changed))
+            raise ChangedOutside(changed_text(changed), tuple(changed))
         return _restore(arguments, store, changed)
 
 
-def _changed_text(changed: list[bytes]) -> str:
+def changed_text(changed: list[bytes]) -> str:
     names = ", ".join(output.path_text(path) for path in changed[:5])
     more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
     return f"changed from outside: {names}{more}; --force goes on, and keeps that state as an index first"
@@ -66,7 +66,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes]) 
         output.say(f"{output.path_text(path)}: bytes {start}-{end} of checkpoint {arguments.index} are lost")
     for note in work.notes:
         output.say(note)
-    truncated = _truncate_stdio(store, arguments.index) if arguments.stdio else []
+    truncated = truncate_stdio(store, arguments.index) if arguments.stdio else []
     data: dict[str, Any] = {
         "index": arguments.index, "from": before, "recorded": recorded or None, "notes": work.notes,
         "lost": [{**output.path_fields(path), "range": [start, end]} for path, start, end in work.lost],
@@ -86,7 +86,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes]) 
     saved = sum(save.end - save.start for save in work.saves)
     text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
     if changed:
-        text.append("refused without --force: " + _changed_text(changed))
+        text.append("refused without --force: " + changed_text(changed))
     else:
         text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
     text += work.notes
@@ -98,7 +98,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes]) 
     return 0
 
 
-def _truncate_stdio(store: Store, index: int) -> list[bytes]:
+def truncate_stdio(store: Store, index: int) -> list[bytes]:
     """Cut what the run's first process had inherited; only regular files that are still the same ones."""
     done = []
     for entry in _inherited(store, index):

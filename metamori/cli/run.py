@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from metamori.config import Config, parse_count, parse_duration, parse_size
@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("incremental", "single"), help="any index can be restored, or the last only")
     parser.add_argument("--isolate", action="store_const", const=True,
                         help="nothing comes home before the end of the run (or each checkpoint in single mode)")
+    parser.add_argument("--memory", action="store_const", const=True,
+                        help="checkpoints hold the program's memory too: metamori restart")
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered bytes in memory per file (default 1M)")
     parser.add_argument("--track", metavar="GLOB", action="append", help="follow these paths too")
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
@@ -49,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
+        "memory": arguments.memory,
         "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
         "track": tuple(arguments.track) if arguments.track else None,
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
@@ -70,14 +73,25 @@ def run(arguments: argparse.Namespace) -> int:
         return FAILED
 
 
-def environment(config: Config) -> dict[str, str]:
+OURS = ("LD_PRELOAD", "METAMORI_STORE", "METAMORI_SUPERVISED", "METAMORI_PYTHON", "METAMORI_MEMORY")
+
+
+def own_part(environ: dict[str, str]) -> dict[str, str]:
+    """What of a command's environment is Metamori's."""
+    return {name: environ[name] for name in OURS if name in environ}
+
+
+def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The command's: ours is added to what was preloaded before, never put in its place."""
     import sys
 
-    env = dict(os.environ)
-    before = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(LIBRARY)]
-    env.update(LD_PRELOAD=":".join([str(LIBRARY), *before]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
+    env = dict(before)
+    preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(LIBRARY)]
+    env.pop("METAMORI_MEMORY", None)
+    env.update(LD_PRELOAD=":".join([str(LIBRARY), *preloaded]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
                METAMORI_PYTHON=sys.executable)
+    if config.memory:
+        env["METAMORI_MEMORY"] = "1"
     for name, globs in (("METAMORI_TRACK", config.track), ("METAMORI_IGNORE", config.ignore)):
         if globs:
             env[name] = "\n".join(globs)
@@ -85,8 +99,9 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def _run(config: Config, command: list[str]) -> int:
-    from metamori.runtime import supervise
+    from metamori.runtime import again, launches, supervise
     from metamori.runtime.begin import begin
+    from metamori.runtime.live import Live
     from metamori.store.store import Store
 
     if not LIBRARY.exists():
@@ -102,33 +117,31 @@ def _run(config: Config, command: list[str]) -> int:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
-    session, said = begin(store, config, os.getpid())
+    session, said = begin(store, config, os.getpid(), launches.present(command))
     if said:
         supervise.say(said)
+    environ = environment(config)
     try:
-        pid = supervise.spawn(command, environment(config))
+        pid = supervise.spawn(command, environ, again.no_random_addresses if config.memory else None)
     except supervise.CannotStart as error:
         session.area.remove()
         supervise.say(f"{command[0]}: {error.strerror}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
-    session.area.head.first_pid = pid
+    return follow(Live(session, config, pid, own_part(environ)))
 
-    def checkpoint() -> None:
-        try:
-            session.checkpoint()
-            if session.said:
-                supervise.say(session.said)
-        except (MetamoriError, OSError) as error:
-            supervise.say(f"no checkpoint: {error}")
 
-    status = supervise.watch(pid, config.every, config.on_signal, checkpoint)
+def follow(live) -> int:  # type: ignore[no-untyped-def]
+    """A run that has begun, to its end; the exit status of `run`."""
+    from metamori.runtime import supervise
+
+    status = live.run()
     try:
-        _end(session, status)
+        live.end(status)
     except (MetamoriError, OSError) as error:
         supervise.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
         return FAILED
     finally:
-        store.close()
+        live.session.store.close()
     return supervise.end_as(status)
 
 
@@ -145,28 +158,6 @@ def _warn(command: str) -> None:
         return
     if why and not why.startswith("it is no program"):
         supervise.say(f"{path} cannot be followed: {why}; its files are not checkpointed")
-
-
-def _end(session, status: int) -> None:  # type: ignore[no-untyped-def]
-    from metamori._area import lib
-    from metamori.runtime import finish, supervise
-
-    killed = os.WIFSIGNALED(status)
-    reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
-    deadline = time.monotonic() + 0.05
-    while finish.alive(session.area) and time.monotonic() < deadline:
-        time.sleep(0.002)                  # helpers of the command that are on their way out
-    index = finish.finish(session, reason, killed)
-    if killed:
-        known = f"0 to {index}" if index > 1 else f"0 and {index}"
-        supervise.say(f"the command was {reason}; its files can be taken back to checkpoints {known}: "
-                      f"metamori restore --store {session.store.path} INDEX")
-    if finish.alive(session.area):         # daemons: the last of them commits the rest
-        session.area.head.flags &= ~lib.MM_SUPERVISED
-        session.area.head.supervisor = 0
-        session.area.close()
-    else:
-        finish.close(session)
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:

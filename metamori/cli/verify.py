@@ -24,8 +24,10 @@ def run(arguments: argparse.Namespace) -> int:
     for problem in report.problems:
         output.say(problem)
     checked = (f"{report.checkpoints} checkpoints, {report.ranges} ranges, "
-               f"{output.size_text(report.buffer_bytes)} of buffers")
+               f"{output.size_text(report.buffer_bytes)} of buffers"
+               + (f", {report.images} images of memory" if report.images else ""))
     data = {"ok": not report.problems, "problems": report.problems, "notes": report.notes,
-            "checkpoints": report.checkpoints, "ranges": report.ranges, "buffer_bytes": report.buffer_bytes}
+            "checkpoints": report.checkpoints, "ranges": report.ranges, "buffer_bytes": report.buffer_bytes,
+            "images": report.images}
     output.result(arguments, data, "" if report.problems else f"{checked}: all is well")
     return Damaged.exit_code if report.problems else 0

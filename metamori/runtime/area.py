@@ -100,6 +100,11 @@ class Area:
         self.head = lib.mm_head(self._area)
         self._ranges = ffi.new("struct mm_range[]", _RANGES)
 
+    @property
+    def pointer(self):  # type: ignore[no-untyped-def]
+        """For calls of the C side."""
+        return self._area
+
     def close(self) -> None:
         if self._area != ffi.NULL:
             lib.mm_detach(self._area)

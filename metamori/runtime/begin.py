@@ -7,17 +7,22 @@ import os
 from metamori._area import lib
 from metamori.config import Config
 from metamori.errors import Damaged
+from metamori.runtime import launches
 from metamori.runtime.area import BLOCK, Area
 from metamori.runtime.finish import finish_if_needed
 from metamori.runtime.session import Session
 from metamori.store.checked import missing
 from metamori.store.commit import PRIVATE_FILE
 from metamori.store.head import require_kept
+from metamori.store.records import Launch
 from metamori.store.store import Store
 
 
-def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, str]:
-    """Start a run in a store whose lock the caller holds. Also returns a line for a person, or ""."""
+def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None) -> tuple[Session, str]:
+    """Start a run in a store whose lock the caller holds. Also returns a line for a person, or "".
+
+    launch: how its command is started, where that is known.
+    """
     from metamori.store import move, prune
 
     prune.recover(store)
@@ -53,6 +58,9 @@ def begin(store: Store, config: Config, supervisor: int = 0) -> tuple[Session, s
     isolate = config.isolate or config.mode == "single"
     head.flags |= (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
     head.flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
+    head.flags |= lib.MM_MEMORY if config.memory else 0
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
+    if launch:
+        launches.note(area, launch)
     return Session(store, area), said

@@ -10,15 +10,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import replace
 
 from metamori._area import lib
 from metamori.runtime import cut as instants
-from metamori.runtime import pruning
+from metamori.runtime import launches, memory, pruning
 from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.store import prune
+from metamori.store.records import MemoryEntry
+from metamori.store.state import State
 from metamori.store.store import Store
 
 
@@ -37,52 +40,78 @@ class Session:
     def single(self) -> bool:
         return bool(self.area.head.flags & lib.MM_SINGLE)
 
-    def checkpoint(self, message: str = "", reason: str = "checkpoint") -> int:
-        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it."""
+    def checkpoint(self, message: str = "", reason: str = "checkpoint", with_memory: bool = False) -> int:
+        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
+
+        with_memory: of a run with memory; Refused when it cannot be part of it.
+        """
         with self.area.session():
             prune.recover(self.store, self.durable)
-            index = self._take_with_room(message, reason)
+            index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
             pruning.prune(self)
             if self.single:
                 from metamori.runtime import finish
                 finish.put_home(self, index)
             return index
 
-    def _take_with_room(self, message: str, reason: str) -> int:
+    def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
         """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
         while True:
             try:
-                return self._take(message, reason)
+                return self._take(message, reason, with_memory)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not pruning.has_made_room(self):
                     raise
 
-    def _take(self, message: str, reason: str) -> int:
+    def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
         self.store.refresh()
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
+        image = memory.Image(self.store, self.area, index, self.durable) if with_memory else None
         self.area.freeze()
         try:
-            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
-                                Capture(self.store, self.area, parent))
-            # the new epoch's writes must not be taken for bytes that the new index does without
-            self.area.head.newest = index
-            instants.advance(self.area, cut)
+            cut = self._instant(index, parent, image)
         finally:
             self.area.thaw()
-        self._write(cut, index, message, reason)
+        self._write(cut, index, message, reason, (image.written(),) if image else ())
         instants.settle_cut(self.area, cut, index)
         return index
 
-    def _write(self, cut: Cut, index: int, message: str, reason: str) -> None:
+    def _instant(self, index: int, parent: State, image: memory.Image | None) -> Cut:
+        """Files, and memory if it is wanted, in one pause."""
+        if image:
+            image.stop()
+        try:
+            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
+                                Capture(self.store, self.area, parent))
+            if image:
+                image.look()
+            # the new epoch's writes must not be taken for bytes that the new index does without
+            self.area.head.newest = index
+            instants.advance(self.area, cut)
+        except BaseException:
+            if image:
+                image.give_up()
+            raise
+        if image:
+            image.go()
+        return cut
+
+    def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = ()) -> None:
         fold = Fold(self.store, self.area, cut, index)
         process = cut.processes[0].process if cut.processes else self.area.head.next_process
         meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
+        meta = replace(meta, memory=images, launch=launches.of_run(self.area) if self._first(cut) else (),
+                       bytes_added=meta.bytes_added + sum(image.size for image in images))
         if self.durable:
             self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):
             self.store.add_undo(entries, after_index, durable=self.durable)
         self.store.commit_checkpoint(meta, offsets, durable=self.durable)
+
+    def _first(self, cut: Cut) -> bool:
+        """Whether no checkpoint of this run is below the new one."""
+        return not cut.parent or self.store.meta(cut.parent).run != self.area.head.run
 
     def _sync(self, cut: Cut, buffered: bool) -> None:
         """Everything that the records name: the buffer's new bytes, and the bytes written home."""

@@ -8,7 +8,9 @@ passed on.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -18,17 +20,44 @@ from collections.abc import Callable
 _SI_KERNEL = 0x80
 _LEFT_ALONE = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT,
                signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
+REQUEST = 62                               # MM_REQUEST_SIGNAL of shim_c/src/area.h
 WAITED = signal.valid_signals() - _LEFT_ALONE
+
+
+_before: set[int] | None = None            # the signals that were blocked before the first command was started
 
 
 class CannotStart(OSError):
     """The command could not be executed; errno says why."""
 
 
-def spawn(command: list[str], environ: dict[str, str]) -> int:
-    """Start the command; its pid. Signals are blocked here from now on, and in the command as they were."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+def spawn(command: list[str], environ: dict[str, str], prepare: Callable[[], None] | None = None) -> int:
+    """Start the command; its pid. prepare: a last step in the child."""
+    def become() -> None:
+        if prepare:
+            prepare()
+        try:
+            os.execvpe(command[0], command, environ)
+        except OSError as error:
+            found = shutil.which(command[0])
+            if error.errno != errno.ENOEXEC or found is None:
+                raise
+            os.execve("/bin/sh", ["/bin/sh", found, *command[1:]], environ)   # a script that does not say of what
+
+    return spawn_as(become, command[0])
+
+
+def spawn_as(become: Callable[[], None], name: str) -> int:
+    """A child that becomes something else; its pid. Signals are blocked here from now on, and in it as they were.
+
+    Raises CannotStart with the errno of whatever `become` failed with.
+    """
+    global _before
+    if _before is None:
+        _before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+    before = _before
     reader, writer = os.pipe()
+    writer = _out_of_the_way(writer)
     pid = os.fork()
     if pid == 0:
         os.close(reader)
@@ -37,15 +66,12 @@ def spawn(command: list[str], environ: dict[str, str]) -> int:
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            try:
-                os.execvpe(command[0], command, environ)
-            except OSError as error:
-                found = shutil.which(command[0])
-                if error.errno != errno.ENOEXEC or found is None:
-                    raise
-                os.execve("/bin/sh", ["/bin/sh", found, *command[1:]], environ)   # a script that does not say of what
+            become()
         except OSError as error:
             os.write(writer, b"%d" % (error.errno or errno.EIO))
+        except BaseException:
+            os.write(writer, b"%d" % errno.EIO)
+            raise
         finally:
             os._exit(127)
     os.close(writer)
@@ -54,12 +80,27 @@ def spawn(command: list[str], environ: dict[str, str]) -> int:
     if said:
         os.waitpid(pid, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise CannotStart(int(said), os.strerror(int(said)), command[0])
+        _before = None
+        raise CannotStart(int(said), os.strerror(int(said)), name)
     return pid
 
 
-def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], None]) -> int:
-    """Until the command ends; its wait status. `checkpoint` is called by the timer and on `on_signal`."""
+def _out_of_the_way(fd: int) -> int:
+    """The same at a number that no command's descriptor has."""
+    try:
+        high: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
+    except (OSError, ValueError):
+        return fd
+    os.close(fd)
+    return high
+
+
+def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], None],
+          serve: Callable[[], int] | None = None) -> int:
+    """Until the command ends; its wait status. `checkpoint` is called by the timer and on `on_signal`.
+
+    serve: answers the run's calls; the pid of the process that is the command from now on, or 0.
+    """
     due = time.monotonic() + every_s if every_s else 0.0
     while True:
         wait = max(0.0, due - time.monotonic()) if due else 3600.0
@@ -67,7 +108,9 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], Non
         if due and time.monotonic() >= due:
             checkpoint()
             due = time.monotonic() + every_s
-        if found is None:
+        if serve:
+            pid = serve() or pid
+        if found is None or (serve and found.si_signo == REQUEST):
             continue
         if found.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)

@@ -22,7 +22,8 @@ Payloads, fields in this order:
     u64 index, u64 parent, i64 time_ns, text message, text reason, u64 run, u64 process,
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
     process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
-    u64 offset_entries, u64 merged, bool rootless, u64 undos (seq of the last undo record then)
+    u64 offset_entries, u64 merged, bool rootless, u64 undos (seq of the last undo record then),
+    launch[], memory[] (older files end before these two)
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -33,7 +34,16 @@ Payloads, fields in this order:
              i64 attributes, bytes stream_attributes, u32 mode, bytes filename, i64 seek_pointer,
              u64 was_created, u64 was_closed, i64 flags, u64 inode, u64 dev, u64 ino, i32[] dup_list,
              bytes ungetc, bytes unflushed, i64 buffering
+  launch     bytes exe, bytes[] argv, bytes[] env, bytes cwd, u32 umask, limit[]; limit is i64 soft, i64 hard
+  memory     u64 process, u64 base, u64 size, u32 crc, u64 pid, u32 threads, bytes exe, bytes[] argv, bytes[] env,
+             bytes cwd, u32 umask, limit[], u32 uid, u32 gid, bytes[] machine, mapped[], descriptor[]
+  mapped     bytes path, u64 size, i64 mtime_ns, bytes build_id
+  descriptor i32 descriptor, u8 kind (0 followed, 1 file, 2 standard, 3 pipe, 4 eventfd, 5 epoll, 6 timerfd),
+             i32 same_as, bool close_on_exec, i64 flags, i64 position, bytes path, bytes data
   inherited  u64 process, i32 descriptor, bytes path, u64 size, u64 dev, u64 ino
+
+"mtmrMEMO"  a process's memory: checkpoints/<index>.memory.<process>; its payload is described in
+    shim_c/src/memory/image.h, which writes it
 
 "mtmrOFFS"  offset file (fig. 4.4): checkpoints/<index>.offset.<process>
     u64 index, u64 process, u64 run, offset[[]]
@@ -45,6 +55,9 @@ Payloads, fields in this order:
     u64 after_index, u64 seq, undo[[]]
   undo       u64 inode, u64 start, u64 end, u64 run (0: lost), u64 buffer_start, u64 crc (of the
              saved bytes, 0: none): 48 bytes; start < end
+
+"mtmrRUNS"  how a run's command was started: run/launch of a live run
+    a launch as in a meta file
 
 "mtmrHEAD"  where the user's files are: head
     u64 index, identity[], kept[], u64 newest (index then), u64 undos (seq of the last undo record then)
@@ -74,6 +87,7 @@ What the fields mean is said in records.py. `encode_*` raise ValueError when a v
 from __future__ import annotations
 
 from metamori.store.records import (
+    DescriptorEntry,
     FitEntry,
     Head,
     Hole,
@@ -81,6 +95,9 @@ from metamori.store.records import (
     InheritedEntry,
     Intent,
     KeptHome,
+    Launch,
+    MappedEntry,
+    MemoryEntry,
     Meta,
     NameEntry,
     NameOp,
@@ -112,9 +129,9 @@ from metamori.store.wire import (
     unseal,
 )
 
-__all__ = ["FormatError", "decode_head", "decode_intent", "decode_meta", "decode_numbers", "decode_offsets",
-           "decode_pruning", "decode_undo", "encode_head", "encode_intent", "encode_meta", "encode_numbers",
-           "encode_offsets", "encode_pruning", "encode_undo"]
+__all__ = ["FormatError", "decode_head", "decode_intent", "decode_launch", "decode_meta", "decode_numbers",
+           "decode_offsets", "decode_pruning", "decode_undo", "encode_head", "encode_intent", "encode_launch",
+           "encode_meta", "encode_numbers", "encode_offsets", "encode_pruning", "encode_undo"]
 
 U32, U64, I32, I64 = "I", "Q", "i", "q"
 BYTES, TEXT, BOOL, PATH, NAME = Bytes(), Text(), Choice(False, True), Path(), Name()
@@ -132,12 +149,23 @@ _FIT = Record(
     was_closed=U64, flags=I64, inode=U64, dev=U64, ino=U64, dup_list=Many(Number(I32)), ungetc=BYTES,
     unflushed=BYTES, buffering=I64)
 _INHERITED = Record(InheritedEntry, process=U64, descriptor=I32, path=PATH, size=U64, dev=U64, ino=U64)
+_LIMITS = Many(Pair(Number(I64), Number(I64)))
+_LAUNCH = Record(Launch, exe=BYTES, argv=Many(BYTES), env=Many(BYTES), cwd=BYTES, umask=U32, limits=_LIMITS)
+_MAPPED = Record(MappedEntry, path=BYTES, size=U64, mtime_ns=I64, build_id=BYTES)
+_DESCRIPTOR = Record(
+    DescriptorEntry, descriptor=I32, kind=Choice("followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd"),
+    same_as=I32, close_on_exec=BOOL, flags=I64, position=I64, path=BYTES, data=BYTES)
+_MEMORY = Record(
+    MemoryEntry, process=U64, base=U64, size=U64, crc=U32, pid=U64, threads=U32, exe=BYTES, argv=Many(BYTES),
+    env=Many(BYTES), cwd=BYTES, umask=U32, limits=_LIMITS, uid=U32, gid=U32, machine=Many(BYTES),
+    mapped=Many(_MAPPED), descriptors=Many(_DESCRIPTOR))
 _META = Record(
     Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,
     mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
     processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
     initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED),
-    offset_entries=U64, merged=U64, rootless=BOOL, undos=U64)
+    offset_entries=U64, merged=U64, rootless=BOOL, undos=U64,
+    launch=Many(_LAUNCH), memory=Many(_MEMORY)).later("launch", "memory")
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
 _IDENTITY = Record(Identity, path=PATH, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)
@@ -168,6 +196,15 @@ def encode_meta(value: Meta, store: int = 0) -> bytes:
 
 def decode_meta(data: bytes, store: int = 0) -> Meta:
     found: Meta = unseal(b"mtmrMETA", _META, data, store)
+    return found
+
+
+def encode_launch(value: Launch) -> bytes:
+    return seal(b"mtmrRUNS", _LAUNCH, value, 0)
+
+
+def decode_launch(data: bytes) -> Launch:
+    found: Launch = unseal(b"mtmrRUNS", _LAUNCH, data, 0)
     return found
 
 

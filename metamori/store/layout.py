@@ -9,6 +9,7 @@
     counters                     written by a prune: the numbers handed out last, how often it was done
     checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
     checkpoints/<k>.offset.<p>   the offset file of index k
+    checkpoints/<k>.memory.<p>   the memory of process p at index k (image.py)
     checkpoints/<a>.undo.<s>     pre-images of home bytes for the indexes up to a; s counts up over the store
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
     kept/<name>                  the homes of objects that have no name at present. Names made of digits only
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 
 FORMAT_VERSION = 1
 _FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
-_RECORD = re.compile(rb"(\d+)\.(meta|offset|undo)\.(\d+)")
+_RECORD = re.compile(rb"(\d+)\.(meta|offset|undo|memory)\.(\d+)")
 _STAGE_PREFIX = b".metamori-stage-"
 
 
@@ -109,6 +110,9 @@ class Layout:
 
     def offset(self, index: int, process: int) -> bytes:
         return self._in(b"checkpoints", b"%d.offset.%d" % (index, process))
+
+    def memory(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.memory.%d" % (index, process))
 
     def undo(self, after_index: int, seq: int) -> bytes:
         return self._in(b"checkpoints", b"%d.undo.%d" % (after_index, seq))

@@ -82,6 +82,7 @@ def meta_of(metas: Sequence[Meta], parent: int, rootless: bool, offsets: Offsets
             pifs[pif.inode] = replace(pif, cut=min(pif.cut, before.cut)) if before else pif
     return replace(
         metas[-1], parent=parent, names=tuple(names.values()), pifs=tuple(pifs.values()), rootless=rootless,
+        launch=next((meta.launch for meta in reversed(metas) if meta.launch), ()),
         offset_entries=len(offsets.entries), merged=sum(meta.merged + 1 for meta in metas) - 1,
         bytes_added=sum(entry.end - entry.start for entry in offsets.entries))
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from metamori.errors import Damaged, MetamoriError
-from metamori.store import commit, formats
+from metamori.store import commit, formats, image
 from metamori.store.head import lstat_or_none
 from metamori.store.layout import parse_record_name, temporary
 from metamori.store.merge import Checksums, meta_of, offsets_of, with_initial
-from metamori.store.records import Hole, Pruning, Undo
+from metamori.store.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.shape import Live, Shape, allocated
 from metamori.store.store import Store
 from metamori.tables.retention import Rules, choose
@@ -126,12 +126,14 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
     _sweep_temporaries(store)
     sums = Checksums(store.buffers)
     _undo_records(store, shape, sums, write, remove)
-    _index_records(store, shape, sums, write, remove)
+    images = _images(store, shape, put, durable)
+    _index_records(store, shape, sums, write, remove, images)
     for index in reversed(shape.drop):
         if index:
             meta = store.meta(index)
             remove += [os.path.basename(store.layout.meta(index, meta.process)),
-                       os.path.basename(store.layout.offset(index, meta.process))]
+                       os.path.basename(store.layout.offset(index, meta.process)),
+                       *(os.path.basename(store.layout.memory(index, each.process)) for each in meta.memory)]
     if durable:
         commit.fsync_folder(store.door, store.layout.checkpoints)
     gone, holes = _freed(store, shape)
@@ -164,7 +166,29 @@ def _undo_records(store, shape, sums, write, remove) -> None:  # type: ignore[no
     remove += [os.path.basename(store.layout.undo(*key)) for key in sorted(old, reverse=True)]
 
 
-def _index_records(store, shape, sums, write, remove) -> None:  # type: ignore[no-untyped-def]
+def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict[int, MemoryEntry]:
+    """Memory of kept indexes that counts from pruned ones: an image of its own, down to the next kept one."""
+    new: dict[int, MemoryEntry] = {}
+    for index in shape.keep:
+        memory = store.meta(index).memory if index else ()
+        if not memory or memory[0].base in (0, *shape.keep):
+            continue
+        chain = [index]
+        while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.keep:
+            chain.append(base)
+        paths = [store.layout.memory(each, store.meta(each).memory[0].process) for each in reversed(chain)]
+        for each, path in zip(reversed(chain), paths, strict=True):
+            wrong = image.check(store.door, path, store.meta(each).memory[0])
+            if wrong:
+                raise Damaged(f"{wrong}; nothing was pruned")
+        images = [image.read(store.door, path) for path in paths]
+        size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
+        put.append(os.path.basename(paths[-1]))
+        new[index] = replace(memory[0], base=base, size=size, crc=crc)
+    return new
+
+
+def _index_records(store, shape, sums, write, remove, images) -> None:  # type: ignore[no-untyped-def]
     rootless = 0 not in shape.keep
     for index in shape.keep:
         if index == 0:
@@ -184,6 +208,9 @@ def _index_records(store, shape, sums, write, remove) -> None:  # type: ignore[n
             offsets = store.offsets(index)
         metas = [store.meta(each) for each in shape.steps[index]]
         new = with_initial(meta_of(metas, parent, own_rootless, offsets), before)
+        if index in images:
+            new = replace(new, memory=(images[index],))
+        new = replace(new, bytes_added=new.bytes_added + sum(each.size for each in new.memory))
         write(store.layout.meta(index, meta.process), formats.encode_meta(new, store.layout.id))
 
 

@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
-__all__ = ["NO_LIMIT", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent", "KeptHome", "Meta",
-           "NameEntry", "NameKind", "NameOp", "Numbers", "OffsetEntry", "Offsets", "PifEntry",
-           "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry", "WriteOp", "XattrOp"]
+__all__ = ["NO_LIMIT", "DescriptorEntry", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent",
+           "KeptHome", "Launch", "MappedEntry", "MemoryEntry", "Meta", "NameEntry", "NameKind", "NameOp", "Numbers",
+           "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry",
+           "WriteOp", "XattrOp"]
 
 NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
 OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
@@ -92,6 +93,73 @@ class UndoEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """How a run's command was started; its index can be run again from the start."""
+
+    exe: bytes
+    argv: tuple[bytes, ...]
+    env: tuple[bytes, ...]
+    cwd: bytes
+    umask: int = 0o22
+    limits: tuple[tuple[int, int], ...] = ()  # by number; -1: none
+
+
+DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd"]
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorEntry:
+    """A descriptor of a process whose memory is saved, and how it comes back.
+
+    followed: a file of the run, found through the FitEntry of that number; file: opened again by its path; standard:
+    inherited from outside, so whoever goes on gives its own of that number (`position`), else there is nothing behind
+    it; pipe: both ends are in the process (`path` names it, `data` is what is in it); eventfd, epoll, timerfd: `data`
+    is the kernel's description of it (/proc/PID/fdinfo).
+    """
+
+    descriptor: int
+    kind: DescriptorKind
+    same_as: int = -1  # an earlier descriptor of the same open description
+    close_on_exec: bool = False
+    flags: int = 0
+    position: int = 0
+    path: bytes = b""
+    data: bytes = b""
+
+
+class MappedEntry(NamedTuple):
+    """A file that a process had mapped. build_id: of an ELF file that has one."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+    build_id: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEntry:
+    """The memory of a process: its image counts from the one of checkpoint `base` (0: it is complete)."""
+
+    process: int
+    base: int
+    size: int  # of the image file
+    crc: int    # at its end
+    pid: int    # as the program knows it
+    threads: int
+    exe: bytes
+    argv: tuple[bytes, ...]
+    env: tuple[bytes, ...]
+    cwd: bytes
+    umask: int
+    limits: tuple[tuple[int, int], ...]
+    uid: int
+    gid: int
+    machine: tuple[bytes, ...]  # processor, and CRC of the kernel's page of code
+    mapped: tuple[MappedEntry, ...]
+    descriptors: tuple[DescriptorEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     """A checkpoint (thesis fig. 4.6): it exists when this record does. Only what changed since the parent.
 
@@ -122,6 +190,8 @@ class Meta:
     merged: int = 0
     rootless: bool = False
     undos: int = 0  # seq of the last undo record when it was written: none up to it may be missing
+    launch: tuple[Launch, ...] = ()  # one, in a run's first checkpoint
+    memory: tuple[MemoryEntry, ...] = ()  # one, when the index holds the program's memory too
 
 
 @dataclass(frozen=True, slots=True)

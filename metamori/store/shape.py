@@ -152,6 +152,7 @@ class Shape:
                 total += allocated(self.store, self.store.layout.kept(name))
         metas = [self.store.meta(index) for index in self.keep if index]
         records = sum(len(meta.pifs) + len(meta.names) for meta in metas)
+        total += sum(each.size for meta in metas for each in meta.memory)
         undone = sum(1 for group in self.undo for _ in group.pieces())
         return total + _BLOCK * 2 * len(self.keep) + _ROW_BYTES * (self.entries + undone) + 4 * _ROW_BYTES * records
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
-from metamori.store import commit
+from metamori.store import commit, image
 from metamori.store.checked import missing
 from metamori.store.head import lstat_or_none, require_kept
 from metamori.store.store import Store
@@ -29,6 +29,7 @@ class Report:
     checkpoints: int = 0
     ranges: int = 0
     buffer_bytes: int = 0
+    images: int = 0
 
 
 def verify(store: Store) -> Report:
@@ -79,6 +80,13 @@ def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
         yield f"checkpoint {index} has {len(offsets.entries)} redirected ranges, not {meta.offset_entries}"
     redirected = [(e.run or offsets.run, e.buffer_start, e.end - e.start, e.crc) for e in offsets.entries]
     yield from _ranges(store, f"checkpoint {index}", redirected, report)
+    for entry in meta.memory:
+        report.images += 1
+        problem = image.check(store.door, store.layout.memory(index, entry.process), entry)
+        if problem:
+            yield f"checkpoint {index}: {problem}"
+        if entry.base and (entry.base not in store.indexes or not store.meta(entry.base).memory):
+            yield f"checkpoint {index}: the memory that its own counts from, {entry.base}, is not there"
 
 
 def _ranges(

@@ -278,6 +278,13 @@ class Record:
             if part is not None:
                 self.steps.append((None, (name,), part))
         self.least = sum(form.size if form else codec.least for form, _, codec in self.steps)
+        self.optional: frozenset[str] = frozenset()
+
+    def later(self, *names: str) -> Record:
+        """The last fields, which older files end without: they are then as the class says. For a file's own record."""
+        self.optional = frozenset(names)
+        self.least -= sum(codec.least for form, given, codec in self.steps if not form and given[0] in self.optional)
+        return self
 
     def put(self, out: list[bytes], value: Any) -> None:
         for form, names, codec in self.steps:
@@ -291,8 +298,10 @@ class Record:
 
     def get(self, reader: Reader) -> Any:
         values: list[Any] = []
-        for form, _, codec in self.steps:
+        for form, names, codec in self.steps:
             if form is None:
+                if names[0] in self.optional and reader.pos == reader.end:
+                    break
                 values.append(codec.get(reader))
             else:
                 values.extend(form.unpack_from(reader.data, reader.advance(form.size)))

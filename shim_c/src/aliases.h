@@ -26,6 +26,9 @@
 #ifndef ALIAS_process
 #define ALIAS_process(alias, name)
 #endif
+#ifndef ALIAS_pid
+#define ALIAS_pid(alias, name)
+#endif
 #ifndef ALIAS_signal
 #define ALIAS_signal(alias, name)
 #endif

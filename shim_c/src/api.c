@@ -197,7 +197,8 @@ EXPORT int metamori_checkpoint_message(const char *message)
     if (mm_depth)
         return fail(-EAGAIN);
     int saved = errno, e = flush_streams();
-    int r = e < 0 ? e : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
+    int r = e < 0 ? e : mm_memory_run() ? mm_request(mm_area, MM_CALL_CHECKPOINT, 0, message)
+          : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
     if (r < 0)
         return fail(r);
     errno = saved;
@@ -212,6 +213,8 @@ EXPORT int metamori_restore(int index)
         return fail(-ENOSYS);
     if (mm_depth)
         return fail(-EAGAIN);
+    if (mm_memory_run())               /* the program goes on from the checkpoint, in a new process: this one ends here */
+        return fail(mm_request(mm_area, MM_CALL_RESTORE, index, NULL));
     size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);
     struct mm_actions *list = REAL(mmap)(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED)

@@ -11,6 +11,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+uint64_t mm_area_place;
+
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };
 static const uint32_t region_step[REGIONS] = { 0, 1 << 15, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
@@ -62,6 +64,12 @@ static long region_allocate(int fd, uint64_t from, uint64_t to)
     return 0;
 }
 
+/* Where a segment goes: anywhere (0), or where a program that comes back with its memory finds it again. */
+static uint64_t place_of(int region, uint64_t n)
+{
+    return mm_area_place ? mm_area_place + (1ul << 30) + (((uint64_t)region * MM_SEGMENTS + n) << MM_SEGMENT_BITS) : 0;
+}
+
 /* A further mapping of segment n, made from that of segment 0: a program may have no descriptor left to open the file. */
 static long map_again(struct mm_area *a, int region, uint64_t n)
 {
@@ -69,7 +77,9 @@ static long map_again(struct mm_area *a, int region, uint64_t n)
     if (r < 0 && r > -4096)
         return r;
     sys(SYS_munmap, r, n << MM_SEGMENT_BITS);
-    return r + (long)(n << MM_SEGMENT_BITS);
+    r += (long)(n << MM_SEGMENT_BITS);
+    return !mm_area_place ? r : sys(SYS_mremap, r, 1ul << MM_SEGMENT_BITS, 1ul << MM_SEGMENT_BITS,
+                                    MREMAP_MAYMOVE | MREMAP_FIXED, place_of(region, n));
 }
 
 static int map_first(struct mm_area *a, int region)
@@ -77,7 +87,8 @@ static int map_first(struct mm_area *a, int region)
     int fd = region_open(a, region, O_RDWR);
     if (fd < 0)
         return fd;
-    long r = sys(SYS_mmap, 0, 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    long r = sys(SYS_mmap, place_of(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_NORESERVE | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), fd, 0);
     sys_close(fd);
     if (r < 0 && r > -4096)
         return (int)r;
@@ -181,7 +192,8 @@ struct mm_area *mm_attach(const char *store, int create)
         errno = ENAMETOOLONG;
         return NULL;
     }
-    long r = sys(SYS_mmap, 0, sizeof(struct mm_area), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long r = sys(SYS_mmap, mm_area_place, sizeof(struct mm_area), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), -1, 0);
     if (r < 0 && r > -4096) {
         errno = ENOMEM;
         return NULL;
@@ -234,7 +246,7 @@ const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(
 #define WAITED 0x80000000u
 
 /* after a fork the child is told to forget it (init.c) */
-__thread uint32_t mm_tid;
+__thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
 #define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
 

@@ -29,6 +29,7 @@
 #define MM_SUPERVISED 4
 #define MM_POWER 8
 #define MM_CLOSED 16
+#define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
 /* pif.flags */
 #define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
@@ -45,6 +46,55 @@
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
 #define MM_PREIMAGE 2   /* home bytes saved before they were destroyed */
+
+/* memory.state */
+#define MM_MEMORY_IDLE 0
+#define MM_MEMORY_ASKED 1      /* somebody wants an image of process pid */
+#define MM_MEMORY_STOPPED 2    /* its threads are parked, the image is being written */
+#define MM_MEMORY_FAILED 3     /* they run on: error and message say why */
+/* memory.written */
+#define MM_MEMORY_WRITTEN 1
+#define MM_MEMORY_WRITE_FAILED 2
+#define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
+
+/* An image of a process's memory, asked for and made (shim_c/src/memory); one at a time, under the session lock. */
+struct mm_memory {
+    uint32_t state;            /* futex */
+    uint32_t pid, asker;
+    uint32_t durable;
+    uint64_t index, base;      /* base: the last image of this process that was committed; answered: what it counts from */
+    uint32_t error;
+    uint32_t writer;           /* pid of the process that writes it */
+    uint32_t writer_ready, written;   /* futexes */
+    uint32_t write_error, crc;
+    uint32_t threads, known_pid;
+    uint64_t file_bytes, page_bytes;
+    uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
+    uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
+    uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */
+    int32_t own[80];           /* descriptors of the library itself, ended by -1 */
+    char message[256];
+    char path[4096];           /* of the image; of the file that says how to come back */
+};
+
+/* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
+struct mm_request {
+    uint32_t lock;
+    uint32_t posted, answered; /* futexes */
+    int32_t what, result;
+    int64_t argument;
+    uint32_t pid, pad_;
+    char message[512];
+};
+
+/* A descriptor of a process that comes back; it was opened before the program was started. */
+struct mm_came_descriptor {
+    int32_t fd, same_as;       /* same_as: an earlier one of the same open description, or -1 */
+    uint32_t close_on_exec, followed;
+};
+struct mm_comeback {
+    uint32_t images, descriptors;   /* descriptors, then the paths of images, the complete one first, each ended by 0 */
+};
 
 struct mm_header {
     char magic[8];
@@ -88,6 +138,8 @@ struct mm_header {
     uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
+    struct mm_memory memory;
+    struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
@@ -186,6 +238,12 @@ struct mm_range {
 };
 
 struct mm_area;
+int mm_memory_stop(struct mm_area *area, uint32_t pid, int timeout_ms);
+void mm_memory_go(struct mm_area *area);
+int mm_memory_wait(struct mm_area *area, int timeout_ms);
+int mm_request(struct mm_area *area, int what, long argument, const char *message);
+int mm_request_pending(struct mm_area *area);
+void mm_request_answer(struct mm_area *area, int result);
 struct mm_area *mm_attach(const char *store, int create);
 void mm_detach(struct mm_area *area);
 struct mm_header *mm_head(struct mm_area *area);
@@ -230,5 +288,8 @@ void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
 void mm_room_give(struct mm_area *area, int records);
 /* CDEF-END */
+
+/* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */
+extern uint64_t mm_area_place;
 
 #endif

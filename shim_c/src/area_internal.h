@@ -41,7 +41,7 @@ static inline void *mm_page(struct mm_area *a, uint32_t page)
     return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK);
 }
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
-extern __thread uint32_t mm_tid;
+extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 void mm_lock(uint32_t *lock);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);

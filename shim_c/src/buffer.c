@@ -42,11 +42,13 @@ size_t mm_usable(const void *p, size_t count, int what)
 static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
 {
     uint64_t budget = mm_area->head->cache_size;
-    if (budget < 2 * MM_CHUNK) {       /* --cache-size 0 still has one frame, the tail window: no choice to make */
+    int full = ((uint64_t)p->frames + 1) * MM_CHUNK > budget;
+    /* --cache-size 0 still has one frame, the tail window; in a run with memory no runtime is in the process: no choice to make */
+    if (budget < 2 * MM_CHUNK || (full && mm_area->head->flags & MM_MEMORY)) {
         if (p->frames && mm_cache_write_back(mm_area, slot, mm_buffer_fd) < 0)
             return 0;
         mm_cache_drop(mm_area, slot);
-    } else if (((uint64_t)p->frames + 1) * MM_CHUNK > budget) {
+    } else if (full) {
         uint64_t wanted = budget / 4 > MM_CHUNK ? budget / 4 : MM_CHUNK;
         if (mm_runtime_call(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
             return 0;

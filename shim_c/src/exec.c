@@ -69,7 +69,7 @@ void mm_environment_init(void)
         if (starts(*e, MARK))
             mark = e;
         else if (starts(*e, PREFIX) && saved_count < SAVED)
-            saved[saved_count++] = *e;
+            saved[saved_count++] = (char *)mm_memory_keep(*e);
     }
     if (dladdr((void *)mm_environment_init, &me) && strlen(me.dli_fname) < sizeof library)
         strcpy(library, me.dli_fname);

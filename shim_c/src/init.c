@@ -131,7 +131,7 @@ int mm_active_slow(void)
 /* After a fork, in the child. */
 void mm_in_child(void)
 {
-    mm_tid = 0;
+    mm_tid = mm_known_tid = 0;
     mm_runtime_after_fork();
     mm_scratch_after_fork();
     begin_lock = mm_streams_lock = 0;
@@ -163,6 +163,8 @@ __attribute__((constructor)) void mm_init(void)
     int saved = errno;
     mm_ready = 1;
     resolve();
+    if (getenv("METAMORI_MEMORY"))
+        mm_memory_region();
     mm_names_config();
     const char *store = store_by_hand();
     mm_environment_init();
@@ -177,6 +179,8 @@ __attribute__((constructor)) void mm_init(void)
             mm_say("%s is not followed: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
         if (mm_area || mm_ready == 2)
             mm_streams_init();
+        if (mm_area)
+            mm_memory_joined();
     }
     errno = saved;
 }

@@ -15,8 +15,8 @@ static const char *track_globs, *ignore_globs;
 
 void mm_names_config(void)
 {
-    track_globs = getenv("METAMORI_TRACK");
-    ignore_globs = getenv("METAMORI_IGNORE");
+    track_globs = mm_memory_keep(getenv("METAMORI_TRACK"));
+    ignore_globs = mm_memory_keep(getenv("METAMORI_IGNORE"));
 }
 
 /* Globs are separated by newlines. */

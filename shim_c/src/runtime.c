@@ -143,6 +143,8 @@ void mm_runtime_credentials(void)
 
 int mm_runtime_call(int what, long argument, void *data)
 {
+    if (UNLIKELY(mm_memory_run()) && !data)
+        return mm_request(mm_area, what, argument, NULL);
     uint64_t mask = sys_mask_all();
     mm_lock(&lock);
     int r = started ? 0 : start();

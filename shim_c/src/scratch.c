@@ -5,10 +5,12 @@
 #define ROOMS 64
 static char rooms[ROOMS][SCRATCH_BYTES] __attribute__((aligned(64)));
 static uint64_t taken;
+extern uint64_t mm_area_place;
 
 char *mm_scratch_take(void)
 {
-    for (uint64_t have = __atomic_load_n(&taken, __ATOMIC_RELAXED); ~have;) {
+    /* in a run with memory a room comes back with the thread that has it: it must be the program's memory, not ours */
+    for (uint64_t have = __atomic_load_n(&taken, __ATOMIC_RELAXED); ~have && !mm_area_place;) {
         int i = __builtin_ctzll(~have);
         if (__atomic_compare_exchange_n(&taken, &have, have | 1ull << i, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return rooms[i];

@@ -16,6 +16,8 @@
 #include <grp.h>
 #include <stdio.h>
 #include <string.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -285,6 +287,17 @@ long mm_before_raw(long number, long a, long b, long c);
 
 /* wrap_stream.c */
 void mm_streams_init(void);
+
+/* memory_glue.c: runs with memory */
+/* A variable of the library that belongs to the program and comes back with it. */
+#define MM_PROGRAM_STATE __attribute__((section("mm_program")))
+void mm_memory_region(void);
+void mm_memory_joined(void);
+int mm_memory_run(void);
+extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
+int mm_memory_fd(void);
+void mm_memory_fd_moved(int fd);
+const char *mm_memory_keep(const char *text);
 
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);

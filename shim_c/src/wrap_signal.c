@@ -13,10 +13,10 @@
 
 __thread int mm_holding __attribute__((tls_model("initial-exec")));
 __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
-int mm_unwrapped_handlers;
+MM_PROGRAM_STATE int mm_unwrapped_handlers;
 
-static struct sigaction theirs[_NSIG];
-static uint8_t wrapped[_NSIG];
+MM_PROGRAM_STATE static struct sigaction theirs[_NSIG];
+MM_PROGRAM_STATE static uint8_t wrapped[_NSIG];
 
 static int synchronous(int number)
 {
@@ -100,7 +100,7 @@ static mm_handler install(int number, mm_handler handler, int flags)
     return sigaction(number, &action, &old) < 0 ? SIG_ERR : old.sa_handler;
 }
 
-static uint8_t interrupts[_NSIG];
+MM_PROGRAM_STATE static uint8_t interrupts[_NSIG];
 
 EXPORT mm_handler signal(int number, mm_handler handler)
 {

@@ -9,7 +9,7 @@ import pytest
 
 from metamori.store import formats
 from metamori.store.formats import FormatError
-from metamori.store.records import Head, Identity, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
+from metamori.store.records import Head, Identity, Launch, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
 
 
 def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304, store: int = 0) -> bytes:
@@ -93,8 +93,9 @@ def test_ranges_are_checked_when_read():
 def test_the_specification_names_every_magic():
     magics = set(re.findall(r'"(mtmr[A-Z]{4})"', formats.__doc__))
     values = [formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1)), formats.encode_offsets(Offsets(1, 1, 1)),
-              formats.encode_undo(Undo(1, 1)), formats.encode_head(Head(1))]
-    assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE", "mtmrNUMS", "mtmrPRUN"}
+              formats.encode_undo(Undo(1, 1)), formats.encode_head(Head(1)),
+              formats.encode_launch(Launch(b"", (), (), b""))]
+    assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE", "mtmrMEMO", "mtmrNUMS", "mtmrPRUN"}
 
 
 def test_a_million_entries_in_about_a_second():

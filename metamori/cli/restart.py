@@ -1,0 +1,80 @@
+"""Go on from a checkpoint: the files as they were, and the program where it was (or its command from the start)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from metamori.cli import opening, output
+from metamori.cli.run import FAILED, environment, follow, own_part, signal_number
+from metamori.config import Config, parse_duration
+from metamori.errors import ChangedOutside, MetamoriError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", metavar="INDEX", nargs="?", type=opening.index_number,
+                        help="a checkpoint (default: the newest that holds memory, else the newest)")
+    parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
+    parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    parser.add_argument("--stdio", action="store_true",
+                        help="also truncate inherited regular files (run ... >> out.log) to their size then")
+    parser.add_argument("--force", action="store_true",
+                        help="go on although files were changed from outside; their state becomes an index")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from metamori.runtime import supervise
+    from metamori.runtime.live import Live, newest_with_memory, start_again
+
+    store = opening.for_writing(arguments)
+    try:
+        index = arguments.index
+        if index is None:
+            index = newest_with_memory(store) or store.newest
+            output.say(f"going on from checkpoint {index}")
+        config = _config(arguments, store, index)
+        environ = own_part(environment(config, {}))
+        _check(arguments, store, index)
+        try:
+            session, pid = start_again(store, config, index, environ)
+        except supervise.CannotStart as error:
+            supervise.say(f"{error.filename}: {error.strerror}")
+            opening.finish_unborn(store)
+            return FAILED
+        return follow(Live(session, config, pid, environ))
+    finally:
+        store.close()
+
+
+def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type: ignore[no-untyped-def]
+    """As the run was told."""
+    meta = store.meta(index) if index else None
+    return Config.make({
+        "store": store.path, "mode": meta.mode if meta else None, "isolate": meta.isolate or None if meta else None,
+        "memory": bool(meta and meta.memory) or None,
+        "every": parse_duration(arguments.every) if arguments.every else None,
+        "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
+    })
+
+
+def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
+    """Whatever speaks against it, before anything is moved."""
+    from metamori.cli.restore import REASON, changed_text, truncate_stdio
+    from metamori.runtime import again, launches
+    from metamori.store import present
+
+    store.require_restorable(index)
+    if index and store.meta(index).memory:
+        again.check(store, index)
+    else:
+        launch = launches.of_index(store, index)
+        if not os.path.isdir(launch.cwd):
+            raise MetamoriError(f"the folder that the command ran in is gone: {os.fsdecode(launch.cwd)}")
+    changed = store.changed_outside()
+    if changed and not arguments.force:
+        raise ChangedOutside(changed_text(changed), tuple(changed))
+    if changed:
+        recorded = present.record(store, REASON)
+        output.say(f"the changed files were kept as checkpoint {recorded}")
+    if arguments.stdio:
+        truncate_stdio(store, index)

@@ -1,0 +1,60 @@
+"""How a run's command was started: noted in the run area, and from there in the run's first checkpoint.
+
+So an index without memory can be gone on from too: its command runs again from its start, on the files as they were.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+
+from metamori.errors import MetamoriError
+from metamori.runtime.area import Area
+from metamori.store import formats
+from metamori.store.records import Launch
+from metamori.store.store import Store
+
+
+def _path(area: Area, what: str = "launch") -> str:
+    return os.path.join(area.path, what)
+
+
+def present(command: list[str]) -> Launch:
+    """This process's own circumstances, which the command will have."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    env = tuple(name + b"=" + value for name, value in os.environb.items())
+    limits = tuple(resource.getrlimit(number) for number in range(16))
+    return Launch(os.fsencode(shutil.which(command[0]) or command[0]), tuple(map(os.fsencode, command)), env,
+                  os.getcwdb(), umask, limits)
+
+
+def note(area: Area, launch: Launch, what: str = "launch") -> None:
+    with open(_path(area, what), "wb") as file:
+        file.write(formats.encode_launch(launch))
+
+
+def of_process(area: Area) -> Launch:
+    """How the process that came back with its memory was started; noted as "process" before it did."""
+    with open(_path(area, "process"), "rb") as file:
+        return formats.decode_launch(file.read())
+
+
+def of_run(area: Area) -> tuple[Launch, ...]:
+    """One, or none: a run by hand does not know how it was started."""
+    try:
+        with open(_path(area), "rb") as file:
+            return (formats.decode_launch(file.read()),)
+    except FileNotFoundError:
+        return ()
+
+
+def of_index(store: Store, index: int) -> Launch:
+    """The command of the run that made an index; of 0, of the first run that grew from it. MetamoriError."""
+    chain = store.history.chain(index)[:-1] or list(store.history.children(0))
+    for each in chain:
+        found = store.meta(each).launch
+        if found:
+            return found[0]
+    raise MetamoriError(f"how the program of checkpoint {index} was started is not recorded (a run by hand?)")

@@ -1,0 +1,139 @@
+"""A live run as `metamori run` and `metamori restart` follow it: its checkpoints, its calls, its end.
+
+In a run with memory the program's own calls come here: a runtime inside the program would be rolled back with it.
+A call for a rollback ends the program's process; the run goes on in a new one, brought back from the index.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+from metamori._area import ffi, lib
+from metamori.config import Config
+from metamori.errors import MetamoriError
+from metamori.runtime import again, finish, pruning, supervise
+from metamori.runtime.begin import begin
+from metamori.runtime.rollback import NotThere
+from metamori.runtime.session import Session
+from metamori.store import move
+
+
+class Live:
+    """The run and its process; both are others after a rollback."""
+
+    def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
+        self.session, self.config, self.pid, self.environ = session, config, pid, environ
+        session.area.head.first_pid = pid
+        self._said = ""
+
+    def run(self) -> int:
+        """Until the program ends by itself; its wait status."""
+        return supervise.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
+                               self.serve if self.config.memory else None)
+
+    def checkpoint(self) -> None:
+        """By the timer or a signal. What is wrong is said once, not at every tick."""
+        try:
+            self.session.checkpoint(with_memory=True)
+            self._said = ""
+            if self.session.said:
+                supervise.say(self.session.said)
+        except (MetamoriError, OSError) as error:
+            self._tell(f"no checkpoint: {error}")
+        except Exception as error:
+            self._tell(f"no checkpoint: {type(error).__name__}: {error}")
+
+    def _tell(self, text: str) -> None:
+        if text != self._said:
+            supervise.say(text)
+        self._said = text
+
+    def serve(self) -> int:
+        """Answer a call, if there is one; the pid of the program's new process after a rollback, else 0."""
+        area = self.session.area
+        if not lib.mm_request_pending(area.pointer):
+            return 0
+        request = area.head.request
+        try:
+            if request.what == lib.MM_CALL_CHECKPOINT:
+                message = ffi.string(request.message).decode(errors="replace")
+                lib.mm_request_answer(area.pointer, self.session.checkpoint(message, with_memory=True))
+                return 0
+            if request.what == lib.MM_CALL_RESTORE:
+                return self._roll_back(request.argument)
+            result = pruning.make_room(self.session) if request.what == lib.MM_CALL_PRUNE else -errno.ENOSYS
+            lib.mm_request_answer(area.pointer, result)
+        except MetamoriError as error:
+            self._refuse(error.errno, str(error))
+        except OSError as error:
+            self._refuse(error.errno or errno.EIO, str(error))
+        except Exception as error:         # a mistake of ours must not end the run that it is about
+            self._refuse(errno.EIO, f"{type(error).__name__}: {error}")
+        return 0
+
+    def _refuse(self, number: int, why: str) -> None:
+        """The caller gets the errno, a verb the words, and whoever watches the run too: an errno says little."""
+        self._tell(f"no checkpoint: {why}" if self.session.area.head.request.what == lib.MM_CALL_CHECKPOINT else why)
+        request = self.session.area.head.request
+        text = why.encode(errors="replace")[:500] + b"\0"
+        ffi.memmove(request.message, text, len(text))
+        lib.mm_request_answer(self.session.area.pointer, -number)
+
+    def _roll_back(self, index: int) -> int:
+        """The present state becomes an index of its own; the program goes on from `index`."""
+        session, store = self.session, self.session.store
+        store.refresh()
+        store.require_restorable(index)
+        if not index or not store.meta(index).memory:
+            raise NotThere(f"checkpoint {index} does not hold the program's memory")
+        again.check(store, index)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        finish.finish(session, f"rolled back to {index}", killed=True)
+        finish.close(session)
+        self.session, self.pid = start_again(store, self.config, index, self.environ)
+        return self.pid
+
+    def end(self, status: int) -> None:
+        """The run's last index, and its files' bytes home."""
+        session = self.session
+        killed = os.WIFSIGNALED(status)
+        reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
+        deadline = time.monotonic() + 0.05
+        while finish.alive(session.area) and time.monotonic() < deadline:
+            time.sleep(0.002)              # helpers of the command that are on their way out
+        index = finish.finish(session, reason, killed)
+        if killed:
+            self._say_what_is_left(reason, index)
+        if finish.alive(session.area):     # daemons: the last of them commits the rest
+            session.area.head.flags &= ~lib.MM_SUPERVISED
+            session.area.head.supervisor = 0
+            session.area.close()
+        else:
+            finish.close(session)
+
+    def _say_what_is_left(self, reason: str, index: int) -> None:
+        store = self.session.store
+        known = f"0 to {index}" if index > 1 else f"0 and {index}"
+        supervise.say(f"the command was {reason}; its files can be taken back to checkpoints {known}: "
+                      f"metamori restore --store {store.path} INDEX")
+        last = newest_with_memory(store)
+        if self.config.memory and last:
+            supervise.say(f"it can go on from checkpoint {last}: metamori restart --store {store.path} {last}")
+
+
+def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
+    """0 when no index holds memory."""
+    return next((index for index in reversed(store.history.indexes) if index and store.meta(index).memory), 0)
+
+
+def start_again(store, config: Config, index: int, environ: dict[str, str]) -> tuple[Session, int]:  # type: ignore[no-untyped-def]
+    """Files to the index, a new run from there, the program in it; the caller holds the store's lock."""
+    move.move_home(store, index)
+    launch = again.launch_of(store, index)
+    session, _ = begin(store, config, os.getpid(), launch)
+    start = again.prepare(session, index, environ)
+    return session, supervise.spawn_as(lambda: again.become(start), os.fsdecode(start.launch.exe))

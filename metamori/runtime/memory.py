@@ -1,0 +1,136 @@
+"""The memory of the run's one process, at the instant of a checkpoint: asked for here, done in shim_c/src/memory.
+
+States: asked -> stopped (every thread of the program is parked; files are cut in the same pause) -> let go (the image
+is being written behind the running program) -> written (durable, under its own name; the meta file may name it).
+A stop before the last leaves a file that nothing names, and makes the next image a complete one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+
+from metamori._area import ffi, lib
+from metamori.runtime import describe, launches
+from metamori.runtime.area import Area, NotAtRest
+from metamori.runtime.describe import Refused
+from metamori.store import layout
+from metamori.store.records import Launch, MemoryEntry
+from metamori.store.store import Store
+
+_PATIENCE_S = 10.0
+
+
+def wanted(area: Area) -> bool:
+    return bool(area.head.flags & lib.MM_MEMORY)
+
+
+class Image:
+    """One image, from the stop of its process to the entry in the meta file."""
+
+    def __init__(self, store: Store, area: Area, index: int, durable: bool) -> None:
+        self.store, self.area, self.index = store, area, index
+        self.memory = area.head.memory
+        self.slot, self.pid = self._one_process()
+        self.number = area.process(self.slot).number
+        self.final = store.layout.memory(index, self.number)
+        self.path = layout.temporary(self.final)
+        m = self.memory
+        m.index, m.base, m.durable = index, self._base(), durable
+        ffi.memmove(m.path, self.path + b"\0", len(self.path) + 1)
+
+    def _one_process(self) -> tuple[int, int]:
+        slots = list(self.area.processes())
+        if not slots:
+            raise Refused("the run's process has ended, or cannot be followed")
+        pids = [self.area.process(slot).pid for slot in slots]
+        if len(slots) > 1:
+            raise Refused(f"several processes are alive: {_named(pids)}")
+        others = describe.children(pids[0], (self.memory.writer,))
+        if others:
+            raise Refused(f"the program has live children: {_named(others)}")
+        return slots[0], pids[0]
+
+    def _base(self) -> int:
+        """The image that this one may count from; the engine makes a complete one unless it is this process's last."""
+        parent = self.area.head.parent
+        return parent if parent and self.store.meta(parent).memory else 0
+
+    def stop(self) -> None:
+        """Every thread parked. Refused, NotAtRest."""
+        result = lib.mm_memory_stop(self.area.pointer, self.pid, int(_PATIENCE_S * 1000))
+        if result == 0:
+            return
+        why = ffi.string(self.memory.message).decode(errors="replace")
+        if why:
+            raise Refused(why)
+        if result == -errno.EAGAIN:
+            raise NotAtRest("a thread of the program does not come to rest: no checkpoint was taken")
+        raise Refused(f"the program's memory cannot be saved: {os.strerror(-result)}")
+
+    def look(self) -> None:
+        """While it is parked: what the kernel keeps for the process."""
+        descriptors = self.area.descriptors(self.slot)
+        fits = {fit: self.area.fit(fit) for fit in set(descriptors.values())}
+        positions = {slot: fit.position for slot, fit in fits.items() if fit.owned}
+        own = set()
+        for fd in self.memory.own:
+            if fd < 0:
+                break
+            own.add(fd)
+        self.descriptors = describe.descriptors(self.pid, own, descriptors, positions)
+        self.launch = self._launch()
+        self.owner = describe.owner(self.pid)
+        self.mapped = tuple(describe.mapped(self.pid))
+
+    def _launch(self) -> Launch:
+        """How the program was started; /proc does not know it of one that came back."""
+        now = describe.launch(self.pid)
+        if not self.memory.come_from or self.pid != self.area.head.first_pid:
+            return now
+        before = launches.of_process(self.area)
+        return replace(now, argv=before.argv, env=before.env)
+
+    def go(self) -> None:
+        lib.mm_memory_go(self.area.pointer)
+
+    def written(self) -> MemoryEntry:
+        """Waits for the writer. OSError as the disk gave it."""
+        m = self.memory
+        while (result := lib.mm_memory_wait(self.area.pointer, 1000)) == -errno.EAGAIN:
+            pass
+        _reap(m.writer)
+        if result < 0:
+            raise OSError(-result, f"the program's memory could not be written: {os.strerror(-result)}")
+        door = self.store.door
+        door.rename(self.path, self.final)
+        how = self.launch
+        return MemoryEntry(
+            self.number, m.base, m.file_bytes, m.crc, m.known_pid, m.threads, how.exe, how.argv, how.env, how.cwd,
+            how.umask, how.limits, *self.owner, describe.machine(), self.mapped, tuple(self.descriptors))
+
+    def give_up(self) -> None:
+        """The instant could not be had after all: nothing will name the image."""
+        self.go()
+        while lib.mm_memory_wait(self.area.pointer, 1000) == -errno.EAGAIN:
+            pass
+        _reap(self.memory.writer)
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+
+
+def _reap(pid: int) -> None:
+    """The writer is a child of `metamori run` when that is the program's parent."""
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return
+
+
+def _named(pids: list[int]) -> str:
+    return ", ".join(f"{describe.name_of(pid)} ({pid})" for pid in pids[:5])
+
+

@@ -1,0 +1,152 @@
+/* changes.c - which pages changed since the last image, and which have content at all.
+ *
+ * The kernel keeps the record: userfaultfd's asynchronous write protection marks pages, PAGEMAP_SCAN finds those written since
+ * and protects them again in the same step (Linux 6.7).  Where it lacks this, every image is complete.
+ */
+#include "engine.h"
+
+#include <linux/ioctl.h>
+
+struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; };
+#define SCAN _IOWR('f', 16, struct scan)
+enum { WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
+enum { PROTECT_MATCHING = 1, CHECK_ASYNC = 2 };
+struct api { uint64_t api, features, ioctls; };
+#define UFFD_API _IOWR(0xAA, 0x3F, struct api)
+struct watch { uint64_t start, length, mode, ioctls; };
+#define UFFD_WATCH _IOWR(0xAA, 0x00, struct watch)
+
+int mm_uffd = -1;
+static int pagemap = -1;
+
+static int watch(const struct mm_vma *v)
+{
+    struct watch w = { v->start, v->end - v->start, 2, 0 };
+    return mm_uffd < 0 ? -ENOSYS : (int)sys(SYS_ioctl, mm_uffd, UFFD_WATCH, &w);
+}
+
+static int opened(void)
+{
+    struct api api = { 0xAA, 1 << 15 | 1 << 13, 0 };   /* WP_ASYNC, WP_UNPOPULATED */
+    if (mm_uffd >= 0)
+        return 0;
+    long fd = sys(SYS_userfaultfd, O_CLOEXEC | 1);
+    if (fd < 0)
+        return (int)fd;
+    if (sys(SYS_ioctl, fd, UFFD_API, &api) < 0) {
+        sys_close((int)fd);
+        return -ENOSYS;
+    }
+    for (int floor = 60000; floor >= 100 && mm_uffd < 0; floor /= 2)
+        mm_uffd = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
+    if (mm_uffd < 0)
+        mm_uffd = (int)fd;
+    else
+        sys_close((int)fd);
+    return 0;
+}
+
+/* Append the pages of a mapping that the scan finds.  out NULL: only protect. */
+static int scan(const struct mm_vma *v, int changes, int whole, struct mm_span *out, uint64_t *n)
+{
+    struct mm_engine *e = ENGINE;
+    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = 4096 };
+    /* a page that was never touched counts as written: it must be there, too */
+    a.any = PRESENT | SWAPPED;
+    a.inverted = ZERO_PAGE | (whole ? 0 : OF_FILE);
+    a.mask = a.inverted | (changes ? WRITTEN : 0);
+    a.ret = PRESENT;
+    a.flags = changes ? PROTECT_MATCHING | CHECK_ASYNC : 0;
+    for (;;) {
+        long r = sys(SYS_ioctl, pagemap, SCAN, &a);
+        if (r < 0)
+            return (int)r;
+        for (long i = 0; out && i < r; i++) {
+            uint64_t start = e->region[i].start, end = e->region[i].end;
+            if (*n && out[*n - 1].end == start && start > v->start) {
+                out[*n - 1].end = end;
+            } else {
+                if (*n == SPANS)
+                    return -E2BIG;
+                out[(*n)++] = (struct mm_span){ start, end };
+            }
+        }
+        if (a.walk_end >= v->end)
+            return 0;
+        a.start = a.walk_end;
+    }
+}
+
+/* Protected from here on; what was written since the last time. */
+static int changed(const struct mm_vma *v, int whole, struct mm_span *out, uint64_t *n)
+{
+    uint64_t before = *n;
+    int r = scan(v, 1, whole, out, n);
+    if (r < 0) {                           /* a new mapping, or one that grew or moved: all of it counts */
+        *n = before;
+        r = watch(v);
+        r = r < 0 ? r : scan(v, 1, whole, out, n);
+    }
+    return r;
+}
+
+/* Fills saved and existing.  complete: all that exists is saved.  The record of changes starts anew. */
+int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing)
+{
+    struct mm_engine *e = ENGINE;
+    int tracking = opened() == 0;
+    *saved = *existing = 0;
+    pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    int r = pagemap < 0 ? pagemap : 0;
+    if (!tracking)
+        complete = 1;
+    for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
+        struct mm_vma *v = &t->area[i];
+        if (!counts(v))
+            continue;
+        if (v->shared && !shared_memory(t, v))
+            continue;                      /* a file's content: the files' part of the checkpoint */
+        if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
+            if (*existing == SPANS || *saved == SPANS) {
+                r = -E2BIG;
+                continue;
+            }
+            e->existing[(*existing)++] = (struct mm_span){ v->start, v->end };
+            e->saved[(*saved)++] = (struct mm_span){ v->start, v->end };
+            continue;
+        }
+        uint64_t first = *existing;
+        int always = 0;
+        if (tracking && changed(v, !v->inode, complete ? 0 : e->saved, saved) < 0)
+            always = 1;                    /* the kernel does not watch this one */
+        r = scan(v, 0, !v->inode, e->existing, existing);
+        for (uint64_t k = first; r >= 0 && (complete || always) && k < *existing; k++) {
+            if (*saved == SPANS)
+                r = -E2BIG;
+            else
+                e->saved[(*saved)++] = e->existing[k];
+        }
+    }
+    if (pagemap >= 0)
+        sys_close(pagemap);
+    return r;
+}
+
+/* In a process that has come back: changes count from what was filled in. */
+int mm_changes_begin(struct mm_tables *t)
+{
+    int r = opened();
+    if (r < 0)
+        return r;
+    pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    r = pagemap < 0 ? pagemap : 0;
+    for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
+        struct mm_vma *v = &t->area[i];
+        uint64_t none = 0;
+        if (counts(v) && !v->shared && (r = watch(v)) >= 0)
+            r = scan(v, 1, !v->inode, 0, &none);
+    }
+    if (pagemap >= 0)
+        sys_close(pagemap);
+    return r;
+}

@@ -1,0 +1,157 @@
+/* engine.h - the memory of an unmodified program, saved at an instant and brought back in a new process.
+ *
+ * Invariants
+ *  1. The engine's own state lies in one region at a fixed address.  It is no part of an image, and neither are the preload
+ *     library and the run area: a process that comes back has fresh ones of its own around the program's old memory.
+ *  2. From the signal's arrival to its end nothing here calls the libc: it may be in the middle of anything, and while a program
+ *     comes back it is not even there.  These files are compiled without stack protector and without builtins.
+ *  3. An image is complete, or it counts from the image that `last` names; what a failed image took away from the kernel's
+ *     record of changes makes the next one complete.
+ *  4. A stop either has every thread of the process in `park` or lets all of them go: there is no half of it.
+ */
+#ifndef MM_ENGINE_H
+#define MM_ENGINE_H
+
+#define _GNU_SOURCE
+#include <sched.h>
+
+#include "../area_internal.h"
+#include "image.h"
+
+#define MM_ENGINE_PLACE 0x180000000000ul
+#define MM_AREA_PLACE 0x190000000000ul
+#define MM_MEMORY_SIGNAL 32            /* the C library's own: programs can neither block nor wait for it */
+#define MM_MEMORY_ASK 0x6d746d72u      /* value of the signal: somebody wants an image */
+#define MM_MEMORY_STOP 0x6d746d73u     /* the leader wants every thread */
+
+#define THREADS 1024
+#define THREAD_STACK 16384
+#define LEADER_STACK (512u << 10)
+#define AREAS 65536
+#define SPANS (2u << 20)
+#define PATHS (4u << 20)
+#define MAPS (16u << 20)
+#define STAGE (256ul << 20)            /* what changes up to this is copied aside; more is left to a forked process */
+#define STAGE_KEPT (32ul << 20)         /* of them stay in memory from one image to the next */
+#define KEEP 65536
+#define COMEBACK (4u << 20)
+
+struct mm_renamed { uint32_t known, real; };   /* thread numbers: the program's and the kernel's */
+
+struct mm_tables {
+    uint64_t areas, saved, existing, path_bytes;
+    struct mm_vma area[AREAS];
+    char path[PATHS];
+};
+
+struct mm_engine {
+    uint32_t pid;                      /* of the process that this state is about */
+    uint32_t leader;                   /* thread that makes the image, 0: none */
+    uint32_t stop;                     /* number of the present stop, even: none */
+    uint32_t parked;
+    uint32_t known_pid;                /* 0: the program knows its real pid */
+    uint32_t renamed_count;
+    uint64_t last;                     /* index of the image that the kernel counts changes from; 0: none */
+    uint64_t stop_value;
+    uint64_t keep_used;
+    uint64_t crc_ready;
+    uint32_t crc_table[8][256];
+    struct mm_renamed renamed[THREADS];
+    struct mm_memory_image image;
+    struct mm_thread thread[THREADS];
+    struct mm_timer timer[MM_TIMERS];
+    struct mm_tables now, then;        /* the process as it is, and as an image says */
+    struct mm_span saved[SPANS], existing[SPANS], other[SPANS];
+    struct { uint64_t start, end, categories; } region[4096];
+    char maps[MAPS];
+    char keep[KEEP], kept_text[KEEP];
+    char comeback[COMEBACK];
+    struct mm_memory_image below;
+    uint32_t signalled[THREADS];
+    uint32_t main_gone;                /* it ended before the others */
+    uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
+    char leader_stack[LEADER_STACK] __attribute__((aligned(64)));
+    char thread_stack[THREADS][THREAD_STACK] __attribute__((aligned(64)));
+    char writer_stack[65536] __attribute__((aligned(64)));
+    char stage[STAGE] __attribute__((aligned(4096)));
+};
+#define ENGINE ((struct mm_engine *)MM_ENGINE_PLACE)
+
+/* the parts of the library that belong to the program: its handlers, say */
+extern char __start_mm_program[] __attribute__((weak, visibility("hidden")));
+extern char __stop_mm_program[] __attribute__((weak, visibility("hidden")));
+
+/* of the loader, since glibc 2.35 */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned __rseq_size __attribute__((weak));
+
+/* of a thread that came back: its number as the program knows it */
+extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
+
+extern int mm_uffd;                    /* -1: changes are not counted */
+extern struct mm_header *mm_memory_head;
+
+/* text.c */
+void own_copy(void *to, const void *from, uint64_t n);
+void own_fill(void *to, int byte, uint64_t n);
+uint64_t own_length(const char *text);
+int own_equal(const char *a, const char *b);
+int own_begins(const char *text, const char *prefix);
+uint64_t own_number(const char **text, int base);
+char *own_decimal(char *end, uint64_t number);         /* writes before end, returns the first digit */
+uint32_t own_crc(uint32_t crc, const void *bytes, uint64_t n);
+uint64_t own_now(void);
+void own_say(const char *a, const char *b, const char *c);
+
+/* maps.c */
+int mm_maps_read(struct mm_tables *out);
+const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v);
+static inline int counts(const struct mm_vma *v)       /* is its content in the image? */
+{
+    return v->kind == AREA_PLAIN || v->kind == AREA_STACK;
+}
+static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *v)
+{
+    return v->shared && own_begins(t->path + v->path, "/dev/zero");
+}
+
+/* changes.c */
+int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
+int mm_changes_begin(struct mm_tables *t);
+
+/* stop.c */
+int mm_stop_others(void);
+void mm_release_others(void);
+int mm_ended(const char *folder, uint32_t id);
+void mm_note_thread(struct mm_thread *t);
+void mm_handler_install(void);
+
+/* save.c */
+void mm_save(void);
+
+/* kernel_state.c */
+void mm_process_state(struct mm_memory_image *image);
+void mm_process_state_back(const struct mm_memory_image *image);
+
+/* back.c */
+void mm_come_back(void);
+
+int mm_next_own(int from);
+/* ../memory_glue.c: the rest of the library, once the program's memory is there again */
+void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
+void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset);
+
+/* switch.c: assembly */
+int mm_switch(uint64_t registers[8], void (*run)(void *), void *argument, void *stack);
+void mm_jump(const uint64_t registers[8]) __attribute__((noreturn));
+void mm_on_stack(void (*run)(void), void *stack) __attribute__((noreturn));
+void mm_return_from_signal(void);
+long mm_clone_process(long flags, void *stack, void (*run)(void));
+long mm_clone_thread(long flags, void *stack, void (*run)(void *), void *clear_tid, void *fs, void *argument);
+
+static inline void *stack_top(char *stack, uint64_t size)
+{
+    return (void *)(((uint64_t)stack + size - 64) & ~63ul);
+}
+
+#endif

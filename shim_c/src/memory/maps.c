@@ -1,0 +1,98 @@
+/* maps.c - the process's mappings, from /proc/self/maps. */
+#include "engine.h"
+
+extern char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
+
+static uint32_t kind_of(const struct mm_vma *v, const char *name)
+{
+    uint64_t first = (uint64_t)__ehdr_start, last = ((uint64_t)_end + MM_PAGE - 1) & ~(MM_PAGE - 1);
+    if (own_begins(name, "[vdso") || own_begins(name, "[vvar") || own_begins(name, "[vsyscall"))
+        return AREA_SPECIAL;
+    if ((v->start >= first && v->start < last) || (v->start >= MM_ENGINE_PLACE && v->start < MM_AREA_PLACE + (1ul << 40)))
+        return AREA_OURS;
+    return own_equal(name, "[stack]") ? AREA_STACK : AREA_PLAIN;
+}
+
+/* One line: start-end rwxs offset major:minor inode path */
+static int line(struct mm_tables *t, const char *p)
+{
+    if (t->areas == AREAS)
+        return -E2BIG;
+    struct mm_vma *v = &t->area[t->areas];
+    v->start = own_number(&p, 16), p++;
+    v->end = own_number(&p, 16), p++;
+    v->protection = (p[0] == 'r' ? PROT_READ : 0) | (p[1] == 'w' ? PROT_WRITE : 0) | (p[2] == 'x' ? PROT_EXEC : 0);
+    v->shared = p[3] == 's';
+    p += 5;
+    v->offset = own_number(&p, 16), p++;
+    own_number(&p, 16), p++;
+    own_number(&p, 16), p++;
+    v->inode = own_number(&p, 10);
+    while (*p == ' ')
+        p++;
+    uint64_t n = own_length(p) + 1;
+    v->kind = kind_of(v, p);
+    v->path = 0;
+    if (n > 1) {
+        if (t->path_bytes + n > PATHS)
+            return -E2BIG;
+        v->path = (uint32_t)t->path_bytes;
+        own_copy(t->path + t->path_bytes, p, n);
+        t->path_bytes += n;
+    }
+    t->areas++;
+    return 0;
+}
+
+int mm_maps_read(struct mm_tables *t)
+{
+    char *text = ENGINE->maps;
+    uint64_t n = 0;
+    long r, fd = sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int)fd;
+    while ((r = sys(SYS_read, fd, text + n, MAPS - 1 - n)) > 0)
+        n += r;
+    sys_close((int)fd);
+    if (r < 0 || n == MAPS - 1)
+        return r < 0 ? (int)r : -E2BIG;
+    text[n] = 0;
+    t->areas = 0;
+    t->path[0] = 0;
+    t->path_bytes = 1;
+    for (char *p = text; *p;) {
+        char *next = p;
+        while (*next != '\n')
+            next++;
+        *next++ = 0;
+        int e = line(t, p);
+        if (e < 0)
+            return e;
+        p = next;
+    }
+    return 0;
+}
+
+static int ends(const char *text, const char *suffix)
+{
+    uint64_t n = own_length(text), m = own_length(suffix);
+    return n >= m && own_equal(text + n - m, suffix);
+}
+
+/* Why a mapping cannot be part of an image, NULL: it can. */
+const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
+{
+    const char *path = t->path + v->path;
+    if (!counts(v) || !v->path || path[0] != '/')
+        return own_begins(path, "anon_inode:[io_uring]") ? "io_uring is in use" :
+               own_begins(path, "anon_inode:") ? "it maps an object of the kernel" : 0;
+    if (shared_memory(t, v))
+        return 0;
+    if (own_begins(path, "/[aio]"))
+        return "asynchronous I/O of the kernel is in use";
+    if (own_begins(path, "/memfd:") || own_begins(path, "/SYSV") || own_begins(path, "/dev/shm/"))
+        return v->shared ? "it maps shared memory that other processes may hold" : "it maps a nameless memory file";
+    if (own_begins(path, "/dev/") && !own_equal(path, "/dev/zero"))
+        return "it maps a device";
+    return ends(path, " (deleted)") ? "it maps a file that was deleted" : 0;
+}

@@ -1,0 +1,267 @@
+/* save.c - an image: the pages that changed, copied aside while every thread is parked and written out while they run again.
+ *
+ * Up to STAGE bytes are copied into the engine's region and written from there by a process that shares this memory; more than
+ * that is left to a copy of the process, whose pages the kernel copies as they are written to.  Either is a child of our
+ * parent and not of ours: the program has no more children than before.
+ */
+#include "engine.h"
+
+#define GIVE_UP_US 200000
+
+struct out { int fd; uint32_t crc; uint64_t written; long error; };
+
+static void put(struct out *out, const void *bytes, uint64_t n)
+{
+    const char *p = bytes;
+    while (n && !out->error) {
+        uint64_t piece = n < 1u << 20 ? n : 1u << 20;
+        long r = sys(SYS_write, out->fd, p, piece);
+        if (r == 0 || (r < 0 && r != -EINTR))
+            out->error = r ? r : -EIO;
+        if (r <= 0)
+            continue;
+        out->crc = own_crc(out->crc, p, r);
+        p += r, n -= r;
+        out->written += r;
+    }
+}
+
+static const struct mm_vma *area_of(const struct mm_tables *t, uint64_t address, uint64_t *hint)
+{
+    while (t->area[*hint].end <= address)
+        (*hint)++;
+    return &t->area[*hint];
+}
+
+/* Pages that the program itself may not read are made readable for as long as it takes. */
+static void readable(const struct mm_vma *v, const struct mm_span *s, int yes)
+{
+    if (!(v->protection & PROT_READ))
+        sys(SYS_mprotect, s->start, s->end - s->start, yes ? v->protection | PROT_READ : v->protection);
+}
+
+static uint64_t tables_length(const struct mm_memory_image *image, uint64_t program)
+{
+    return 24 + sizeof *image + program + image->threads * sizeof(struct mm_thread) + image->timers * sizeof(struct mm_timer)
+         + image->areas * sizeof(struct mm_vma) + (image->saved + image->existing) * sizeof(struct mm_span)
+         + image->path_bytes;
+}
+
+static void put_tables(struct out *out, uint64_t pages)
+{
+    static const char zeros[MM_PAGE];
+    struct mm_engine *e = ENGINE;
+    struct mm_memory_image *image = &e->image;
+    uint32_t words[2] = { MM_IMAGE_VERSION, 0x01020304 };
+    uint64_t payload = image->data - 24 + pages;
+    put(out, MM_IMAGE_MAGIC, 8);
+    put(out, words, 8);
+    put(out, &payload, 8);
+    put(out, image, sizeof *image);
+    put(out, __start_mm_program, image->program_bytes);
+    for (uint32_t i = 0; i <= e->asked; i++)
+        if (e->thread[i].tid)
+            put(out, &e->thread[i], sizeof e->thread[i]);
+    put(out, e->timer, image->timers * sizeof e->timer[0]);
+    put(out, e->now.area, image->areas * sizeof e->now.area[0]);
+    put(out, e->saved, image->saved * sizeof e->saved[0]);
+    put(out, e->existing, image->existing * sizeof e->existing[0]);
+    put(out, e->now.path, image->path_bytes);
+    put(out, zeros, image->data - out->written);
+}
+
+static int from_stage;
+static uint64_t page_bytes;
+
+/* In a process of its own. */
+static void write_out(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory *m = &mm_memory_head->memory;
+    struct out out = { .fd = -1 };
+    uint64_t hint = 0;
+    out.fd = (int)sys_openat(AT_FDCWD, m->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (out.fd < 0) {
+        out.error = out.fd;
+    } else {
+        /* the program's descriptors are not ours to keep open */
+        sys(SYS_close_range, 0, out.fd - 1, 0);
+        sys(SYS_close_range, out.fd + 1, ~0u, 0);
+    }
+    __atomic_store_n(&m->writer_ready, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&m->writer_ready, 1);
+    put_tables(&out, page_bytes);
+    if (from_stage)
+        put(&out, e->stage, page_bytes);
+    for (uint64_t i = 0; !from_stage && i < e->image.saved; i++) {
+        const struct mm_span *s = &e->saved[i];
+        readable(area_of(&e->now, s->start, &hint), s, 1);
+        put(&out, (void *)s->start, s->end - s->start);
+    }
+    uint32_t crc = out.crc;
+    put(&out, &crc, 4);
+    if (!out.error && m->durable)
+        out.error = sys(SYS_fdatasync, out.fd);
+    if (out.error && out.fd >= 0)
+        sys(SYS_unlink, m->path);
+    if (from_stage && page_bytes > STAGE_KEPT)     /* this memory is the program's: not more of it than is worth it */
+        sys(SYS_madvise, e->stage + STAGE_KEPT, STAGE - STAGE_KEPT, MADV_DONTNEED);
+    m->crc = crc;
+    m->file_bytes = out.written;
+    m->write_error = (uint32_t)-out.error;
+    __atomic_store_n(&m->written, out.error ? MM_MEMORY_WRITE_FAILED : MM_MEMORY_WRITTEN, __ATOMIC_RELEASE);
+    sys_futex_wake(&m->written, 1 << 30);
+    sys(SYS_exit_group, 0);
+}
+
+static void stage(void)
+{
+    struct mm_engine *e = ENGINE;
+    char *to = e->stage;
+    uint64_t hint = 0;
+    for (uint64_t i = 0; i < e->image.saved; i++) {
+        const struct mm_span *s = &e->saved[i];
+        const struct mm_vma *v = area_of(&e->now, s->start, &hint);
+        readable(v, s, 1);
+        own_copy(to, (void *)s->start, s->end - s->start);
+        readable(v, s, 0);
+        to += s->end - s->start;
+    }
+}
+
+static int refuse(const char *why, const char *what)
+{
+    char *to = mm_memory_head->memory.message, *end = to + sizeof mm_memory_head->memory.message - 1;
+    for (const char *part[] = { why, what[0] ? ": " : "", what }, **p = part; p < part + 3; p++)
+        for (const char *c = *p; *c && to < end; c++)
+            *to++ = *c;
+    *to = 0;
+    return -ENOTSUP;
+}
+
+/* Everything that goes into the image; no page was copied yet. */
+static int gather(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_memory_image *image = &e->image;
+    int r = mm_maps_read(&e->now);
+    for (uint64_t i = 0; i < e->now.areas && r == 0; i++) {
+        const char *why = mm_map_refused(&e->now, &e->now.area[i]);
+        if (why)
+            r = refuse(why, e->now.path + e->now.area[i].path);
+    }
+    if (r < 0)
+        return r;
+    mm_process_state(image);
+    for (uint64_t i = 0; i < image->timers; i++)
+        if (e->timer[i].notify == SIGEV_THREAD || e->timer[i].notify == SIGEV_THREAD_ID)
+            return refuse("it has a timer that starts threads", "");
+    int complete = !m->base || m->base != e->last;
+    e->last = 0;                           /* until this one is known to be written, nothing counts from it */
+    r = mm_changes(&e->now, complete, &image->saved, &image->existing);
+    if (r < 0)
+        return r;
+    if (mm_uffd < 0)
+        complete = 1;
+    image->index = m->index;
+    image->base = complete ? 0 : m->base;
+    image->areas = e->now.areas;
+    image->path_bytes = e->now.path_bytes;
+    image->program_bytes = (uint64_t)(__stop_mm_program - __start_mm_program);
+    image->pid = e->known_pid ? e->known_pid : (uint32_t)sys_getpid();
+    image->rseq_offset = &__rseq_size ? (uint64_t)__rseq_offset : 0;
+    image->rseq_size = &__rseq_size ? __rseq_size : 0;
+    image->tid_offset = e->thread[0].clear_tid - e->thread[0].fs;
+    image->threads = 0;
+    for (uint32_t i = 0; i <= e->asked; i++)
+        image->threads += e->thread[i].tid != 0;
+    image->data = (tables_length(image, image->program_bytes) + MM_PAGE - 1) & ~(MM_PAGE - 1);
+    page_bytes = 0;
+    for (uint64_t i = 0; i < image->saved; i++)
+        page_bytes += e->saved[i].end - e->saved[i].start;
+    return 0;
+}
+
+static int start_writer(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory *m = &mm_memory_head->memory;
+    long pid;
+    m->written = m->write_error = m->writer_ready = 0;
+    from_stage = page_bytes <= STAGE;
+    if (from_stage) {
+        stage();
+        pid = mm_clone_process(CLONE_VM | CLONE_FS | CLONE_PARENT, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
+    } else {
+        pid = sys(SYS_clone, CLONE_PARENT, 0, 0, 0, 0);
+        if (pid == 0)
+            write_out();
+    }
+    if (pid < 0)
+        return (int)pid;
+    m->writer = (uint32_t)pid;
+    for (long waited = 0; !__atomic_load_n(&m->writer_ready, __ATOMIC_ACQUIRE) && waited < 10000; waited++)
+        sys_futex_wait(&m->writer_ready, 0, 1000);
+    return 0;
+}
+
+/* Parked until whoever asked has its part of the instant; not longer than it lives. */
+static void wait_for_go(void)
+{
+    struct mm_memory *m = &mm_memory_head->memory;
+    while (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_STOPPED)
+        if (sys_futex_wait(&m->state, MM_MEMORY_STOPPED, GIVE_UP_US) == -ETIMEDOUT
+            && mm_ended("/proc/", m->asker))
+            break;
+}
+
+void mm_save(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory *m = &mm_memory_head->memory;
+    uint64_t begun = own_now();
+    uint32_t expected = MM_MEMORY_ASKED;
+    m->message[0] = 0;
+    if (e->pid != (uint32_t)sys_getpid()) {        /* a fork's child: nothing of the parent's record is about it */
+        e->pid = (uint32_t)sys_getpid();
+        e->last = 0;
+        e->known_pid = e->renamed_count = 0;
+        if (mm_uffd >= 0)
+            sys_close(mm_uffd);
+        mm_uffd = -1;
+    }
+    int r = mm_stop_others();
+    if (r == 0) {
+        uint64_t stopped = own_now();
+        r = gather();
+        uint64_t gathered = own_now();
+        m->stop_ns = stopped - begun;
+        m->gather_ns = gathered - stopped;
+        r = r < 0 ? r : start_writer();
+        m->copy_ns = own_now() - gathered;
+        m->base = e->image.base;
+        m->page_bytes = page_bytes;
+        m->threads = (uint32_t)e->image.threads;
+        m->known_pid = (uint32_t)e->image.pid;
+        int own = 0;
+        for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
+            m->own[own++] = fd;
+        m->own[own] = -1;
+        m->error = (uint32_t)-r;
+        if (__atomic_compare_exchange_n(&m->state, &expected, r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED, 0,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            sys_futex_wake(&m->state, 1 << 30);
+            if (r == 0) {
+                e->last = m->index;        /* the asker names it as a base only once it is committed */
+                wait_for_go();
+            }
+        }
+        mm_release_others();
+    } else {
+        m->error = (uint32_t)-r;
+        if (__atomic_compare_exchange_n(&m->state, &expected, MM_MEMORY_FAILED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            sys_futex_wake(&m->state, 1 << 30);
+    }
+    m->pause_ns = own_now() - begun;
+}

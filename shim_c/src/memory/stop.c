@@ -1,0 +1,198 @@
+/* stop.c - one thread gets the signal, becomes the leader and has all others park; each notes where it stands.
+ *
+ * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack, and the way
+ * back is the kernel's own, also in another process.  Blocked signals cannot keep a thread from it: the C library lets
+ * nobody block this one.
+ */
+#include "engine.h"
+
+#define PATIENCE_NS 3000000000ul
+
+struct action { uint64_t handler, flags, restorer, mask; };
+/* the C library's own use of the signal: cancelling threads */
+__attribute__((section("mm_program"))) static struct action theirs;
+
+static uint32_t known_tid(uint32_t real)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].real == real)
+            return e->renamed[i].known;
+    return real;
+}
+
+void mm_note_thread(struct mm_thread *t)
+{
+    t->tid = known_tid((uint32_t)sys_gettid());
+    sys(SYS_arch_prctl, 0x1003, &t->fs);
+    sys(SYS_arch_prctl, 0x1004, &t->gs);
+    sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
+    sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
+    sys(SYS_prctl, 16 /* PR_GET_NAME */, t->name);
+    sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
+}
+
+static void park(void *argument)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
+    mm_note_thread(argument);
+    __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
+        sys_futex_wait(&e->stop, stop, 1000000);
+}
+
+static void lead(void *argument)
+{
+    mm_note_thread(argument);
+    mm_save();
+}
+
+/* Nothing of the program is known here, not even that the frame pointer means something. */
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    struct mm_engine *e = ENGINE;
+    uint64_t value = (uint64_t)info->si_value.sival_ptr;
+    uint32_t me = (uint32_t)sys_gettid(), none = 0;
+    if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
+        if (theirs.handler > 1)
+            ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
+        return;
+    }
+    if (value == MM_MEMORY_ASK) {
+        if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
+            && mm_memory_head->memory.pid == (uint32_t)sys_getpid()
+            && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0)
+                __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
+        }
+        return;
+    }
+    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
+    if (stop != (uint32_t)value || !(stop & 1))
+        return;                            /* that stop was given up */
+    for (uint32_t i = 1; i < THREADS; i++)
+        if (e->signalled[i] == me) {
+            /* only from here on is its stack free for another; one that came back was never counted */
+            if (mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK)) == 0)
+                __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+            return;
+        }
+}
+
+void mm_handler_install(void)
+{
+    struct action ours = { (uint64_t)on_signal, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
+                           (uint64_t)mm_return_from_signal, ~0ul }, now;
+    sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, 0, &now, 8);
+    if (now.handler == ours.handler)
+        return;
+    theirs = now;
+    sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &ours, 0, 8);
+}
+
+/* Has a process ("/proc/") or a thread ("/proc/self/task/") ended?  One that nobody has reaped yet has, too: the main thread
+ * of a process whose others go on, or whoever asked for an image. */
+int mm_ended(const char *folder, uint32_t id)
+{
+    char path[64], text[512], number[24], *digits = own_decimal(number + 23, id);
+    uint64_t n0 = own_length(folder);
+    number[23] = 0;
+    own_copy(path, folder, n0);
+    own_copy(path + n0, digits, own_length(digits) + 1);
+    own_copy(path + n0 + own_length(digits), "/stat", 6);
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd == -ENOENT || fd == -ESRCH;
+    long n = sys(SYS_read, fd, text, sizeof text - 1), last = 0;
+    sys_close((int)fd);
+    for (long i = 0; i < n; i++)
+        if (text[i] == ')')
+            last = i;
+    return n == -ESRCH || (last && (text[last + 2] == 'Z' || text[last + 2] == 'X'));
+}
+
+static void ask(uint32_t tid, uint32_t slot)
+{
+    struct mm_engine *e = ENGINE;
+    siginfo_t info;
+    own_fill(&info, 0, sizeof info);
+    info.si_signo = MM_MEMORY_SIGNAL;
+    info.si_code = SI_QUEUE;
+    info.si_value.sival_ptr = (void *)((uint64_t)MM_MEMORY_STOP << 32 | e->stop);
+    e->signalled[slot] = tid;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
+}
+
+/* One look at the threads: asks those that were not; returns how many live ones there are beside this, or -errno. */
+static long look(uint32_t *asked)
+{
+    struct mm_engine *e = ENGINE;
+    char entries[8192];
+    uint32_t me = (uint32_t)sys_gettid();
+    long n, alive = 0, fd = sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    while ((n = sys(SYS_getdents64, fd, entries, sizeof entries)) > 0)
+        for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
+            const char *name = entries + at + 19;
+            uint32_t tid = (uint32_t)own_number(&name, 10), slot = 0;
+            if (!tid || tid == me || (tid == e->main_gone))
+                continue;
+            for (uint32_t i = 1; i <= *asked && !slot; i++)
+                slot = e->signalled[i] == tid ? i : 0;
+            if (!slot) {
+                if (tid == (uint32_t)sys_getpid() && mm_ended("/proc/self/task/", tid)) {
+                    e->main_gone = tid;
+                    continue;
+                }
+                if (*asked + 1 == THREADS) {
+                    sys_close((int)fd);
+                    return -E2BIG;
+                }
+                ask(tid, ++*asked);
+            }
+            alive++;
+        }
+    sys_close((int)fd);
+    return alive;
+}
+
+/* Every other thread stands in park, or -errno and all of them run. */
+int mm_stop_others(void)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t asked = 0;
+    uint64_t since = own_now();
+    while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE)) {   /* those of the last stop who are on their way out */
+        if (own_now() - since > PATIENCE_NS)
+            return -EAGAIN;
+        sys_pause_us(20);
+    }
+    own_fill(e->signalled, 0, sizeof e->signalled);
+    for (uint32_t i = 1; i < THREADS && e->thread[i].tid; i++)
+        e->thread[i].tid = 0;
+    e->main_gone = 0;
+    __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
+    for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
+        long alive = look(&asked);
+        /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not */
+        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && look(&asked) == alive)
+            break;
+        if (alive < 0 || own_now() - since > PATIENCE_NS) {
+            mm_release_others();
+            return alive < 0 ? (int)alive : -EAGAIN;
+        }
+        sys_pause_us(pause);
+    }
+    e->asked = asked;
+    return 0;
+}
+
+void mm_release_others(void)
+{
+    struct mm_engine *e = ENGINE;
+    __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
+    sys_futex_wake(&e->stop, 1 << 30);
+}

@@ -1,0 +1,93 @@
+/* memory_glue.c - where the engine for the program's memory (memory/) meets the rest of the library. */
+#include "shim.h"
+#include "memory/engine.h"
+
+#include <stdlib.h>
+
+struct mm_header *mm_memory_head;
+
+int mm_memory_fd(void) { return mm_uffd; }
+void mm_memory_fd_moved(int fd) { mm_uffd = fd; }
+
+/* The library's first step in a run with memory: the engine's region, and a fixed place for the run area. */
+void mm_memory_region(void)
+{
+    long r = sys(SYS_mmap, MM_ENGINE_PLACE, sizeof(struct mm_engine), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (r != (long)MM_ENGINE_PLACE)
+        return;
+    sys(SYS_madvise, ENGINE->stage, STAGE, MADV_HUGEPAGE);
+    ENGINE->pid = (uint32_t)sys_getpid();
+    mm_area_place = MM_AREA_PLACE;
+}
+
+/* Does `metamori run` serve this process's calls?  Then no runtime is loaded into it: there would be no way to bring one back. */
+int mm_memory_run(void)
+{
+    return mm_memory_head && sys(SYS_kill, mm_memory_head->supervisor, 0) == 0;
+}
+
+/* A text of the environment that outlives the program's own copy. */
+const char *mm_memory_keep(const char *text)
+{
+    if (!text || !mm_area_place)
+        return text;
+    size_t n = strlen(text) + 1;
+    if (ENGINE->keep_used + n > sizeof ENGINE->kept_text)
+        return text;
+    char *to = ENGINE->kept_text + ENGINE->keep_used;
+    memcpy(to, text, n);
+    ENGINE->keep_used += n;
+    return to;
+}
+
+/* The process has joined a run.  When it is to come back from an image, this does not return. */
+void mm_memory_joined(void)
+{
+    struct mm_header *h = mm_area->head;
+    if (!mm_area_place || !(h->flags & MM_MEMORY))
+        return;
+    mm_memory_head = h;
+    mm_handler_install();
+    uint32_t wanted = 1;
+    if (__atomic_compare_exchange_n(&h->memory.come_back, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        mm_come_back();
+    else if (h->first_pid == (uint32_t)sys_getpid())
+        h->memory.come_from = 0;       /* it is a program of its own now: exec */
+}
+
+/* The run's descriptors are open, by whoever started this process; what the loader opened beside them goes. */
+void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count)
+{
+    int next = 0;
+    for (uint32_t i = 0; i <= count; i++) {
+        int fd = i < count ? list[i].fd : 1 << 30;
+        while (next < fd) {
+            int own = mm_next_own(next), end = own >= 0 && own < fd ? own : fd;
+            if (end > next)
+                sys(SYS_close_range, next, end - 1, 0);
+            next = end == fd ? fd : end + 1;
+        }
+        next = fd + 1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mm_came_descriptor *d = &list[i];
+        mm_move_own(d->fd);
+        if (d->followed && d->same_as >= 0)
+            mm_duplicated(d->same_as, d->fd);
+        else if (d->followed)
+            mm_opened(d->fd, (int)sys(SYS_fcntl, d->fd, F_GETFL), 0, 0, NULL);
+        if (d->close_on_exec)
+            sys(SYS_fcntl, d->fd, F_SETFD, FD_CLOEXEC);
+    }
+}
+
+/* A file mapped shared and writable: through the wrappers, as the program did. */
+void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    mmap((void *)address, length, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
+    close(fd);
+}

@@ -1,0 +1,47 @@
+"""Programs of many kinds: killed, and gone on from every checkpoint as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import Memory
+
+pytestmark = pytest.mark.usefixtures("installed")
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def built(folder: Path, name: str, *options: str) -> Path:
+    """A compiled program of tests/memory/programs; skipped in words without its compiler."""
+    compiler = {".c": "gcc", ".cc": "g++", ".f90": "gfortran"}[Path(name).suffix]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    target = folder / Path(name).stem
+    include = Path(__file__).resolve().parents[2] / "shim_c" / "include"
+    command = [compiler, "-O1", f"-I{include}", str(PROGRAMS / name), "-o", str(target), "-pthread", *options]
+    subprocess.run(command, check=True)
+    return target
+
+
+def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
+    """The call returns 0 where the program comes back; streams, heap, thread-local data and files are as they were."""
+    case = Memory(tmp_path, [built(tmp_path, "own.c")])
+    run = case.start()
+    assert run.wait(300) == case.native.status, case.errors()
+    assert (tmp_path / "out").read_bytes() == case.native.output
+    assert case.errors().count("taken") == 4
+    for index in (3, 1, 2, 4, 1):
+        done = case.verb("restart", str(index))
+        assert b"came back" in done.stderr, done.stderr
+        assert done.returncode == case.native.status
+        assert case.native.output.endswith(done.stdout)
+        assert (case.work / "lines").read_bytes() == case.native.files["lines"].content
+    assert case.verb("verify").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90"])
+def test_compiled(tmp_path: Path, name: str) -> None:
+    case = Memory(tmp_path, [built(tmp_path, name)])
+    case.everywhere(case.run_and_kill("150ms", 4))

@@ -1,0 +1,95 @@
+"""What cannot come back is refused in words, before anything is harmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from comeback import METAMORI, Memory
+from lab import wait_until
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+WAITS = """
+import os, sys, time
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+CASES = {
+    "a live child": ("import subprocess; child = subprocess.Popen(['sleep', '60'])", "child.kill(); child.wait()",
+                     "processes are alive"),
+    "a socket": ("import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()", "", "is a socket"),
+    "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
+                              "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
+                              "maps a file that was deleted"),
+    "shared memory": ("import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096)", "",
+                      "maps shared memory"),
+    "another's pipe": ("import subprocess; r, w = os.pipe(); child = subprocess.Popen(['true'], stdin=r); child.wait();"
+                       "os.close(w)", "", "pipe to another process"),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: str) -> None:
+    before, after, words = CASES[what]
+    script = tmp_path / "program.py"
+    script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "go").touch()
+    shutil.rmtree(tmp_path / "work")
+    case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    try:
+        wait_until(lambda: b"ready" in (tmp_path / "out").read_bytes(), "the program is ready")
+        done = case.verb("checkpoint")
+        assert done.returncode == 1, done
+        assert words in done.stderr.decode(), done.stderr
+        (case.work / "go").touch()
+        assert run.wait(60) == 0, case.errors()
+        assert (tmp_path / "out").read_bytes().endswith(b"done\n")
+    finally:
+        run.kill()
+    assert case.images() == []
+
+
+def test_a_changed_library_is_noticed(tmp_path: Path) -> None:
+    """The program file is replaced between checkpoint and restart; files stay where they are."""
+    program = tmp_path / "program"
+    shutil.copy(Path(shutil.which("awk") or "/usr/bin/awk").resolve(), program)
+    command = [program, 'BEGIN { while (i < 40000000) { s += i++; if (i % 1000000 == 0) print i, s > "sums" } }']
+    case = Memory(tmp_path, command)
+    index = case.run_and_kill("200ms", 2)[-1]
+    head = case.log()["head"]
+    with program.open("ab") as file:
+        file.write(b"\0")
+    strip = subprocess.run(["objcopy", "--remove-section=.note.gnu.build-id", program], check=False)
+    done = case.verb("restart", str(index))
+    assert strip.returncode == 0 and done.returncode == 1, done
+    assert b"is not what it was" in done.stderr
+    assert case.log()["head"] == head
+
+
+def test_without_memory_the_command_runs_again(tmp_path: Path) -> None:
+    """On the files as they were, in its folder, with its environment and arguments."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "count").write_text("1\n")
+    script = 'read n < count; echo "$1 $COLOUR $n $PWD"; echo $((n + 1)) > count; exit $n'
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith("METAMORI")}, "COLOUR": "blue",
+           "METAMORI_STORE": str(tmp_path / "store"), "PYTHONPATH": str(Path.cwd())}
+    command = [*METAMORI, "run", "--", "sh", "-c", script, "sh", "an argument"]
+    first = subprocess.run(command, cwd=tmp_path / "work", env=env, capture_output=True, check=False)
+    second = subprocess.run(command, cwd=tmp_path / "work", env=env, capture_output=True, check=False)
+    assert (first.returncode, second.returncode) == (1, 2)
+    env.pop("COLOUR")
+    for index, status in ((1, 2), (0, 1), (2, 3)):
+        again = subprocess.run([*METAMORI, "restart", str(index)], cwd="/", env=env, capture_output=True, check=False)
+        assert again.returncode == status, (index, again)
+        assert again.stdout == f"an argument blue {status} {tmp_path / 'work'}\n".encode()
+        assert (tmp_path / "work" / "count").read_text() == f"{status + 1}\n"
+    assert sys.executable in METAMORI
