@@ -15,6 +15,7 @@ from metamori.errors import Damaged
 from metamori.store.commit import PRIVATE_FILE, fsync_folder
 from metamori.store.door import PIECE_BYTES, Door
 from metamori.store.layout import Layout
+from metamori.tables.crc import crc32_zeros
 
 BLOCK_BYTES = 4096
 _OPEN_MAX = 16
@@ -50,13 +51,17 @@ class Buffers:
         return data
 
     def checksum(self, run: int, start: int, length: int) -> int:
-        """CRC-32 of a range, as the offset file and undo records carry it."""
-        crc = 0
-        end = start + length
-        while start < end:
-            data = self.read(run, start, min(PIECE_BYTES, end - start))
-            crc = zlib.crc32(data, crc)
-            start += len(data)
+        """CRC-32 of a range, as the offset file and undo records carry it. Holes are not read."""
+        if length <= PIECE_BYTES:
+            return zlib.crc32(self.read(run, start, length)) if length else 0
+        source, end, crc = self._reader(run), start + length, 0
+        if self._door.fstat(source).st_size < end:
+            raise Damaged(self._short(run, start, length))
+        for data, hole in [*self._door.data_ranges(source, start, end), (end, end)]:
+            crc = crc32_zeros(data - start, crc)
+            for at in range(data, hole, PIECE_BYTES):
+                crc = zlib.crc32(self.read(run, at, min(PIECE_BYTES, hole - at)), crc)
+            start = hole
         return crc
 
     def copy_out(self, run: int, start: int, length: int, target: int, target_start: int) -> None:

@@ -40,10 +40,10 @@ def plan(here: State, there: State) -> Iterator[XattrOp]:
         if entry.kind == "file":
             paths = here.paths(entry.inode)
             known = here.names[paths[0]] if paths else None
-        elif entry.kind == "dir":
-            known = here.names.get(entry.path)
-        else:
+        elif entry.kind == "symlink":
             continue
+        else:
+            known = here.names.get(entry.path)
         # what had no name here may have been given some since, or inherits its new folder's default ACL
         if known is None or known.kind != entry.kind or known.xattrs != entry.xattrs:
             yield XattrOp(entry.path, entry.xattrs)
