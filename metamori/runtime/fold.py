@@ -23,6 +23,7 @@ from metamori.store.records import (
     UndoEntry,
 )
 from metamori.store.store import Store
+from metamori.store.xattrs import Xattrs
 from metamori.tables.aml import AML, AddressMap
 
 Identity = tuple[int, int]
@@ -204,6 +205,28 @@ class Fold:
                 self.initial_names[path] = self._initial(path, touched.get(path), entry)
             if self.before.names.get(path, self.initial_names.get(path)) != entry:
                 self.names[path] = entry
+        self._other_names()
+
+    def _other_names(self) -> None:
+        """Extended attributes are the file's: all its names have those that one of them, or a descriptor, was given."""
+        given = {entry.inode: entry.xattrs for entry in self.names.values() if entry.kind == "file"}
+        for inode in given.keys() | self.pifs.keys():
+            for path in self.before.paths(inode):
+                old = self.before.names[path]
+                if path in self.names or path in self.cut.found:
+                    continue
+                have = given[inode] if inode in given else self._present_xattrs(path, self.pifs[inode])
+                if have is not None and have != old.xattrs:
+                    self.names[path] = replace(old, xattrs=have)
+
+    @staticmethod
+    def _present_xattrs(path: bytes, pif: PifEntry) -> Xattrs | None:
+        """Of a file that lost a name, maybe the one that a descriptor was opened by: nothing notes its others."""
+        if not pif.kept:
+            return None
+        found = look(path)
+        same = found.st and (found.st.st_dev, found.st.st_ino) == (pif.dev, pif.ino)
+        return found.xattrs if same else None
 
     def _examined(self) -> dict[bytes, Found]:
         """The touched paths, and those that moved along with a renamed folder."""

@@ -13,6 +13,7 @@ static int fail(long error)
 /* A call that gives, takes or changes what stands at one path: note it, call, and say what came of it. */
 #define NOTED(dir, path, resolve, call) \
     ({ SCRATCH(name_); int r_, c_ = following() ? resolve(dir, path, name_, 4096) : -ENOENT; \
+       if (c_ != 0) name_[0] = 0; \
        if (mm_in_the_dark(c_)) { r_ = fail(c_); } \
        else if (c_ != 0 || !mm_tracked(name_)) { r_ = call; } else { \
            enter(); \
@@ -192,24 +193,20 @@ EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
 
 /* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
-static int fd_resolve(int fd, const char *path, char *out, size_t room)
-{
-    (void)path;
-    return mm_path_of(fd, out, room);
-}
 #define AT_PATH(dir, path, flags, call) \
     ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
+/* The descriptor's own name may be gone, and the file have others: a checkpoint then looks at those that it knows. */
 #define AT_FD(fd, call) \
-    ({ uint32_t slot_ = nameless(fd); int q_; \
-       if (slot_) { \
-           const char *name_ = ""; \
-           (void)name_; \
+    ({ SCRATCH(name_); int r_, c_ = following() ? mm_path_of(fd, name_, 4096) : -ENOENT; \
+       uint32_t slot_ = following() && c_ != 0 ? pif_of(fd) : 0; \
+       if (!slot_ && (c_ != 0 || !mm_tracked(name_))) { r_ = call; } else { \
            enter(); \
-           touched(slot_, mm_pif_at(mm_area, slot_)); \
-           q_ = call; \
+           long e_ = slot_ ? 0 : mm_touch(name_); \
+           if (slot_) \
+               touched(slot_, mm_pif_at(mm_area, slot_)); \
+           r_ = e_ < 0 ? fail(e_) : call; \
            leave(); \
-       } else { q_ = NOTED(fd, NULL, fd_resolve, call); } \
-       q_; })
+       } r_; })
 
 EXPORT int chmod(const char *path, mode_t mode) { return AT_PATH(AT_FDCWD, path, 0, REAL(chmod)(path, mode)); }
 EXPORT int lchmod(const char *path, mode_t mode)
@@ -238,16 +235,17 @@ EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
 }
 
 /* A time that the program set stands until it writes again. */
-static int timed(int r, const char *name)
+static int timed(int r, int dir, const char *name, int flags)
 {
     struct stat st;
     uint32_t slot;
-    if (r == 0 && name && sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) == 0
+    if (r == 0 && following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0
         && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
         mm_pif_at(mm_area, slot)->mtime_ns = 0;
     return r;
 }
-#define TIMED(call) timed(call, name_)
+#define TIMED(call) timed(call, AT_FDCWD, name_, AT_SYMLINK_NOFOLLOW)
+#define TIMED_FD(fd, call) timed(call, fd, "", AT_EMPTY_PATH)
 
 EXPORT int utime(const char *path, const struct utimbuf *times)
 {
@@ -261,7 +259,7 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 {
     return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, TIMED(REAL(lutimes)(path, times)));
 }
-EXPORT int futimes(int fd, const struct timeval times[2]) { return AT_FD(fd, TIMED(REAL(futimes)(fd, times))); }
+EXPORT int futimes(int fd, const struct timeval times[2]) { return AT_FD(fd, TIMED_FD(fd, REAL(futimes)(fd, times))); }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
     return AT_PATH(dir, path, 0, TIMED(REAL(futimesat)(dir, path, times)));
@@ -269,10 +267,10 @@ EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
 {
     if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
-        return AT_FD(dir, TIMED(REAL(utimensat)(dir, path, times, flags)));
+        return AT_FD(dir, TIMED_FD(dir, REAL(utimensat)(dir, path, times, flags)));
     return AT_PATH(dir, path, flags, TIMED(REAL(utimensat)(dir, path, times, flags)));
 }
-EXPORT int futimens(int fd, const struct timespec times[2]) { return AT_FD(fd, TIMED(REAL(futimens)(fd, times))); }
+EXPORT int futimens(int fd, const struct timespec times[2]) { return AT_FD(fd, TIMED_FD(fd, REAL(futimens)(fd, times))); }
 
 EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
 {
