@@ -253,13 +253,15 @@ class _Rollback:
             return
         self.area.touch_pif(self.slot)
         self.area.drop_frames(self.slot)   # written back by the cut
-        if self.p.flags & (lib.MM_HOME | lib.MM_SETTLED):
+        if self.p.flags & lib.MM_HOME:
             self._at_home(pif, [(start, end, there) for start, end, _, there in changes if there is not None])
             return
-        if self.session.single:
+        # put home in isolation, and mapped no more: as in incremental mode, some bytes at home and some in the buffer
+        settled = bool(self.p.flags & lib.MM_SETTLED)
+        if self.session.single and not settled:
             self._committed(pif)
             return
-        isolated = bool(self.area.head.flags & lib.MM_ISOLATE) or bool(self.p.flags & lib.MM_COPIED)
+        isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not settled) or self.p.flags & lib.MM_COPIED)
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)
         else:
