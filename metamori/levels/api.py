@@ -12,6 +12,7 @@ import numpy
 from metamori.errors import MetamoriError, Usage
 from metamori.levels import clean, comm, crew, formats, record, recover, take
 from metamori.levels.files import Files
+from metamori.levels.fti_ff import FtiFF
 from metamori.levels.image import Image, everything
 from metamori.levels.parts import Parts
 from metamori.levels.record import Record
@@ -41,13 +42,15 @@ class Levels:
         self.names: dict[str, int] = {}        # reserved, not yet protected
         self.variables = Variables(self.settings.max_var_id)
         self.records: dict[int, Record] = {}
-        self.images: dict[int, Image] = {}     # of the last checkpoint of each level
+        self.images: dict[int, Any] = {}       # of the last checkpoint of each level
         self.parent = 0
         self.status = 0
         self.saved: Any = None                 # what recover() reads
         self.reading: Record | None = None
         self.finished = False
         self.reachable: dict[str, set[int]] = {}   # indexes of each store that lie behind its files
+        if isinstance(self.form, FtiFF) and self.crew.app is not None:
+            self.form.group = self.crew.group
         if self.crew.app is not None:
             self._begin()
 
@@ -106,7 +109,9 @@ class Levels:
         return found
 
     def reserve(self, name: str) -> int:
-        """A number that no variable has, for this name."""
+        """A number that no variable has, for this name. Usage when the format does not keep names."""
+        if not self.form.names:
+            raise Usage("FTI-FF keeps no names: protect by number, or use ckpt_io = 1")
         found = self.named(name)
         if found < 0:
             taken = {each.id for each in self.variables} | set(self.names.values())
@@ -145,13 +150,13 @@ class Levels:
         self._taken(made, written)
         return index
 
-    def _before(self, level: int) -> Image | None:
+    def _before(self, level: int) -> Any:
         """The image that the next checkpoint of a level is an increment of; None: it is full."""
         if not self.form.increments:
             return None
         before = self.images.get(level)
         keep, stack = self.settings.keep_ckpts, self.settings.dcp_stack_size
-        if before is not None and keep and len(before.needs()) >= stack:
+        if isinstance(before, Image) and keep and len(before.needs()) >= stack:
             return None                    # old indexes can only go when nothing reads them
         return before
 

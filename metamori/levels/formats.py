@@ -6,6 +6,7 @@ from typing import Any
 
 from metamori.errors import Usage
 from metamori.levels import settings
+from metamori.levels.fti_ff import FtiFF
 from metamori.levels.plain import Plain
 from metamori.levels.settings import Settings
 
@@ -14,4 +15,6 @@ def choose(chosen: Settings) -> Any:
     """The format's writer and reader."""
     if chosen.ckpt_io in (settings.POSIX,):
         return Plain()
-    raise Usage(f"ckpt_io = {chosen.ckpt_io} is not there yet; use 1 (POSIX)")
+    if chosen.ckpt_io == settings.FTIFF:
+        return FtiFF(chosen.ftiff_version)
+    raise Usage(f"ckpt_io = {chosen.ckpt_io} is not there yet; use 1 (POSIX) or 3 (FTI-FF)")

@@ -9,7 +9,8 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from metamori.levels import image, sealed
 from metamori.levels.image import Digest, Image
@@ -38,14 +39,14 @@ class Written:
     source: Source
     checksum: str
     needs: list[int]
-    image: Image | None = None
-    sizes: dict[int, int] = field(default_factory=dict)
+    image: Any = None                      # what the next checkpoint of this level is an increment of
+    plan: Any = None                       # what the format has to remember between preparing and writing
 
 
 class Plain:
     """Writes and reads; the images of each level's last checkpoint are its caller's to keep."""
 
-    increments = True
+    increments, names = True, True
 
     def prepare(self, variables: Iterable[Variable], before: Image | None, index: int, block: int,
                 suspects: image.Suspects = image.everything, detect: Digest | None = None) -> Written:

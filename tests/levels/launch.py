@@ -56,12 +56,14 @@ def compiled(name: str, mpi: str, folder: Path) -> Path:
 
 def configure(folder: Path, **keys: object) -> Path:
     """A config.fti; keys of other sections than [Basic] are found by name."""
+    own = {"ftiff_version"}
     advanced = {"local_test", "block_size", "transfer_size", "fast_forward"}
     values = {"node_size": 1, "group_size": 4, "ckpt_dir": "./Local", "glbl_dir": "./Global", "meta_dir": "./Meta",
               "verbosity": 3, **keys}
-    lines = ["[Basic]"] + [f"{key} = {value}" for key, value in values.items() if key not in advanced]
+    lines = ["[Basic]"] + [f"{key} = {value}" for key, value in values.items() if key not in advanced | own]
     lines += ["[Restart]", "failure = 0", "exec_id = NULL", "[Advanced]"]
     lines += [f"{key} = {value}" for key, value in values.items() if key in advanced]
+    lines += ["[Metamori]"] + [f"{key} = {value}" for key, value in values.items() if key in own]
     path = folder / "config.fti"
     path.write_text("\n".join(lines) + "\n")
     return path

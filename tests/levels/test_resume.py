@@ -65,6 +65,14 @@ def test_killed_and_resumed(level, lost, whole, mpi, built, reference, tmp_path)
     assert found == reference
 
 
+@pytest.mark.parametrize("level, lost, version", [(1, [], 2), (2, [0, 2], 1), (3, [1, 2], 2), (4, [0, 1, 2, 3], 1)])
+def test_fti_ff_killed_and_resumed(level, lost, version, built, reference, tmp_path):
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path, ckpt_io=3, ftiff_version=version)
+    assert story(tmp_path, program, "openmpi", level, lost, 3, True, 50 + level) == reference
+
+
 def test_too_many_lost_nodes_are_said(built, tmp_path):
     launch.need("openmpi")
     program = launch.compiled("stencil", "openmpi", built)
