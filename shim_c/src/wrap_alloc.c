@@ -42,11 +42,14 @@ static long rehearse(int fd, int mode, off_t at, off_t length, long size)
 static long shift(uint32_t slot, int fd, uint64_t from, uint64_t to, uint64_t length)
 {
     char piece[MM_BLOCK];
+    int reader = mm_home_reader(slot, fd);     /* the program's may be for writing only */
+    if (reader < 0)
+        return reader;
     for (uint64_t done = 0; done < length;) {
         uint64_t n = length - done < sizeof piece ? length - done : sizeof piece;
         uint64_t at = to < from ? done : length - done - n;
         for (uint64_t got = 0; got < n;) {
-            long r = mm_read(slot, fd, &(struct iovec){ piece + got, n - got }, 1, from + at + got);
+            long r = mm_read(slot, reader, &(struct iovec){ piece + got, n - got }, 1, from + at + got);
             if (r <= 0)
                 return r < 0 ? r : -EIO;
             got += r;
