@@ -402,8 +402,10 @@ static void settle_program(int fd, const struct stat *st)
     enter();
     mm_settle(slot, (int)home);
     leave();
-    if (own < 0)
+    if (own < 0) {
+        mm_drop_reader(slot);          /* the kernel runs nothing that is open for writing */
         sys_close((int)home);
+    }
 }
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
