@@ -106,12 +106,16 @@ class Door:
         os.mknod(path, mode, device)
 
     def chmod(self, path: bytes, mode: int) -> None:
-        """Mode of a file or folder, never through a symbolic link: ELOOP."""
+        """Mode of a file or folder, never through a symbolic link: ELOOP.
+
+        By the thread's own descriptors: in the program the runtime's thread has a table of them to itself, and
+        /proc/self would lead to a file of the program's.
+        """
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            os.chmod(f"/proc/self/fd/{fd}", mode)
+            os.chmod(f"/proc/thread-self/fd/{fd}", mode)
         finally:
             os.close(fd)
 
