@@ -215,7 +215,7 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                cut.fits.append((entry, area.fit(fit).pif))
+                cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry)))
         for fd in (0, 1, 2):
             if fd not in descriptors:
                 _inherited(cut, process, fd, folder)
@@ -251,11 +251,35 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
         ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
         unflushed = _unflushed(pid, state)
         fds = sorted(fds, key=lambda fd: fd != state.fd)   # the stream's own comes first
+    mode = f.mode
+    if filename.endswith(b" (deleted)"):
+        filename = filename.removesuffix(b" (deleted)")
+        removed = _removed_folder(b"%s/fd/%d" % (folder, fds[0]))
+        if removed is not None:
+            filename, mode = b"", removed
     return FitEntry(
         process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
-        ffi.string(f.stream_attributes), f.mode, filename.removesuffix(b" (deleted)"), position, 0, 0,
+        ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
         state.flags if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
         0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
+
+
+def _removed_folder(link: bytes) -> int | None:
+    """The mode of a folder without a name, or None: it is something else."""
+    try:
+        st = os.stat(link)
+    except OSError:
+        return None
+    return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
+
+
+def _unlinked(area: Area, entry: FitEntry) -> int:
+    """The PIF of a file that was opened for reading, before the run unlinked it and so came to know it; 0: none."""
+    slot = area.find_pif(entry.dev, entry.ino)
+    if not slot or not area.pif(slot).flags & lib.MM_KEPT:
+        return 0
+    found = look(os.path.join(os.fsencode(os.path.dirname(area.path)), b"kept", area.kept_name(slot))).st
+    return slot if found and (found.st_dev, found.st_ino) == (entry.dev, entry.ino) else 0
 
 
 def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]

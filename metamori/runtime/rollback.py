@@ -121,6 +121,7 @@ def _find_names(session: Session, index: int) -> None:
 
 def go_on(session: Session) -> None:
     """The descriptors are in place."""
+    _remove_folders(session)
     for slot in list(session.area.pifs()):
         session.area.drop_if_done(slot)
     session.area.thaw()
@@ -443,7 +444,24 @@ def _actions(session: Session, index: int, number: int, actions) -> None:  # typ
     actions.count = len(entries)
     base = actions.action + 0
     for i, fit in enumerate(entries):
-        _action(base + i, fit, _where(session, then, slots, fit))
+        path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
+        _action(base + i, fit, path)
+
+
+def _removed_folder(session: Session, number: int, mode: int) -> bytes:
+    """A folder that `go_on` will remove: empty and without a name, all that one removed before the index was."""
+    path = session.store.layout.nameless_folder(number, mode)
+    os.makedirs(path, exist_ok=True)
+    os.chmod(path, 0o700)                  # whatever the program's umask is
+    return path
+
+
+def _remove_folders(session: Session) -> None:
+    run = session.store.layout.run_area
+    for name in os.listdir(run):
+        if name.startswith(b"folder."):
+            os.chmod(os.path.join(run, name), int(name.rsplit(b".", 1)[1], 8))
+            os.rmdir(os.path.join(run, name))
 
 
 def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) -> bytes:

@@ -96,6 +96,10 @@ class Layout:
     def run_intent(self) -> bytes:
         return self._in(b"run", b"intent")
 
+    def nameless_folder(self, number: int, mode: int) -> bytes:
+        """One to be opened and removed: what a descriptor of a removed folder is to a restore."""
+        return self._in(b"run", b"folder.%d.%o" % (number, mode))
+
     @property
     def folders(self) -> tuple[bytes, ...]:
         """Folders of a new store; the run area is made by the run."""

@@ -25,8 +25,8 @@ class FitEntry:
     stream: int               # address of the FILE, 0: none
     attributes: int           # open(2) flags
     stream_attributes: bytes  # fopen(3) mode
-    mode: int                 # permission bits given to open(2)
-    filename: bytes           # absolute path when it was opened
+    mode: int                 # permission bits given to open(2); of a removed folder, its own
+    filename: bytes           # absolute path; empty: a removed folder
     seek_pointer: int         # bytes from the file's start; -1: cannot seek
     was_created: int          # interval in which it was opened
     was_closed: int           # interval in which it was closed, 0: open

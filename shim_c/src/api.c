@@ -70,19 +70,24 @@ static int stream_back(const struct mm_action *a)
     return 0;
 }
 
-/* Everything is opened at high numbers first and then put into place: no order of closing can go wrong. */
+/* Everything is opened at high numbers first and then put into place: no order of closing can go wrong.
+ * What cannot be opened is -1, its descriptors will be closed; the others come back all the same. */
 static int descriptors_back(struct mm_actions *list, int *opened)
 {
+    int result = 0;
     for (int i = 0; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
         int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_TMPFILE)) | O_CLOEXEC);
-        if (fd < 0)
-            return -errno;
+        if (fd < 0) {
+            result = -errno;
+            opened[i] = -1;
+            continue;
+        }
         opened[i] = mm_high_fd(fd);
         if (sys_lseek(opened[i], a->position, SEEK_SET) < 0)
-            return -EIO;
+            result = -EIO;
     }
-    return 0;
+    return result;
 }
 
 static int put_into_place(struct mm_actions *list, const int *opened)
@@ -91,7 +96,7 @@ static int put_into_place(struct mm_actions *list, const int *opened)
     int result = 0;
     memset(keep, 0, mm_top_fd / 8 + 1);
     for (int i = 0; i < list->count; i++)
-        for (int j = 0; j < list->action[i].fd_count; j++)
+        for (int j = 0; opened[i] >= 0 && j < list->action[i].fd_count; j++)
             if (list->action[i].fds[j] <= mm_top_fd)
                 keep[list->action[i].fds[j] / 8] |= 1 << list->action[i].fds[j] % 8;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
@@ -103,6 +108,8 @@ static int put_into_place(struct mm_actions *list, const int *opened)
     }
     for (int i = 0; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
+        if (opened[i] < 0)
+            continue;
         for (int j = 0; j < a->fd_count; j++) {
             mm_move_own(a->fds[j]);
             if (sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)

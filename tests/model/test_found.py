@@ -15,6 +15,10 @@ FOUND = {
     "mode of a folder": [
         "mkdir d1", "checkpoint", "chmod d1 740", "restore @0", "tree", "open f0 rw,creat 644", "open f1 rw,creat 644",
         "open f2 rw,creat 644", "checkpoint", "chmod d1 640", "restore @1", "tree", "checkpoint"],
+    "a removed folder that is still open": [
+        "mkdir d1", "open d1 r", "checkpoint", "rmdir d1", "open f0 rw,creat", "checkpoint", "mkdir d1", "checkpoint",
+        "restore @1", "write 4 20 1", "tree", "restore @0", "tree", "restore @2", "read 3 1", "write 4 20 1", "tree",
+        "close 3", "rmdir d1", "checkpoint"],
 }
 
 
@@ -42,4 +46,19 @@ def test_found(lab: Lab, name: str, options: list[str]) -> None:
     for index, tree in [*played.checkpoints, *played.checkpoints[::-1]]:
         lab.restore(index)
         assert reader.ask("tree") == tree, index
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_file_opened_for_reading_then_unlinked(lab: Lab, options: list[str]) -> None:
+    """It was there before the run; the run knows it from the unlink on."""
+    (lab.work / "f0").write_bytes(b"x" * 5000)
+    session = lab.start(*options)
+    session.must(["open f0 r", "unlink f0", "checkpoint"])
+    have = session.ask("pread 3 5000 0")
+    session.must(["open f0 rw,creat", "write 4 100 1", "checkpoint", "close 3"])
+    for index in (1, 2, 1):
+        assert session.ask(f"restore {index}") == "0", index
+        assert session.ask("pread 3 5000 0") == have, index
+    assert session.end() == 0, session.stderr()
     lab.verb("verify")
