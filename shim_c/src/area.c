@@ -131,8 +131,8 @@ static long region_populate(struct mm_area *a, int region, uint64_t from, uint64
 int mm_reserve(struct mm_area *a, int region, uint64_t end)
 {
     uint64_t have = a->head->reserved[region];
-    if (end <= have)
-        return 0;
+    if (end <= have)                   /* another process may have reserved it: here the last segment is not mapped yet */
+        return !end || mm_region(a, region, end - 1) ? 0 : -ENOMEM;
     uint64_t want = (end + region_step[region] - 1) / region_step[region] * region_step[region];
     if (want > (uint64_t)MM_SEGMENTS << MM_SEGMENT_BITS)
         return -ENOSPC;
@@ -315,10 +315,12 @@ uint32_t mm_page_take(struct mm_area *a)
     uint32_t page = 0;
     mm_lock(&h->lock);
     if (h->free_page) {
-        page = h->free_page;
-        uint32_t *p = mm_page(a, page);
-        h->free_page = *p;
-        *p = 0;
+        uint32_t *p = mm_page(a, h->free_page);
+        if (p) {                       /* else no address space is left to look at it: as if there were none */
+            page = h->free_page;
+            h->free_page = *p;
+            *p = 0;
+        }
     } else if (mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0) {
         page = h->next_page++;
     }
@@ -329,6 +331,8 @@ uint32_t mm_page_take(struct mm_area *a)
 void mm_page_give(struct mm_area *a, uint32_t page)
 {
     uint32_t *p = mm_page(a, page);
+    if (!p)                            /* never given to anybody again */
+        return;
     memset(p, 0, MM_BLOCK);
     mm_lock(&a->head->lock);
     *p = a->head->free_page;
@@ -356,6 +360,8 @@ int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, co
         if (e)
             return e;
         uint32_t *skip = mm_region(a, JOURNAL, at);
+        if (!skip)
+            return -ENOMEM;
         skip[0] = (uint32_t)(next - at);
         skip[1] = 0;
         at = next;

@@ -65,7 +65,7 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
 /* All bytes home.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
 static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
-    struct stat st;
+    struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
     int home = mm_home_reader(slot, fd), isolated = ISOLATED(p);
     long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
     if (r == 0 && (whole || isolated))
