@@ -248,6 +248,17 @@ class Area:
         data = bytes(ffi.buffer(self._ranges, count * 24))
         return list(struct.iter_unpack("=QQQ", data))
 
+    def noted_blocks(self, pif) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
+        """Byte ranges of a watched file that calls have changed since the last checkpoint written to its end."""
+        head, room = self.head, len(self._ranges)
+        count = lib.mm_collect_saved(self._area, pif, head.committed_epoch + 1, head.committed_block, self._ranges,
+                                     room)
+        if count > room:
+            self._ranges = ffi.new("struct mm_range[]", count + count // 4)
+            return self.noted_blocks(pif)
+        data = bytes(ffi.buffer(self._ranges, count * 24))
+        return [(block * BLOCK, (block + blocks) * BLOCK) for block, _, blocks in struct.iter_unpack("=QQQ", data)]
+
     def table_set(self, pif, block: int, buffer: int, count: int) -> None:  # type: ignore[no-untyped-def]
         _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
 from metamori.runtime.mapped import Capture, release
+from metamori.runtime.watched import Watch
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
 from metamori.store.xattrs import read as read_xattrs
@@ -74,6 +75,7 @@ class Cut:
     processes: list[ProcessEntry] = field(default_factory=list)
     inherited: list[InheritedEntry] = field(default_factory=list)
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
+    watch: Watch | None = None
 
 
 _IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
@@ -121,13 +123,14 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     for path in cut.touches:
         cut.found[path] = look(path)
     dirty = area.dirty()
-    released = release(area, dirty)
+    released, cut.watch = release(area, dirty)
     for slot in dirty:
         _other_name(area, slot, cut, names, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
         # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
         if pif.flags & lib.MM_MAPPED or (slot in released and pif.cut and capture.knows(slot)):
-            pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages)
+            where = cut.watch.candidates(slot) if slot not in released else None
+            pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
     return cut
@@ -320,3 +323,5 @@ def settle_cut(area: Area, cut: Cut, index: int) -> None:
     head.cut_pending = 0
     head.parent = index
     head.newest = index
+    if cut.watch:
+        cut.watch.keep()

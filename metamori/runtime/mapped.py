@@ -2,7 +2,8 @@
 
 Invariant: at every checkpoint such a file has all of its bytes in the cumulative map, so whatever is stored through a
 mapping afterwards destroys nothing that an index needs. What has changed since the last checkpoint is found by
-comparing with the copy that the store has; only blocks that differ are stored. The pre-image that was saved when the
+comparing with the copy that the store has, all of it or where the kernel says (watched.py); only blocks that differ are
+stored. The pre-image that was saved when the
 mapping began is such a copy too, and is referred to instead of being stored again.
 Who maps a file is asked of the kernel at each checkpoint: nothing has to be counted that a kill could leave wrong.
 """
@@ -13,7 +14,8 @@ import os
 from collections.abc import Iterable, Iterator
 
 from metamori._area import lib
-from metamori.runtime.area import BLOCK, Area, Preimage, proc_folder
+from metamori.runtime.area import BLOCK, Area, Preimage
+from metamori.runtime.watched import Range, Watch, mappings, merged
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -22,45 +24,32 @@ _PIECE = 1 << 20
 _RESERVE = 64
 
 
-def mapped_inodes(area: Area, wanted: set[int]) -> set[int] | None:
-    """Of these inode numbers, those that a live process of the run has mapped; None when one cannot be asked."""
-    found: set[int] = set()
-    for slot in area.processes():
-        try:
-            with open(proc_folder(area.process(slot).pid) + b"/maps", "rb") as lines:
-                for line in lines:
-                    words = line.split(None, 5)
-                    if words[4] != b"0" and int(words[4]) in wanted:
-                        found.add(int(words[4]))   # by inode number alone: one too many costs a look, not a byte
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except PermissionError:
-            return None
-    return found
-
-
-def release(area: Area, slots: Iterable[int]) -> set[int]:
+def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
     """Let go of the files that nobody maps any more; the run is frozen. Returns those that were MM_MAPPED until now.
 
     While a program lives that is not followed, they stay at home.
     """
+    lived = bool(area.head.outsiders)
     alive = any(area.process(slot).outside for slot in area.processes())
     area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
+    # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
+    found = mappings(area, {area.pif(slot).ino for slot in flagged}) if flagged else []
+    watch = Watch(area, found or [], lived or alive)
     if not flagged or area.head.outsiders:
-        return set()
-    inodes = mapped_inodes(area, {area.pif(slot).ino for slot in flagged})
+        return set(), watch
+    inodes = {each.inode for each in found or ()}
     released = set()
     for slot in flagged:
         p = area.pif(slot)
-        if inodes is None or p.ino in inodes or (p.flags & lib.MM_ENGINE and p.refs):
+        if found is None or p.ino in inodes or (p.flags & lib.MM_ENGINE and p.refs):
             continue
         if p.flags & lib.MM_MAPPED:
             released.add(slot)
         p.flags &= ~(lib.MM_HOME | lib.MM_MAPPED | lib.MM_ENGINE)
     if released:
         area.relink_mapped()
-    return released
+    return released, watch
 
 
 class Capture:
@@ -72,30 +61,32 @@ class Capture:
         self._next = self._end = 0             # buffer blocks reserved
         self.stored = 0
 
-    def of(self, slot: int, home: bytes, size: int, cut: int, preimages: Iterable[Preimage]) -> list[AML]:
-        """New AMLs of a file, in file order; with the parent's (up to `cut`) they cover [0, size)."""
+    def of(self, slot: int, home: bytes, size: int, cut: int, preimages: Iterable[Preimage],
+           candidates: list[Range] | None) -> list[AML]:
+        """New AMLs of a file, in file order; with the parent's (up to `cut`) they cover [0, size).
+
+        candidates: where it may differ from what the parent has of it; None: anywhere."""
         if not size or not home:
             return []
         known = self._known(slot, cut)
-        saved = AddressMap(AML(each.start, each.end, self._run, each.buffer_start)
-                           for each in reversed([*preimages])
+        saved = AddressMap(AML(each.start, each.end, self._run, each.buffer_start) for each in reversed([*preimages])
                            if each.pif == slot and each.start < each.end and each.start % BLOCK == 0)
-        new = AddressMap()
+        ranges = [(0, size)]
+        if candidates is not None:
+            ranges = merged((*candidates, *(known.gaps(0, size) if known.nbytes < size else ())))
         source = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
         target = os.open(self._store.layout.buffer(self._run), os.O_RDWR | os.O_CLOEXEC)
+        work = _Copies(self, source, target)
         try:
-            for start, end, aml, ours in _pieces(known, saved, size):
-                if aml is None:
-                    self._copy(source, target, start, end, new)
-                else:
-                    self._compare(source, target, aml, ours, new)
+            for start, end in ranges:
+                work.look(known, saved, start, min(end, size), size)
             covered = self._area.head.next_block * BLOCK
             if os.fstat(target).st_size < covered:
                 os.ftruncate(target, covered)
         finally:
             os.close(source)
             os.close(target)
-        return list(new)
+        return work.new
 
     def knows(self, slot: int) -> bool:
         """Whether the parent has bytes of the file in buffers."""
@@ -105,81 +96,113 @@ class Capture:
         known = self._parent.maps.get(self._area.pif(slot).object)
         if known is None:
             return AddressMap()
-        known = known.copy()
-        known.cut(cut)
+        if any(True for _ in known.find(cut, 1 << 63)):
+            known = known.copy()
+            known.cut(cut)
         return known
 
-    def _compare(self, source: int, target: int, aml: AML, ours: bool, new: AddressMap) -> None:
-        """Store the blocks that differ from a copy that there is; refer to the others where the parent does not."""
-        at = aml.start
-        while at < aml.end:
-            length = min(_PIECE, aml.end - at)
-            data = os.pread(source, length, at)
-            old = self._store.buffers.read(aml.run, aml.offset + at - aml.start, length)
-            if data == old:
-                if ours:
-                    new.insert(AML(at, at + length, aml.run, aml.offset + at - aml.start))
-            else:
-                self._differing(target, aml, at, data, old, ours, new)
-            at += length
+    def read_copy(self, aml: AML) -> bytes:
+        return self._store.buffers.read(aml.run, aml.offset, aml.end - aml.start)
 
-    def _differing(self, target: int, aml: AML, at: int, data: bytes, old: bytes, ours: bool, new: AddressMap) -> None:
-        for low in range(0, len(old), BLOCK):
-            high = min(low + BLOCK, len(old))
-            if data[low:high] != old[low:high]:
-                place = self._take(1) * BLOCK
-                os.pwrite(target, data[low:high], place)
-                self.stored += high - low
-                new.insert(AML(at + low, at + high, self._run, place))
-            elif ours:
-                new.insert(AML(at + low, at + high, aml.run, aml.offset + at + low - aml.start))
+    def data_ranges(self, source: int, start: int, end: int) -> Iterator[Range]:
+        return self._store.door.data_ranges(source, start, end)
 
-    def _copy(self, source: int, target: int, start: int, end: int, new: AddressMap) -> None:
-        """Bytes of which there is no copy. Holes stay holes."""
-        place = self._take(-(-(end - start) // BLOCK)) * BLOCK
-        new.insert(AML(start, end, self._run, place))
-        for low, high in self._store.door.data_ranges(source, start, end):
-            at = low
-            while at < high:
-                data = os.pread(source, min(_PIECE, high - at), at)
-                if not data:
-                    break
-                os.pwrite(target, data, place + at - start)
-                self.stored += len(data)
-                at += len(data)
-
-    def _take(self, count: int) -> int:
+    def take(self, count: int) -> tuple[int, int]:
+        """Room for blocks: run and first byte."""
         if self._end - self._next < count:
             wanted = max(count, _RESERVE)
             self._next = self._area.take_blocks(wanted)
             self._end = self._next + wanted
         first = self._next
         self._next += count
-        return first
+        return self._run, first * BLOCK
 
 
-def _pieces(known: AddressMap, saved: AddressMap, size: int) -> Iterator[tuple[int, int, AML | None, bool]]:
-    """[0, size) as (start, end, the copy that there is, whether only this run's pre-image is one).
+class _Copies:
+    """What of one file goes into the buffer. new: in file order, neighbours merged."""
 
-    Starts are at block boundaries, and so are ends but the last: a copy of a part of a block is none.
+    def __init__(self, capture: Capture, source: int, target: int) -> None:
+        self._capture, self._source, self._target = capture, source, target
+        self.new: list[AML] = []
+
+    def look(self, known: AddressMap, saved: AddressMap, start: int, end: int, size: int) -> None:
+        """The bytes [start, end), which begin at a block's boundary and end at one or with the file."""
+        for low, high, aml, ours in _pieces(known, saved, start, end, size):
+            if aml is None:
+                self._copy(low, high)
+            else:
+                self._compare(aml, ours)
+
+    def _compare(self, aml: AML, ours: bool) -> None:
+        """Store the blocks that differ from a copy that there is; refer to the others where the parent does not."""
+        for at in range(aml.start, aml.end, _PIECE):
+            piece = aml.clip(at, min(at + _PIECE, aml.end))
+            data, old = os.pread(self._source, piece.end - at, at), self._capture.read_copy(piece)
+            if data != old:
+                self._differing(piece, data, old, ours)
+            elif ours:
+                self._append(piece)
+
+    def _differing(self, aml: AML, data: bytes, old: bytes, ours: bool) -> None:
+        for low in range(0, len(old), BLOCK):
+            part = aml.clip(aml.start + low, min(aml.start + low + BLOCK, aml.end))
+            block = data[low:low + BLOCK]
+            if block != old[low:low + BLOCK]:
+                run, place = self._capture.take(1)
+                self._write(block, place)
+                self._append(AML(part.start, part.end, run, place))
+            elif ours:
+                self._append(part)
+
+    def _copy(self, start: int, end: int) -> None:
+        """Bytes of which there is no copy. Holes stay holes."""
+        lead = start % BLOCK
+        run, place = self._capture.take(-(-(lead + end - start) // BLOCK))
+        place += lead
+        self._append(AML(start, end, run, place))
+        for low, high in self._capture.data_ranges(self._source, start, end):
+            for at in range(low, high, _PIECE):
+                self._write(os.pread(self._source, min(_PIECE, high - at), at), place + at - start)
+
+    def _write(self, data: bytes, place: int) -> None:
+        os.pwrite(self._target, data, place)
+        self._capture.stored += len(data)
+
+    def _append(self, aml: AML) -> None:
+        last = self.new[-1] if self.new else None
+        if last is not None and last.joins(aml):
+            self.new[-1] = AML(last.start, aml.end, last.run, last.offset)
+        else:
+            self.new.append(aml)
+
+
+
+
+def _pieces(known: AddressMap, saved: AddressMap, at: int, stop: int,
+            size: int) -> Iterator[tuple[int, int, AML | None, bool]]:
+    """[at, stop) as (start, end, the copy that there is, whether only this run's pre-image is one).
+
+    Starts are at block boundaries, and so are ends but the file's: a copy of a part of a block is none.
     """
-    at = 0
-    for aml in known.find(0, size):
-        start, end = -(-aml.start // BLOCK) * BLOCK, aml.end if aml.end == size else aml.end // BLOCK * BLOCK
-        if start < end:
-            yield from _gap(saved, at, start, size)
-            yield start, end, aml.clip(start, end), False
-            at = end
-    yield from _gap(saved, at, size, size)
+    for start, end, aml in _whole_blocks(known, at, stop, size):
+        yield from _gap(saved, at, start, size)
+        yield start, end, aml, False
+        at = end
+    yield from _gap(saved, at, stop, size)
 
 
 def _gap(saved: AddressMap, at: int, stop: int, size: int) -> Iterator[tuple[int, int, AML | None, bool]]:
-    for aml in saved.find(at, stop):
-        start, end = -(-aml.start // BLOCK) * BLOCK, aml.end if aml.end == size else aml.end // BLOCK * BLOCK
-        if at <= start < end:
-            if at < start:
-                yield at, start, None, False
-            yield start, end, aml.clip(start, end), True
-            at = end
+    for start, end, aml in _whole_blocks(saved, at, stop, size):
+        if at < start:
+            yield at, start, None, False
+        yield start, end, aml, True
+        at = end
     if at < stop:
         yield at, stop, None, False
+
+
+def _whole_blocks(known: AddressMap, at: int, stop: int, size: int) -> Iterator[tuple[int, int, AML]]:
+    for aml in known.find(at, stop):
+        start, end = -(-aml.start // BLOCK) * BLOCK, aml.end if aml.end == size else aml.end // BLOCK * BLOCK
+        if start < end:
+            yield start, end, aml.clip(start, end)

@@ -138,6 +138,7 @@ struct mm_header {
     uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
+    uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
     struct mm_memory memory;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -184,7 +185,8 @@ struct mm_pif {
     uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
     uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
     uint32_t next_mapped;
-    char pad2_[48];
+    uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
+    char pad2_[44];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */
@@ -266,6 +268,8 @@ long mm_collect(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, 
 int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
 void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
 uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+long mm_collect_saved(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                      struct mm_range *out, long room);
 int mm_saved(struct mm_area *area, struct mm_pif *pif, uint64_t block);
 int mm_saved_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
 void mm_saved_free(struct mm_area *area, struct mm_pif *pif);

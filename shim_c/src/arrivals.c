@@ -156,6 +156,7 @@ void mm_after_fork(void)
     mm_forking = 0;
     if (referenced && errno == 0)
         errno = forking_errno;
+    mm_watch_after_fork();
     int known = mm_same_namespace();
     if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
         mm_say("process %u is not followed: the disk has no room for another process in the run", pid);

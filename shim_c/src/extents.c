@@ -6,6 +6,8 @@ long mm_hand_over(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     touched(slot, p);
+    if (p->flags & MM_MAPPED)
+        mm_unseen_in(p);
     return p->fresh_from == 0 && is_native(p) ? 0 : mm_settle(slot, fd);
 }
 

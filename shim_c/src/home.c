@@ -110,6 +110,8 @@ long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     uint32_t wanted = flags | MM_HOME | (how == MM_UNSEEN ? MM_MAPPED : 0);
+    if (how == MM_UNSEEN)
+        mm_unseen_in(p);
     if ((__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & wanted) == wanted) {
         if (how == MM_UNSEEN)
             touched(slot, p);
@@ -132,16 +134,28 @@ long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
     return r;
 }
 
+/* Blocks that a call changes in a file whose mappings are watched.  The number that stands for "in this epoch" may not
+ * be one that stands for it later. */
+static long note_blocks(struct mm_pif *p, uint64_t start, uint64_t end)
+{
+    long r = 0;
+    for (uint64_t block = start / MM_BLOCK; block * MM_BLOCK < end && r == 0; block++)
+        if (!mm_saved(mm_area, p, block))
+            r = mm_saved_set(mm_area, p, block, mm_area->head->epoch_block, 1);
+    return r;
+}
+
 /* A write that has to appear at home: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     size_t asked = 0;
     for (int i = 0; i < n; i++)
-        asked += v[i].iov_len;
+        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
     mm_give_position(fd);
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
-    long r = from < 0 ? from : save_blocks(slot, p, fd, from, from + asked);
+    long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
+           : save_blocks(slot, p, fd, from, from + asked);
     if (r < 0)
         return r;
     mm_lift_limit(1);                  /* the kernel's own limits are for this one */

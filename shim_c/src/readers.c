@@ -20,7 +20,7 @@ int mm_is_ours(int fd)
 {
     if (fd < 0)
         return 0;
-    if (fd == mm_buffer_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
+    if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
         return 1;
     if (fd < lowest_own)
         return 0;
@@ -53,6 +53,8 @@ int mm_next_own(int from)
     int best = mm_buffer_fd >= from ? mm_buffer_fd : -1, memory = mm_memory_fd();
     if (memory >= from && (best < 0 || memory < best))
         best = memory;
+    if (mm_watch_fd >= from && (best < 0 || mm_watch_fd < best))
+        best = mm_watch_fd;
     for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
             best = readers[i].fd;
@@ -73,6 +75,8 @@ void mm_move_own(int fd)
         return;
     if (fd == mm_buffer_fd)
         mm_buffer_fd = (int)up;
+    if (fd == mm_watch_fd)
+        mm_watch_fd = (int)up;
     if (mm_area && fd == mm_area->folder)
         mm_area->folder = (int)up;
     if (fd == mm_memory_fd())

@@ -278,6 +278,14 @@ int mm_ignore(const char *path);
 long mm_touch(const char *canonical);
 void mm_names_config(void);
 
+/* watch.c */
+extern int mm_watch_fd;
+void mm_watch(uintptr_t start, size_t length);
+void mm_watch_after_fork(void);
+void mm_unseen(void);
+/* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
+static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }
+
 /* wrap_engine.c */
 extern int mm_ring;
 void mm_ring_made(void);

@@ -150,14 +150,14 @@ void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->sav
 
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
  * at since_block or above.  Returns their number; more than room: only the first room are in out. */
-long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
-                struct mm_range *out, long room)
+static long collect(struct mm_area *a, const uint32_t *from, uint64_t since_epoch, uint64_t since_block,
+                    struct mm_range *out, long room)
 {
     long n = 0;
     struct mm_range last = { 0, 0, 0 };
-    if (!pif->root)
+    if (!*from)
         return 0;
-    uint64_t *root = mm_page(a, pif->root);
+    uint64_t *root = mm_page(a, *from);
     for (uint64_t i = 0; i < FAN; i++) {
         if (!root[i] || root[i] >> 32 < since_epoch)
             continue;
@@ -183,4 +183,15 @@ long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uin
     if (last.count && n++ < room)
         out[n - 1] = last;
     return n;
+}
+
+long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                struct mm_range *out, long room)
+{
+    return collect(a, &pif->root, since_epoch, since_block, out, room);
+}
+long mm_collect_saved(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                      struct mm_range *out, long room)
+{
+    return collect(a, &pif->saved, since_epoch, since_block, out, room);
 }

@@ -28,7 +28,7 @@ static int kernel_writes(int fd)
 {
     uint32_t slot = pif_of(fd);
     struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
-    if (p && (p->fresh_from != 0 || !is_native(p)))
+    if (p && (p->fresh_from != 0 || !is_native(p) || (p->flags & MM_MAPPED)))
         return 0;
     if (p) {
         touched(slot, p);

@@ -26,8 +26,8 @@ static int absurd_vector(const struct iovec *v, int n)
 /* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself? */
 static int free_to_write(const struct mm_pif *p, int fd)
 {
-    return is_native(p) && p->fresh_from != MM_NO_LIMIT && (p->fresh_from == 0 || (open_flags(fd) & O_APPEND))
-        && !owned(fd);
+    return is_native(p) && p->fresh_from != MM_NO_LIMIT && !owned(fd)
+        && ((p->fresh_from == 0 && !(p->flags & MM_MAPPED)) || (open_flags(fd) & O_APPEND));
 }
 
 static int followed_read(int fd, uint32_t *slot)
@@ -241,6 +241,8 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
     long r;
     if (is_native(p) && p->fresh_from == 0 && !owned(fd)) {
         touched(slot, p);
+        if (p->flags & MM_MAPPED)
+            mm_unseen_in(p);
         r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
     } else {
         r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, flags);

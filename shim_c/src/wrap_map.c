@@ -60,8 +60,10 @@ static long now_writes(uint32_t slot)
 {
     int ours;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if ((p->flags & MM_MAPPED) || !(p->flags & MM_USED))
+    if (!(p->flags & MM_USED))
         return 0;
+    if (p->flags & MM_MAPPED)
+        return mm_unseen_in(p), 0;
     int fd = home_of(p, slot, &ours);
     long r = fd < 0 ? 0 : mm_stay_home(slot, fd, MM_UNSEEN, 0);
     if (ours)
@@ -81,6 +83,7 @@ static long before_protect(uintptr_t start, size_t length, int protection)
             enter();
             r = now_writes(noted[i].slot);
             leave();
+            mm_watch(noted[i].start, noted[i].end - noted[i].start);
         }
     }
     return r;
@@ -136,6 +139,8 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
     int writes = could && (protection & PROT_WRITE);
     long e = mm_stay_home(slot, fd, writes ? MM_UNSEEN : 0, 0);
     void *r = e < 0 ? MAP_FAILED : REAL(mmap)(address, length, protection, flags, fd, at);
+    if (r != MAP_FAILED && writes)
+        mm_watch((uintptr_t)r, length);
     if (e < 0) {
         errno = e == -ENOSPC || e == -EDQUOT ? ENOMEM : (int)-e;
     } else if (r != MAP_FAILED && could && !writes && !note((uintptr_t)r, length, slot)) {
@@ -196,6 +201,16 @@ EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
     return e < 0 ? refuse(e) : REAL(pkey_mprotect)(address, length, protection, key);
 }
 
+EXPORT int madvise(void *address, size_t length, int advice)
+{
+    if (advice == MADV_REMOVE)         /* a hole in the file */
+        mm_unseen();
+    int r = REAL(madvise)(address, length, advice);
+    if (advice == MADV_REMOVE)         /* a checkpoint may have come between */
+        mm_unseen();
+    return r;
+}
+
 EXPORT int msync(void *address, size_t length, int flags)
 {
     mapped_barrier();
@@ -210,6 +225,8 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     va_end(list);
     mapped_anew();
     void *r = REAL(mremap)(address, old, length, flags, to);
+    if (r != MAP_FAILED && mm_area && mm_area->head->mapped)
+        mm_watch((uintptr_t)r, length);
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; r != MAP_FAILED && i < count; i++) {
         uintptr_t from = (uintptr_t)address;

@@ -216,9 +216,9 @@ def test_model_itself_natively(native_lab: Lab, seed: int) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_mapped(lab: Lab, seed: int, options: list[str]) -> None:
-    file = play(lab, seed, 300, False, options)
+    file = play(lab, seed, 250, False, options)
     chosen = [*file.saved]
     random.Random(seed).shuffle(chosen)
     for index in chosen[:8]:
