@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, Session
 
-WRITER = Path(__file__).parent / "scripts" / "lmdb_writer.py"
+WRITER = Path(__file__).parent / "lmdb_writer.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("lmdb") is None, reason="the Python package lmdb is missing")
 
 CHECK = """
