@@ -259,7 +259,8 @@ class _Rollback:
             return
         # put home in isolation, and mapped no more: as in incremental mode, some bytes at home and some in the buffer
         settled = bool(self.p.flags & lib.MM_SETTLED)
-        if self.session.single and not settled:
+        # what no name led to was not committed
+        if self.session.single and not settled and self.then.paths(self.inode):
             self._committed(pif)
             return
         isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not settled) or self.p.flags & lib.MM_COPIED)

@@ -7,6 +7,7 @@ add the seed to KEPT.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,25 @@ def test_other_builds(tmp_path: Path, compiled: Compile, installed: None, flavou
 def test_small_cache(lab: Lab, seed: int) -> None:
     """A cache of nothing swaps every mapping to disk."""
     everything(lab, seed, ["--isolate", "--cache-size", "0"])
+
+
+@pytest.mark.parametrize("seed", [2005, 2012, 2013])
+def test_single_mode(lab: Lab, seed: int) -> None:
+    """Every restore is one to the last checkpoint. Seed 2005: a file without a name, which no commit brought home."""
+    session = lab.start("--mode", "single")
+    played = play(session, list(to_the_last(program(seed, 250))))
+    assert session.end() == 0
+    assert lab.start(native=True).ask("tree") == played.world.state.names.tree()
+
+
+def to_the_last(lines: list[str]) -> Iterator[str]:
+    checkpoints = 0
+    for line in lines:
+        checkpoints += line == "checkpoint"
+        if not line.startswith("restore"):
+            yield line
+        elif checkpoints:
+            yield f"restore @{checkpoints - 1}"
 
 
 @pytest.mark.slow
