@@ -81,7 +81,7 @@ def _all_at_home(area: Area) -> None:
                 p.home_limit = p.size
         if not isolated:
             p.home_limit = NO_LIMIT
-        p.flags &= ~lib.MM_SETTLED
+        # MM_SETTLED stays: what is appended goes home at once, so a restore or a kill has something to take back
         p.mtime_ns = 0
 
 
