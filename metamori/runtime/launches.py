@@ -31,8 +31,10 @@ def present(command: list[str]) -> Launch:
 
 
 def note(area: Area, launch: Launch, what: str = "launch") -> None:
-    with open(_path(area, what), "wb") as file:
+    path = _path(area, what)
+    with open(f"{path}.new", "wb") as file:
         file.write(formats.encode_launch(launch))
+    os.replace(f"{path}.new", path)  # whole, or not at all: a kill comes at any moment
 
 
 def of_process(area: Area) -> Launch:
