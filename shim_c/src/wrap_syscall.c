@@ -188,6 +188,15 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
         mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_FILES));
         return forked(number, a, b, c, d, e);
     }
+    case SYS_io_submit:
+    case SYS_io_uring_setup: {
+        long refused = active() ? mm_before_raw(number, a, b, c) : 0;
+        if (refused < 0) {
+            errno = (int)-refused;
+            return -1;
+        }
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    }
     default: return names(number, a, b, c, d, e, f);
     }
 }
