@@ -75,8 +75,8 @@ SQL = "create table t(a, b);" + "".join(
 ) + "select sum(a * b) from t;"
 AWK = 'BEGIN { srand(2); for (i = 0; i < 3000000; i++) { k = int(rand() * 5000); t[k] = (t[k] * 31 + i) % 1000003; ' \
       'if (i % 50000 == 0) { print i, t[k]; print i, t[k] > "table" } } for (k = 0; k < 5000; k++) s += t[k]; print s }'
-PERL = 'my %h; open(my $f, ">", "lines"); for my $i (0..300000) { my $k = $i * 7919 % 4001; $h{$k} .= $i % 10; ' \
-       '$h{$k} = substr($h{$k}, -50); if ($i % 5000 == 0) { print "$i $h{$k}\\n"; print $f "$i $h{$k}\\n"; } } ' \
+PERL = 'my %h; open(my $f, ">", "lines"); for my $i (0..1500000) { my $k = $i * 7919 % 4001; $h{$k} .= $i % 10; ' \
+       '$h{$k} = substr($h{$k}, -50); if ($i % 25000 == 0) { print "$i $h{$k}\\n"; print $f "$i $h{$k}\\n"; } } ' \
        'print join(",", map { "$_=$h{$_}" } sort keys %h), "\\n";'
 LUA = 'local t = {} local f = io.open("lines", "w") for i = 0, 1500000 do local k = i * 7919 % 4001 ' \
       't[k] = ((t[k] or 1) * 31 + i) % 1000003 ' \
