@@ -33,6 +33,7 @@ def present(command: list[str]) -> Launch:
 def note(area: Area, launch: Launch, what: str = "launch") -> None:
     path = _path(area, what)
     with open(f"{path}.new", "wb") as file:
+        os.fchmod(file.fileno(), 0o600)  # it holds the environment; and the umask is the program's
         file.write(formats.encode_launch(launch))
     os.replace(f"{path}.new", path)  # whole, or not at all: a kill comes at any moment
 

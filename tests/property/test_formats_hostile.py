@@ -15,7 +15,9 @@ from metamori.store.formats import FormatError
 BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), "descriptor": (-1, 2**31 - 1),
           "attributes": (-2**63, 2**63 - 1), "seek_pointer": (-1, 2**63 - 1), "flags": (-2**63, 2**63 - 1),
           "buffering": (-1, 2**63 - 1), "time_ns": (-2**63, 2**63 - 1), "mtime_ns": (-2**63, 2**63 - 1),
-          "ctime_ns": (-2**63, 2**63 - 1), "btime_ns": (-2**63, 2**63 - 1)}
+          "ctime_ns": (-2**63, 2**63 - 1), "btime_ns": (-2**63, 2**63 - 1), "umask": (0, 2**32 - 1),
+          "crc": (0, 2**32 - 1), "threads": (0, 2**32 - 1), "same_as": (-2**31, 2**31 - 1),
+          "position": (-2**63, 2**63 - 1), "limits": (-2**63, 2**63 - 1)}
 u64 = st.integers(0, 2**64 - 1)
 names = st.binary(max_size=8)
 parts = st.binary(min_size=1, max_size=4).filter(lambda raw: not {47, 0} & set(raw) and raw not in (b".", b".."))
@@ -32,16 +34,17 @@ def field(name: str, kind):
         inner = [each for each in get_args(kind) if each is not ...]
         one = len(inner) == 1
         signed = "descriptor" if name == "dup_list" else ""
-        item = field(signed or name, inner[0]) if one else st.tuples(*[field("", each) for each in inner])
+        item = field(signed or name, inner[0]) if one else st.tuples(*[field(name, each) for each in inner])
         return st.lists(item, max_size=2).map(tuple) if ... in get_args(kind) else item
     if kind is int:
         return st.integers(*BOUNDS.get(name, (0, 2**64 - 1)))
-    return {bytes: PLACES.get(name, names), str: texts, bool: st.booleans()}.get(kind) or any_of(kind)
+    simple = {bytes: PLACES.get(name, names), str: texts, bool: st.booleans()}
+    return simple[kind] if kind in simple else any_of(kind)
 
 
 def any_of(cls):
     hints = get_type_hints(cls)
-    return rows.get(cls) or st.builds(cls, **{name: field(name, kind) for name, kind in hints.items()})
+    return rows[cls] if cls in rows else st.builds(cls, **{name: field(name, kind) for name, kind in hints.items()})
 
 
 length = st.integers(1, 2**40)

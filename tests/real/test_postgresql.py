@@ -34,7 +34,7 @@ BIN/pgbench -q -i -s 1 > /dev/null 2>&1
 touch ready
 BIN/pgbench -c 8 -j 2 -t "$1" > bench.log 2>&1
 server=$(head -1 data/postmaster.pid); children=$(ps -o pid= --ppid $server)
-kill -9 $server $children
+kill -9 $server $children 2> /dev/null || true  # a worker may have ended meanwhile
 for pid in $server $children; do while ps -o stat= -p $pid | grep -qv Z; do sleep 0.1; done; done
 rm -f data/postmaster.pid .s.PGSQL.*  # where nobody reaps, their owner seems to live
 start

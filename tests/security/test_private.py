@@ -168,8 +168,7 @@ def test_no_instant_in_which_a_restored_secret_can_be_read(lab: Lab) -> None:
     assert session.end() == 0
     assert stat.S_IMODE(secret.stat().st_mode) == 0o644
     door = Watching({secret.stat().st_ino})
-    store = Store(str(lab.store), door)
-    store.lock()
+    store = Store.open(str(lab.store), write=True, door=door)
     move.move_home(store, 1)
     store.close()
     assert door.seen and stat.S_IMODE(secret.stat().st_mode) == 0o600
