@@ -179,6 +179,8 @@ class Applier:
 
     def _node(self, op: NameOp) -> None:
         if not commit.exists(self._door, op.path):
+            if not op.target:              # a socket is its server's to make
+                return
             try:
                 self._door.mknod(op.path, op.mode, int(op.target))
             except PermissionError:        # devices are the administrator's to make

@@ -40,7 +40,7 @@ rm -f data/postmaster.pid .s.PGSQL.*  # where nobody reaps, their owner seems to
 start
 BIN/psql -tAc 'SELECT count(*) FROM pgbench_history'
 BIN/psql -qc 'VACUUM FULL pgbench_accounts' -c 'CHECKPOINT'
-BIN/pgbench -c 8 -j 2 -t "$1" -N > bench2.log 2>&1
+BIN/pgbench -n -c 8 -j 2 -t "$1" -N > bench2.log 2>&1  # -n: it would empty the history
 BIN/pg_ctl -w -t 300 -D data -m fast stop > /dev/null
 BIN/pg_checksums -D data -c | grep Bad
 """
@@ -51,8 +51,8 @@ export TMPDIR=$(mktemp -d /tmp/pg.XXXXXX); trap 'rm -rf $TMPDIR' EXIT   # a sock
 PGHOST=$TMPDIR
 sockets="-c listen_addresses= -c unix_socket_directories=$TMPDIR"
 BIN/pg_ctl -w -t 300 -D data -l check.log -o "$sockets" start > /dev/null || { cat check.log; exit 1; }
-BIN/psql -tAc 'SELECT count(*), (SELECT sum(abalance) FROM pgbench_accounts) = sum(delta),
-  coalesce(sum(delta), 0) = sum(delta) FROM pgbench_history'
+BIN/psql -tAc 'SELECT count(*), (SELECT sum(abalance) FROM pgbench_accounts) = coalesce(sum(delta), 0)
+  FROM pgbench_history'
 BIN/psql -tAc 'SELECT (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(bbalance) FROM pgbench_branches)'
 BIN/pg_amcheck --heapallindexed postgres
 BIN/pg_ctl -w -t 300 -D data -m fast stop > /dev/null
@@ -87,7 +87,7 @@ def killed_and_recovered(trial: Trial, transactions: int, *options: str) -> None
     done = []
     for index in trial.at_three(have.taken):
         said = trial.check_copy(script(CHECK)[2], f"restore {index}").splitlines()
-        assert said[0].endswith("|t|t") and said[1] == "t" and "Bad checksums:  0" in said[2], said
+        assert said[0].endswith("|t") and said[1] == "t" and "Bad checksums:  0" in said[2], said
         done.append((index, int(said[0].split("|")[0])))
     assert [count for _, count in sorted(done)] == sorted(count for _, count in done)
 

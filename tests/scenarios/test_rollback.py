@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from itertools import product
 
 import pytest
@@ -106,3 +107,22 @@ def test_killed_restored_run_on(
     lab: Lab, native_lab: Lab, scenario: Scenario, ask: str, kill: str, options: list[str]
 ) -> None:
     check(lab, native_lab, scenario, ask, kill, options)
+
+
+def test_a_sockets_name_stays_away(lab: Lab) -> None:
+    """It leaves with its index and does not come back: its server has to be started. The files beside it do."""
+    serve = ("import socket, sys, os; s = socket.socket(socket.AF_UNIX); s.bind('s'); os.chmod('s', 0o600); "
+             "open('f', 'w').write('1'); "
+             "print('ready', flush=True); sys.stdin.readline(); os.unlink('s'); open('f', 'w').write('2'); "
+             "open('s', 'w').write('a file')")
+    argv = [*lab.argv("run"), "--", "/usr/bin/python3", "-c", serve]
+    with subprocess.Popen(argv, cwd=lab.work, env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin and program.stdout and program.stdout.readline() == b"ready\n"
+        served = lab.checkpoint()
+        program.stdin.write(b"\n")
+        program.stdin.close()
+        assert program.wait() == 0
+    for index, files in [(served, {"f": "1"}), (0, {}), (served, {"f": "1"}), (served + 1, {"f": "2", "s": "a file"})]:
+        lab.restore(index)
+        assert {path.name: path.read_text() for path in lab.work.iterdir()} == files
+    lab.verb("verify")
