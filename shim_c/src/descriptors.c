@@ -164,6 +164,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     struct statx st;
     char link[40];
     SCRATCH(name);
+    int changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
     if ((flags & O_PATH) || mm_stranger())
         return 0;
     if ((unsigned)fd >= MM_FDS) {
@@ -173,7 +174,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     }
     long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
     if (looked < 0)
-        return (flags & O_ACCMODE) == O_RDONLY ? 0 : (int)looked;
+        return changes ? (int)looked : 0;
     if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
         return 0;
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
@@ -181,13 +182,13 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     /* a file without a name that a restore brought back is opened in the store: known by what it is */
     pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
     if (pif) {
-        if ((flags & O_ACCMODE) != O_RDONLY) {
+        if (changes) {
             touched(pif, mm_pif_at(mm_area, pif));
             long e = st.stx_nlink > 1 && !created ? note_name(fd) : 0;
             if (e < 0)
                 return (int)e;
         }
-    } else if (((flags & O_ACCMODE) != O_RDONLY || created) && S_ISREG(st.stx_mode)) {
+    } else if ((changes || created) && S_ISREG(st.stx_mode)) {
         if (!path) {
             snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);
@@ -204,7 +205,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         if (pif && st.stx_nlink == 0)
             mm_keep_nameless(pif, fd);
     }
-    uint32_t fit = new_fit(fd, flags, mode, &st, pif);
+    uint32_t fit = new_fit(fd, flags & ~O_TRUNC, mode, &st, pif);
     if (!fit)
         return pif ? -ENOSPC : 0;
     mm_map(fd, fit, pif, generation);

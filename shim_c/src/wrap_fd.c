@@ -12,6 +12,22 @@ static int fail(long error)
     return -1;
 }
 
+/* O_TRUNC of a descriptor that cannot write: by the kernel where no index knows the file, else by one of ours, which
+ * stays open as long as the program's: to close it would drop the process's locks. */
+static long truncate_by_name(int fd, uint32_t pif)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    if (!pif)
+        return sys(SYS_truncate, path, 0);
+    int home = mm_own_reader(pif, fd);
+    long opened = home < 0 ? home : sys(SYS_fcntl, home, F_GETFL);
+    if (opened < 0)
+        return opened;
+    /* it may be written, and could not be opened for it: a running program */
+    return (opened & O_ACCMODE) == O_RDWR ? mm_truncate(pif, home, 0) : -ETXTBSY;
+}
+
 /* Take note of a new descriptor; if there is no room for the note, the call fails as on a full disk. */
 static int noted(int fd, int flags, mode_t mode, int created, const char *path)
 {
@@ -19,13 +35,15 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
         return fd;
     int saved = errno;
     enter();
-    long e = mm_opened(fd, flags & ~O_TRUNC, mode, created, path);
+    long e = mm_opened(fd, flags, mode, created, path);
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t pif = pif_of(fd);
-        if (!pif || (flags & O_ACCMODE) == O_RDONLY)
-            e = sys(SYS_ftruncate, fd, 0);
+        if (pif && mm_start_fresh(pif, fd, flags))
+            e = 0;
+        else if ((flags & O_ACCMODE) == O_RDONLY)
+            e = truncate_by_name(fd, pif);
         else
-            e = mm_start_fresh(pif, fd, flags) ? 0 : mm_truncate(pif, fd, 0);
+            e = pif ? mm_truncate(pif, fd, 0) : sys(SYS_ftruncate, fd, 0);
         if (e == -EINVAL)              /* a FIFO or a terminal: O_TRUNC means nothing there */
             e = 0;
     }
@@ -107,14 +125,11 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
         return REAL(openat)(dir, path, flags, mode);
     pthread_testcancel();
     if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
+        int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
         struct stat st;
-        if (sys(SYS_newfstatat, dir, path, &st, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) == 0 && !S_ISREG(st.st_mode))
-            return REAL(openat)(dir, path, flags, mode);   /* it means nothing there */
-        int fd = open_any(dir, path, flags | O_WRONLY, mode);
-        if (fd < 0)
-            return fd;
-        close(fd);
-        flags &= ~(O_TRUNC | O_CREAT | O_EXCL);
+        if (sys(SYS_newfstatat, dir, path, &st, follow) == 0
+            && (!S_ISREG(st.st_mode) || sys(SYS_faccessat2, dir, path, W_OK, AT_EACCESS | follow) < 0))
+            return REAL(openat)(dir, path, flags, mode);   /* it means nothing there; or the kernel refuses it */
     }
     if ((flags & O_TMPFILE) == O_TMPFILE)
         return noted(REAL(openat)(dir, path, flags, mode), flags, mode, CREATED, NULL);
@@ -248,6 +263,41 @@ EXPORT int dup2(int fd, int to) { return onto(fd, to, 0, 0); }
 
 EXPORT int dup3(int fd, int to, int flags) { return onto(fd, to, flags, 1); }
 
+static int is_lock(int command)
+{
+    return command == F_SETLK || command == F_SETLKW || command == F_GETLK || command == F_OFD_SETLK
+        || command == F_OFD_SETLKW || command == F_OFD_GETLK;
+}
+
+/* A lock of a followed file.  The kernel counts its place from its own position, and from the home's end, which may not be
+ * the file's. */
+static int lock(int fd, uint32_t slot, int command, struct flock *l)
+{
+    if (command == F_SETLK || command == F_SETLKW)
+        mm_locking(slot, fd);
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct flock given;
+    if (!l || mm_usable(l, sizeof *l, 2) < sizeof *l)
+        return REAL(fcntl)(fd, command, l);
+    given = *l;
+    if (given.l_whence == SEEK_CUR && owned(fd))
+        mm_give_position(fd);
+    long size = given.l_whence == SEEK_END && !is_native(p) ? mm_size(p, fd) : 0;
+    if (size <= 0 || __builtin_add_overflow(given.l_start, size, &given.l_start))
+        return REAL(fcntl)(fd, command, l);
+    given.l_whence = SEEK_SET;
+    if (given.l_start < 0)             /* before the beginning, as it would have been from the end */
+        return fail(-EINVAL);
+    int r = REAL(fcntl)(fd, command, &given);
+    if (r == 0 && (command == F_GETLK || command == F_OFD_GETLK)) {
+        if (given.l_type == F_UNLCK)
+            l->l_type = F_UNLCK;
+        else
+            *l = given;
+    }
+    return r;
+}
+
 EXPORT int fcntl(int fd, int command, ...)
 {
     va_list list;
@@ -255,8 +305,8 @@ EXPORT int fcntl(int fd, int command, ...)
     void *argument = va_arg(list, void *);
     va_end(list);
     uint32_t slot;
-    if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && (slot = pif_of(fd)))
-        mm_locking(slot, fd);
+    if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
+        return lock(fd, slot, command, argument);
     int r = REAL(fcntl)(fd, command, argument);
     if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return r;
@@ -272,8 +322,10 @@ EXPORT int fcntl(int fd, int command, ...)
 EXPORT int lockf(int fd, int command, off_t length)
 {
     uint32_t slot = pif_of(fd);
-    if (slot)
+    if (slot) {
         mm_locking(slot, fd);
+        mm_give_position(fd);
+    }
     return REAL(lockf)(fd, command, length);
 }
 

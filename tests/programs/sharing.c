@@ -155,6 +155,67 @@ static int seen_locked(const char *name)
     return WEXITSTATUS(waited(pid));
 }
 
+/* A reader's lock, on a file that the run has not written before: others that want to write find it. */
+static void only_read_and_locked(void)
+{
+    int fd = open("readers", O_RDWR | O_CREAT, 0644);
+    SAY(write(fd, block, sizeof block));
+    close(fd);
+    metamori_checkpoint();
+    fd = open("readers", O_RDONLY);
+    struct flock shared = {.l_type = F_RDLCK, .l_len = 10};
+    SAY(fcntl(fd, F_SETLK, &shared));
+    SAY(seen_locked("readers"));
+    int cut = open("readers", O_RDONLY | O_TRUNC | O_CREAT, 0600);
+    SAY(seen_locked("readers"));
+    SAY(lseek(fd, 0, SEEK_END) + lseek(cut, 0, SEEK_END));
+    SAY(open("readers", O_RDONLY | O_TRUNC | O_CREAT | O_EXCL, 0600));
+    SAY(open("readers", O_RDONLY | O_TRUNC | O_DIRECTORY));
+    SAY(open("/proc/self/exe", O_RDONLY | O_TRUNC));
+    SAY(seen_locked("readers"));
+    close(cut);
+    SAY(seen_locked("readers"));
+    close(fd);
+}
+
+/* Locks whose place is counted from the position and from the end, where those are not the kernel's any more. */
+static void places_of_locks(void)
+{
+    int fd = open("readers", O_RDWR);
+    SAY(write(fd, block, sizeof block));
+    metamori_checkpoint();
+    SAY(pwrite(fd, "redirected", 10, 100));
+    SAY(lseek(fd, -3000, SEEK_END));
+    SAY(write(fd, block, 3500));       /* position and end are 8500 */
+    struct flock cur = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = -8500, .l_len = 5};
+    SAY(fcntl(fd, F_SETLK, &cur));
+    SAY(seen_locked("readers"));
+    struct flock end = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -8480, .l_len = 3};
+    SAY(fcntl(fd, F_OFD_SETLK, &end));
+    SAY(seen_locked("readers"));
+    SAY(lseek(fd, 44, SEEK_SET));
+    SAY(lockf(fd, F_TLOCK, -3));
+    SAY(seen_locked("readers"));
+    end.l_start = -8501;
+    SAY(fcntl(fd, F_SETLK, &end));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -8500, .l_len = 7};
+        int r = fcntl(fd, F_GETLK, &asked);
+        printf("asked %d: type %d whence %d start %ld length %ld mine %d\n", r, asked.l_type, asked.l_whence,
+               (long)asked.l_start, (long)asked.l_len, asked.l_pid == getppid());
+        asked = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -300, .l_len = 7};
+        r = fcntl(fd, F_GETLK, &asked);
+        printf("asked %d: type %d whence %d start %ld length %ld\n", r, asked.l_type, asked.l_whence,
+               (long)asked.l_start, (long)asked.l_len);
+        fflush(stdout);
+        _exit(0);
+    }
+    SAY(waited(pid));
+    close(fd);
+}
+
 static void locks(void)
 {
     int fd = open("locked", O_RDWR | O_CREAT, 0644), only = open("locked", O_WRONLY);
@@ -175,10 +236,19 @@ static void locks(void)
     metamori_checkpoint();
     SAY(pwrite(only, "more", 4, 5000));
     SAY(seen_locked("locked"));
+    int cut = open("locked", O_RDONLY | O_TRUNC);   /* Linux truncates, and drops no lock */
+    SAY(fcntl(cut, F_GETFL) & O_ACCMODE);
+    SAY(read(cut, block, 10));
+    SAY(write(cut, block, 10));
+    SAY(pwrite(fd, block, 5000, 0));
+    SAY(pread(cut, block, 6000, 0));
+    SAY(seen_locked("locked"));
     close(only);
     SAY(seen_locked("locked"));
     close(fd);
     SAY(seen_locked("locked"));
+    only_read_and_locked();
+    places_of_locks();
 }
 
 static void *on_small_stack(void *data)
