@@ -7,7 +7,7 @@ import errno
 import importlib.util
 import os
 
-from metamori.cli import output
+from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
 from metamori.store import commit, move, prune
 from metamori.store.store import Store
@@ -22,7 +22,7 @@ def index_number(text: str) -> int:
 
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
-    store = Store.open(os.path.abspath(arguments.store))
+    store = Store.open(os.path.abspath(arguments.store), door=progress.door())
     if not any(commit.exists(store.door, path) for path in _unfinished(store)):
         return store
     try:
@@ -46,7 +46,7 @@ def _unfinished(store: Store) -> tuple[bytes, ...]:
 
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
-    store = Store.open(os.path.abspath(arguments.store), write=True)
+    store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
     _complete(store)
     return store
 

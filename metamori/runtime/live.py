@@ -14,7 +14,7 @@ import time
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError
-from metamori.runtime import again, finish, pruning, supervise
+from metamori.runtime import again, finish, launches, pruning, supervise
 from metamori.runtime.begin import begin
 from metamori.runtime.rollback import NotThere
 from metamori.runtime.session import Session
@@ -32,7 +32,8 @@ class Live:
     def run(self) -> int:
         """Until the program ends by itself; its wait status."""
         return supervise.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
-                               self.serve if self.config.memory else None)
+                               self.serve if self.config.memory else None,
+                               lambda due: launches.note_due(self.session.area, due))
 
     def checkpoint(self) -> None:
         """By the timer or a signal. What is wrong is said once, not at every tick."""
