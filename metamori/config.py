@@ -60,6 +60,7 @@ class Config:
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
+    requeue: bool = False                  # on that signal have Slurm queue the job again
     keep_last: int = 0                     # the run prunes itself: the newest so many stay
     max_bytes: int = 0                     # and as many as fit into a store of so many bytes
     track: tuple[str, ...] = ()

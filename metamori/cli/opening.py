@@ -34,7 +34,7 @@ def for_reading(arguments: argparse.Namespace) -> Store:
             return store
         raise
     try:
-        _complete(store)
+        complete(store)
     finally:
         store.unlock()
     return store
@@ -47,11 +47,12 @@ def _unfinished(store: Store) -> tuple[bytes, ...]:
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
     store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
-    _complete(store)
+    complete(store)
     return store
 
 
-def _complete(store: Store) -> None:
+def complete(store: Store) -> None:
+    """Finish what a kill left unfinished; the caller holds the lock."""
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if move.recover(store):
