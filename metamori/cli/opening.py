@@ -7,7 +7,7 @@ import errno
 import importlib.util
 import os
 
-from metamori.cli import output, progress
+from metamori.cli import output
 from metamori.errors import MetamoriError, StoreBusy
 from metamori.store import commit, move, prune
 from metamori.store.store import Store
@@ -22,7 +22,7 @@ def index_number(text: str) -> int:
 
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
-    store = Store.open(os.path.abspath(arguments.store), door=progress.door())
+    store = Store.open(os.path.abspath(arguments.store))
     if not any(commit.exists(store.door, path) for path in _unfinished(store)):
         return store
     try:
@@ -34,25 +34,24 @@ def for_reading(arguments: argparse.Namespace) -> Store:
             return store
         raise
     try:
-        complete(store)
+        _complete(store)
     finally:
         store.unlock()
     return store
 
 
 def _unfinished(store: Store) -> tuple[bytes, ...]:
-    return (store.layout.prune, store.layout.intent, store.layout.run_area)
+    return (store.layout.prune, store.layout.intent, store.layout.leaving, store.layout.run_area)
 
 
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
-    store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
-    complete(store)
+    store = Store.open(os.path.abspath(arguments.store), write=True)
+    _complete(store)
     return store
 
 
-def complete(store: Store) -> None:
-    """Finish what a kill left unfinished; the caller holds the lock."""
+def _complete(store: Store) -> None:
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if move.recover(store):

@@ -95,6 +95,7 @@ class Area:
             os.chmod(os.path.join(store_path, "run"), 0o700)   # whatever the umask
         self.path = os.path.join(store_path, "run")
         self._area = lib.mm_attach(os.fsencode(store_path), create)
+        self._retired = False
         if self._area == ffi.NULL:
             raise OSError(ffi.errno, os.strerror(ffi.errno), self.path)
         self.head = lib.mm_head(self._area)
@@ -110,14 +111,20 @@ class Area:
             lib.mm_detach(self._area)
             self._area = ffi.NULL
 
-    def remove(self) -> None:
-        """The run is over: its area goes. Whoever is still attached is told so first."""
-        self.head.flags |= lib.MM_CLOSED
-        self.close()
+    def retire(self) -> None:
+        """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
+        self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
         gone = self.path + ".over"
         shutil.rmtree(gone, ignore_errors=True)
         os.rename(self.path, gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        self._retired = True
+
+    def remove(self) -> None:
+        """The run is over: its area goes."""
+        if not self._retired:
+            self.retire()
+        self.close()
+        shutil.rmtree(self.path + ".over", ignore_errors=True)
 
     # -- exclusion -------------------------------------------------------------------------------
 

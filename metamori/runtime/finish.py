@@ -9,7 +9,6 @@ from metamori._area import lib
 from metamori.errors import StoreBusy
 from metamori.runtime import pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
-from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
 from metamori.store import commit as files
 from metamori.store import move, prune
@@ -17,7 +16,7 @@ from metamori.store.records import KeptHome
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
-__all__ = ["END", "alive", "close", "finish", "finish_if_needed", "kept_homes", "pending", "put_home"]
+END = "end of run"
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
@@ -120,7 +119,8 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     store, area = session.store, session.area
     # names are at `index`, homes still at `committed`: only names and attributes have to move
     settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
-    move.move_names(store, index, committed, settled, area.head.run, session.durable, kept_homes(session))
+    move.move_names(store, index, committed, settled, area.head.run, session.durable, kept_homes(session),
+                    None if alive(area) else area.retire)
 
 
 def close(session: Session) -> None:

@@ -69,6 +69,11 @@ class Layout:
         return self._in(b"intent")
 
     @property
+    def leaving(self) -> bytes:
+        """The intent of an isolated run that was killed: it counts from the instant at which the run area is gone."""
+        return self._in(b"leaving")
+
+    @property
     def prune(self) -> bytes:
         return self._in(b"prune")
 

@@ -13,7 +13,7 @@ A stop later leaves the intent, and `recover` goes on from its beginning.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from metamori.errors import Damaged, MetamoriError
@@ -83,39 +83,52 @@ def commit_home(
 
 def move_names(
     store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True,
-    kept: Iterable[KeptHome] = (),
+    kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None,
 ) -> Plan:
     """Bring names and attributes back from `here` to `target`, whose bytes the homes never left.
 
-    kept: homes of files without a name that another branch knows.
+    kept: homes of files without a name that another branch knows. retire: ends the run. Head says `target` before and
+    after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to do, one
+    after it an intent.
     """
     work = plan_names(store, here, target, settled, kept)
-    _carry_out(store, work, run, True, durable)
+    _carry_out(store, work, run, True, durable, retire)
     return work
 
 
 def recover(store: Store, durable: bool = True) -> bool:
     """Complete a move that was interrupted, if there is one; whether there was."""
+    if leaving := read_intent(store, store.layout.leaving):
+        if commit.exists(store.door, store.layout.run_area):
+            commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
+        else:
+            _finish(store, leaving, durable, store.layout.leaving)
     intent = read_intent(store, store.layout.intent)
     if intent is None:
-        return False
+        return leaving is not None
     if store.head.index == intent.target:
         commit.remove_file(store.door, store.layout.intent, durable)
     else:
-        _finish(store, intent, durable)
+        _finish(store, intent, durable, store.layout.intent)
     return True
 
 
-def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool) -> None:
+def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
+               retire: Callable[[], None] | None = None) -> None:
+    record = store.layout.leaving if retire else store.layout.intent
     try:
         if save_preimages and work.saves:
             _save(store, work.saves, run or newest_run(store), durable)
         clear_stages(store, work.intent)
-        if not work.is_empty:
-            write_intent(store, work.intent, durable, store.layout.intent)
+        if retire or not work.is_empty:
+            write_intent(store, work.intent, durable, record)
+        if retire:
+            retire()
+            if durable:
+                commit.fsync_folder(store.door, store.layout.root)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
-    _finish(store, work.intent, durable)
+    _finish(store, work.intent, durable, record)
 
 
 def sweep_kept(store: Store) -> int:
@@ -144,8 +157,8 @@ def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...])
     return removed
 
 
-def _finish(store: Store, intent: Intent, durable: bool) -> None:
-    Applier(store, durable, store.layout.intent).run(intent)
+def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
+    Applier(store, durable, record).run(intent)
     kept = intent.kept
     try:
         if not commit.exists(store.door, store.layout.run_area):
@@ -155,7 +168,7 @@ def _finish(store: Store, intent: Intent, durable: bool) -> None:
                    if (each := identity_now(store.door, entry.path)).ino}
             _sweep(store, own, intent.kept)
         store.set_head(intent.target, kept, durable, noted=True)
-        commit.remove_file(store.door, store.layout.intent, durable)
+        commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
 

@@ -35,7 +35,7 @@ def require_own(door: Door, layout: Layout) -> None:
         _own(root, found)
     for path in (*layout.folders, layout.run_area):
         _plain(door, path, stat.S_IFDIR)
-    for path in (layout.format, layout.lock, layout.head, layout.intent, layout.prune, layout.counters):
+    for path in (layout.format, layout.lock, layout.head, layout.intent, layout.leaving, layout.prune, layout.counters):
         _plain(door, path, stat.S_IFREG)
 
 

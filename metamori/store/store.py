@@ -135,7 +135,7 @@ class Store:
     def unfinished(self) -> list[str]:
         """What a kill left to be done, in words; none of it is damage."""
         found = []
-        if commit.exists(self.door, self.layout.intent):
+        if any(commit.exists(self.door, path) for path in (self.layout.intent, self.layout.leaving)):
             found.append("a restore was interrupted; the next command that writes completes it")
         if commit.exists(self.door, self.layout.prune):
             found.append("a prune was interrupted; the next command that writes completes it")

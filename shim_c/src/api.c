@@ -110,15 +110,20 @@ static int put_into_place(struct mm_actions *list, const int *opened)
         struct mm_action *a = &list->action[i];
         if (opened[i] < 0)
             continue;
-        for (int j = 0; j < a->fd_count; j++) {
+        int e = 0;
+        for (int j = 0; j < a->fd_count && e >= 0; j++) {
             mm_move_own(a->fds[j]);
-            if (sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
-                result = -EBADF;
+            e = (int)sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
         }
         sys_close(opened[i]);
-        int e = mm_opened(a->fds[0], a->flags, 0, 0, NULL);
-        if (e < 0)
+        if (e >= 0)
+            e = mm_opened(a->fds[0], a->flags, 0, 0, NULL);
+        if (e < 0) {                   /* one that is not followed would write what no index hears of */
+            for (int j = 0; j < a->fd_count; j++)
+                sys_close(a->fds[j]);
             result = e;
+            continue;
+        }
         for (int j = 1; j < a->fd_count; j++)
             mm_duplicated(a->fds[0], a->fds[j]);
         if (!mm_fds[a->fds[0]].fit)

@@ -174,7 +174,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     }
     long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
     if (looked < 0)
-        return changes ? (int)looked : 0;
+        return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
     if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
         return 0;
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;

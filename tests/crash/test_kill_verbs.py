@@ -1,0 +1,133 @@
+"""A verb is killed at each of its system calls that change a file: a restore, a prune, the completion of a killed run,
+a checkpoint from outside. Afterwards every index is there, and the next verb and the run go on.
+
+`make test` takes some of the calls, `make kills` every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab
+from test_kill_points import killing
+from tracing import Traced, trace
+from trial import Trial, tree_of
+
+KILLED = 9
+SOME = 13                                  # each so manyth call of a verb, in make test
+EVERY = pytest.mark.parametrize("step", [SOME, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+
+
+@pytest.fixture
+def trial(tmp_path: Path, compiled: Compile, installed: None) -> Trial:
+    return Trial(tmp_path, compiled("driver"), compiled("tracer"))
+
+
+def traced(trial: Trial, nth: int, *words: object) -> Traced:
+    """A verb that is killed at its nth call; one with fewer calls ends by itself."""
+    return trace(trial.tracer, trial.lab.argv(str(words[0]), *words[1:]), trial.folder, killing(nth, "k"),
+                 cwd=trial.folder, env=trial.lab.env)
+
+
+def each_kill(trial: Trial, step: int, *words: object) -> Iterator[tuple[int, Traced]]:
+    """The verb, killed at each stepth call, until it lives to its end. Between two, the caller puts things back."""
+    for nth in range(1 + step // 2, 100_000, step):
+        done = traced(trial, nth, *words)
+        yield nth, done
+        if done.status != KILLED:
+            assert done.status == 0, done
+            return
+
+
+def all_there(trial: Trial, trees: dict[int, str], what: object) -> None:
+    """Looking is harmless, every index restores exactly, nothing is left over."""
+    looked = trial.verb("verify")
+    assert looked.code == 0, (what, looked)
+    for index, tree in sorted(trees.items()):
+        done = trial.verb("restore", index)
+        assert done.code == 0, (what, index, done)
+        assert tree_of(trial.work) == tree, (what, index)
+    looked = trial.verb("verify")
+    assert (looked.code, looked.err) == (0, ""), (what, looked)
+
+
+def ended(trial: Trial) -> dict[int, str]:
+    """A whole run; the trees of its indexes, its end among them."""
+    done = trial.run()
+    trees = dict(trial.expected(done.stdout).indexes)
+    return trees | {max(trees) + 1: tree_of(trial.work)}
+
+
+@EVERY
+@pytest.mark.parametrize("target", [0, 1, 3])
+def test_a_killed_restore(trial: Trial, target: int, step: int) -> None:
+    trees = ended(trial)
+    for kills, (nth, done) in enumerate(each_kill(trial, step, "restore", target)):
+        if done.status != KILLED:
+            assert tree_of(trial.work) == trees[target]
+        others = [max(trees), *sorted(trees)][kills % len(trees)]
+        all_there(trial, {others: trees[others]} if nth % 10 else trees, (nth, done.calls[-1]))
+        assert trial.verb("restore", max(trees)).code == 0
+    assert kills > 2
+    print(f"restore {target}: {kills} kills")
+
+
+@EVERY
+def test_a_killed_prune(trial: Trial, step: int) -> None:
+    trees, kills = ended(trial), 0
+    for nth, done in each_kill(trial, step, "prune", "--keep-last", 2):
+        kills += done.status == KILLED
+        there = known(trial)
+        kept = {index: tree for index, tree in trees.items() if index in there}
+        assert set(sorted(trees)[-2:]) <= set(kept), (nth, kept)
+        all_there(trial, kept, (nth, done.calls[-1]))
+        assert trial.verb("prune", "--keep-last", 2).code == 0
+        if done.status == KILLED:
+            trees = ended(trial)
+    assert kills > 2
+    print(f"prune: {kills} kills")
+
+
+def known(trial: Trial) -> set[int]:
+    return {each["index"] for each in trial.lab.log()["checkpoints"] if not each["message"].endswith("(pruned)")}
+
+
+@EVERY
+@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
+def test_a_killed_completion(tmp_path: Path, compiled: Compile, installed: None, options: str, step: int) -> None:
+    """Everything was killed near the end of a run; the verb that completes it is killed too."""
+    trial = Trial(tmp_path, compiled("driver"), compiled("tracer"), options.split())
+    last = len(trial.run().calls) * 3 // 4
+    kills = 0
+    for nth in range(1 + step // 2, 100_000, 2 * step if step > 1 else 1):   # twice as many calls as the others
+        died = trial.run(killing(last, "k"))
+        done = traced(trial, nth, "restore", 1)
+        trial.check(trial.expected(died.stdout), present=False)
+        if done.status != KILLED:
+            break
+        kills += 1
+    assert kills > 2
+    print(f"completion ({options or 'default'}): {kills} kills")
+
+
+@EVERY
+def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int) -> None:
+    """The run goes on; its next checkpoint holds what the killed one saw."""
+    session = lab.start()
+    trial = Trial(lab.folder, lab.driver, compiled("tracer"))
+    trial.lab, trial.folder, trial.work, trial.store = lab, lab.folder, lab.work, lab.store
+    trees, kills = {}, 0
+    session.must(["open f0 rw,creat", "write 3 20000 1", "checkpoint"])
+    for nth, done in each_kill(trial, -(-step // 6), "checkpoint"):
+        kills += done.status == KILLED
+        session.must([f"pwrite 3 700 {nth * 300 % 18000} {nth}", f"open n{nth % 3} rw,creat,trunc", "close 4"])
+        index = int(session.must(["checkpoint"])[0])
+        trees[index] = session.ask("tree")
+        assert session.must([f"pwrite 3 5000 {nth * 100 % 9000} {nth + 1}"])
+    assert session.end() == 0
+    all_there(trial, trees, "after the run")
+    assert kills > 2
+    print(f"checkpoint: {kills} kills")
