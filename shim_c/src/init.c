@@ -90,7 +90,7 @@ static int join(const char *store)
     mm_buffer_fd = mm_high_fd((int)fd);
     snprintf(path, SCRATCH_BYTES, "%s/run", store);
     fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    area->folder = fd > 0 ? mm_high_fd((int)fd) : 0;
+    area->folder = fd >= 0 ? mm_high_fd((int)fd) : 0;
     mm_self_slot = slot;
     mm_self = mm_proc(area, slot);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */

@@ -30,6 +30,9 @@ for i in 1 2 3; do echo $i; done > loop; while read -r i; do echo "w$i"; done < 
 echo "$(< loop)" > slurp; mapfile -t lines < loop2; echo "${lines[1]}"
 exec 2>&1; cat a - < trunc2 > cat.out; echo append 1<> rw; cat rw
 mark
+seen='for fd in 0 1 2 3 4; do [ -e /proc/self/fd/$fd ] && all="$all $fd"; done; echo $all > "$0"; echo x > "$0.more"'
+sh -c "$seen" no.0 0<&-; sh -c "$seen" no.1 >&-; sh -c "$seen" no.2 2>&-; sh -c "$seen" none <&- >&- 2>&-; cat no.? none
+sh -c 'cat; echo status $?' <&- 2> cat.err; python3 -c 'import os; os.write(os.open("py", 65, 384), b"x")' <&-
 mkfifo pipe; (echo through > pipe &); cat pipe > piped; rm pipe
 yes | head -n 3000 | sort | uniq -c > counted; echo "${PIPESTATUS[*]}" > status
 set -C; { echo x > a; } 2>/dev/null || echo kept
