@@ -236,7 +236,7 @@ EXPORT void closefrom(int first) { close_range(first < 0 ? 0 : (unsigned)first, 
 EXPORT int dup(int fd)
 {
     if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
-        return REAL(dup)(fd);
+        return mm_is_ours(fd) ? fail(-EBADF) : REAL(dup)(fd);
     enter();                           /* a checkpoint sees both or one */
     int to = REAL(dup)(fd);
     if (to >= 0)
@@ -247,6 +247,8 @@ EXPORT int dup(int fd)
 
 static int onto(int fd, int to, int flags, int three)
 {
+    if (mm_is_ours(fd))
+        return fail(-EBADF);
     if (active() && fd != to) {
         if (sys(SYS_fcntl, fd, F_GETFD) >= 0) {
             mm_move_own(to);
@@ -307,7 +309,7 @@ EXPORT int fcntl(int fd, int command, ...)
     uint32_t slot;
     if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
         return lock(fd, slot, command, argument);
-    int r = REAL(fcntl)(fd, command, argument);
+    int r = mm_is_ours(fd) ? fail(-EBADF) : REAL(fcntl)(fd, command, argument);
     if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return r;
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)

@@ -29,7 +29,14 @@ static int corrected(int r, struct stat *st)
 }
 
 EXPORT int stat(const char *path, struct stat *out) { return corrected(REAL(stat)(path, out), out); }
-EXPORT int fstat(int fd, struct stat *out) { return corrected(REAL(fstat)(fd, out), out); }
+EXPORT int fstat(int fd, struct stat *out)
+{
+    if (mm_is_ours(fd)) {
+        errno = EBADF;
+        return -1;
+    }
+    return corrected(REAL(fstat)(fd, out), out);
+}
 EXPORT int lstat(const char *path, struct stat *out) { return corrected(REAL(lstat)(path, out), out); }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 {
