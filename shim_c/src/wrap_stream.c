@@ -156,6 +156,10 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         return NULL;
     }
     int old = f->_fileno;
+    if (fd == old) {                   /* the stream's was closed behind it: its number is about to be given away */
+        fd = dup(old);
+        close(old);
+    }
     int known = 0;                     /* an index that knew the FILE still knows it */
     if (mm_area && (unsigned)old < MM_FDS && mm_fds[old].fit) {
         known = mm_fit_at(mm_area, mm_fds[old].fit)->created < mm_area->head->epoch;

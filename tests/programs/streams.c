@@ -152,7 +152,9 @@ static void opening(void)
     SAY(fgetc(f));
     f = freopen(NULL, "r", f);
     SAY(fgetc(f));
+    SAY(close(fileno(f)));             /* behind the stream's back */
     f = freopen("fresh", "w", f);
+    SAY(f ? fileno(f) : -1);
     SAY(fputs("fresh words", f));
     SAY(fclose(f));
     int fd = open("text", O_RDWR);
