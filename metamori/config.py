@@ -11,6 +11,7 @@ from typing import Any
 from metamori.errors import Usage
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_STORE = ".metamori"
 
@@ -21,6 +22,14 @@ def parse_size(text: str) -> int:
     if found is None:
         raise Usage(f"'{text}' is not a size; write 4096, 64K, 25M or 1G")
     return int(found[1]) * _SIZES[found[2]]
+
+
+def size_text(count: int) -> str:
+    """1.2 MB, in powers of 1024."""
+    size, unit = float(count), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
 
 
 def parse_duration(text: str) -> float:
@@ -51,6 +60,7 @@ class Config:
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
+    requeue: bool = False                  # on that signal have Slurm queue the job again
     keep_last: int = 0                     # the run prunes itself: the newest so many stay
     max_bytes: int = 0                     # and as many as fit into a store of so many bytes
     track: tuple[str, ...] = ()

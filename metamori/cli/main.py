@@ -24,6 +24,8 @@ VERBS = {
     "cat": "a file's content as it was at a checkpoint",
     "restore": "put the files back to a checkpoint",
     "restart": "go on from a checkpoint: files, and the program's memory where it was saved",
+    "report": "pictures of the history: timeline, heatmap, space, or one HTML page",
+    "status": "what a live run is doing",
     "verify": "check every byte that the store vouches for",
     "prune": "free space: drop checkpoints that no rule keeps",
     "doctor": "what can and cannot be followed here",
@@ -103,6 +105,8 @@ def _step_out() -> None:
 
 
 def _say(message: str) -> None:
+    if "metamori.cli.output" in sys.modules:
+        sys.modules["metamori.cli.output"].clear_progress()
     printable = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     sys.stderr.write(f"metamori: {printable}\n")
 

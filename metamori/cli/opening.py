@@ -7,7 +7,7 @@ import errno
 import importlib.util
 import os
 
-from metamori.cli import output
+from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
 from metamori.store import commit, move, prune
 from metamori.store.store import Store
@@ -22,7 +22,7 @@ def index_number(text: str) -> int:
 
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
-    store = Store.open(os.path.abspath(arguments.store))
+    store = Store.open(os.path.abspath(arguments.store), door=progress.door())
     if not any(commit.exists(store.door, path) for path in _unfinished(store)):
         return store
     try:
@@ -34,7 +34,7 @@ def for_reading(arguments: argparse.Namespace) -> Store:
             return store
         raise
     try:
-        _complete(store)
+        complete(store)
     finally:
         store.unlock()
     return store
@@ -46,12 +46,13 @@ def _unfinished(store: Store) -> tuple[bytes, ...]:
 
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
-    store = Store.open(os.path.abspath(arguments.store), write=True)
-    _complete(store)
+    store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
+    complete(store)
     return store
 
 
-def _complete(store: Store) -> None:
+def complete(store: Store) -> None:
+    """Finish what a kill left unfinished; the caller holds the lock."""
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if move.recover(store):

@@ -10,13 +10,39 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from metamori.config import size_text
+
+__all__ = [
+    "clear_progress", "flush", "paint", "path_fields", "path_text", "progress", "result", "say", "size_text",
+    "time_local", "time_utc", "write_bytes",
+]
+
 SCHEMA = 1
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+_progress = False  # a line of progress is on the terminal
+
+
+def progress(text: str) -> None:
+    """A line on standard error, a terminal, that the next line replaces."""
+    global _progress
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()
+    _progress = True
+
+
+def clear_progress() -> None:
+    global _progress
+    if _progress:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _progress = False
 
 
 def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
     """The answer of a verb: `data` with --json, else `text`, nothing when that is empty."""
+    clear_progress()
     if arguments.json:
         sys.stdout.write(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=True) + "\n")
     elif text:
@@ -25,6 +51,7 @@ def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> No
 
 def say(message: str) -> None:
     """A line for a person."""
+    clear_progress()
     sys.stderr.write(f"metamori: {_printable(message)}\n")
 
 
@@ -50,14 +77,6 @@ def path_text(path: bytes) -> str:
     text = os.fsdecode(path)
     here = os.getcwd()
     return os.path.relpath(text, here) if text.startswith(here.rstrip("/") + "/") else text
-
-
-def size_text(count: int) -> str:
-    """1.2 MB, in powers of 1024."""
-    size, unit = float(count), 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
 
 
 def time_utc(time_ns: int) -> str:

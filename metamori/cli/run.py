@@ -39,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    parser.add_argument("--resume", action="store_true",
+                        help="first go back to the last checkpoint of a run that was interrupted, if there is one")
+    parser.add_argument("--requeue", action="store_true",
+                        help="in a job of Slurm: on the signal (default USR1) a checkpoint, then the job is queued "
+                             "again; started again, it resumes")
+    parser.add_argument("--stdio", action="store_true",
+                        help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
     parser.add_argument("--keep-last", metavar="N", help="prune as the run goes on: the newest N stay")
     parser.add_argument("--max-bytes", metavar="SIZE", help="prune as the run goes on: as many as fit into SIZE stay")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
@@ -49,6 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
+    from metamori.runtime import slurm, supervise
+
+    if arguments.requeue:
+        slurm.job()
+    if arguments.stdio and not (arguments.resume or arguments.requeue):
+        raise Usage("--stdio goes with --resume or --requeue")
+    on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
         "memory": arguments.memory,
@@ -56,15 +70,15 @@ def run(arguments: argparse.Namespace) -> int:
         "track": tuple(arguments.track) if arguments.track else None,
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
-        "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
+        "on_signal": signal_number(on_signal) if on_signal else None,
+        "requeue": arguments.requeue,
         "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
         "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
     })
-    from metamori.runtime import supervise
-
+    resumes = arguments.resume or (arguments.requeue and slurm.was_restarted())
     try:
-        return _run(config, command)
+        return _run(config, command, resumes, arguments.stdio)
     except OSError as error:
         supervise.say(f"the store {config.store} cannot be used: {error.strerror or error}")
         return FAILED
@@ -98,7 +112,8 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
     return env
 
 
-def _run(config: Config, command: list[str]) -> int:
+def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool = False) -> int:
+    from metamori.cli import resume
     from metamori.runtime import again, launches, supervise
     from metamori.runtime.begin import begin
     from metamori.runtime.live import Live
@@ -117,6 +132,9 @@ def _run(config: Config, command: list[str]) -> int:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
+    index = resume.files_back(store, config.memory, stdio) if resumes else None
+    if index and config.memory and store.meta(index).memory:
+        return resume.go_on(store, config, index, own_part(environment(config)))
     session, said = begin(store, config, os.getpid(), launches.present(command))
     if said:
         supervise.say(said)

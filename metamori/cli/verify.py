@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from metamori.cli import output
+from metamori.cli import output, progress
 from metamori.errors import Damaged
 from metamori.store.store import Store
 from metamori.store.verify import verify
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Opened without completing anything: looking must not change what is looked at."""
-    with Store.open(os.path.abspath(arguments.store)) as store:
+    with Store.open(os.path.abspath(arguments.store), door=progress.door()) as store:
         report = verify(store)
     for note in report.notes:
         output.say(note)

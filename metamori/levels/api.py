@@ -5,20 +5,22 @@ States: begun -> (resuming, until recover) -> running -> done. Every method but 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy
 
 from metamori.errors import MetamoriError, Usage
-from metamori.levels import clean, comm, crew, formats, record, recover, take
+from metamori.levels import clean, comm, crew, formats, later, record, recover, take
 from metamori.levels.files import Files
 from metamori.levels.fti_ff import FtiFF
+from metamori.levels.hdf5_file import Hdf5
 from metamori.levels.image import Image, everything
 from metamori.levels.parts import Parts
 from metamori.levels.record import Record
 from metamori.levels.schedule import Schedule
 from metamori.levels.sealed import Broken
-from metamori.levels.settings import Settings
+from metamori.levels.settings import MPIIO, Settings
 from metamori.levels.staging import Stage
 from metamori.levels.variables import BUILT_IN, Type, Variable, Variables, view
 
@@ -42,21 +44,38 @@ class Levels:
         self.names: dict[str, int] = {}        # reserved, not yet protected
         self.variables = Variables(self.settings.max_var_id)
         self.records: dict[int, Record] = {}
-        self.images: dict[int, Any] = {}       # of the last checkpoint of each level
+        self.images: dict[int, Any] = {}     # of the last checkpoint of each level
         self.parent = 0
+        self.newest = 0                        # index given out, also for a checkpoint that never came to be
         self.status = 0
         self.saved: Any = None                 # what recover() reads
         self.reading: Record | None = None
         self.finished = False
         self.reachable: dict[str, set[int]] = {}   # indexes of each store that lie behind its files
+        self.noted = False                     # that the next start is a resumption
+        self.second: later.Heads | later.Threads | None = None
+        self.pending = 0                       # level whose second half is under way
+        self.use_types(self.types, self.groups)
         if isinstance(self.form, FtiFF) and self.crew.app is not None:
             self.form.group = self.crew.group
-        if self.crew.app is not None:
+        if not self.crew.head:
             self._begin()
+
+    def use_types(self, types: list[Type], groups: list[tuple[str, int]]) -> None:
+        """The lists in which the program's types and HDF5 groups are, now and later."""
+        self.types, self.groups = types, groups
+        if isinstance(self.form, Hdf5):
+            self.form.types, self.form.groups = types, groups
+
+    def serve(self) -> None:
+        """A head's life: returns when the program is over."""
+        later.serve(self.crew)
 
     def _begin(self) -> None:
         chosen = self.settings
         self.files.elect(self.crew.app)
+        self.second = later.choose(self.crew)
+        self.noted = chosen.failure == 1
         self.schedule = Schedule(chosen, self.crew.app.largest)
         crew.together(self.crew.app, lambda: crew.note_failure(self.crew, chosen.failure))
         if chosen.failure:
@@ -80,11 +99,8 @@ class Levels:
 
     def _read_from(self, chosen: Record) -> None:
         self.reading = chosen
-        self.saved = self.form.load(chosen.index, lambda index: self.place(self.records[index]))
-
-    def place(self, each: Record) -> tuple[str, int, int | None]:
-        """Where this rank's file of a checkpoint is: path, start, size."""
-        return self.crew.paths.data(each.level, each.index, each.id, self.crew.rank), 0, None
+        self.saved = self.form.load(chosen.index, lambda index: record.place(self.crew.paths, self.records[index],
+                                                                             self.crew.rank))
 
     # -- what is protected -----------------------------------------------------------------------
 
@@ -143,12 +159,49 @@ class Levels:
             raise Usage(f"there is no level {level}")
         dcp = level > 4 and bool(self.settings.enable_dcp)
         level = level - 4 if level > 4 else level
+        self._collect()
         files, newest = self._checkpoint_files(level)
-        index = max([newest + 1, *files.values()])
-        order = take.Order(index, number if number is not None else index, level, self.parent, dcp)
-        made, written = take.take(self.crew, self.form, self.variables, self._before(level), order, files, everything)
-        self._taken(made, written)
+        index = self.newest = max([newest + 1, *files.values()])
+        order = take.Order(index, number if number is not None else index, level, self.parent, self.crew.app.size,
+                           files, dcp, self._later(level))
+        try:
+            order, written = take.write(self.crew, self.form, self.variables, self._before(level), order, everything)
+            part = take.Part(self.crew.rank, self.crew.paths, written.source.size, written.checksum, written.needs)
+            if order.later:
+                assert self.second is not None
+                written.source.close()
+                self.second.start(order, part)
+                self.pending = level
+                self._written(level, written)
+                self.parent = index
+                return index
+            part.source = written.source
+            try:
+                made = take.post(self.crew.group, self.crew.app, [part], order, self.settings)
+            finally:
+                written.source.close()
+        except take.NotTaken:
+            clean.remove(self.crew.paths.folder(level, index))
+            raise
+        self._written(level, written)
+        self._taken(made)
         return index
+
+    def _later(self, level: int) -> bool:
+        """Whether the second half of this level is a head's or a thread's work."""
+        inline = (1, 1, self.settings.inline_l2, self.settings.inline_l3, self.settings.inline_l4)[level]
+        together = level == 4 and self.settings.ckpt_io == MPIIO
+        return self.second is not None and self.second.takes(level) and not inline and not together
+
+    def _collect(self) -> None:
+        """Wait for a second half that is under way. One that failed is said, and leaves the checkpoint before it."""
+        answer = self.second.collect() if self.second is not None else None
+        if isinstance(answer, Record):
+            self._taken(answer)
+        elif answer is not None:
+            self.images.pop(self.pending, None)
+            self.parent = max((each for each in self.records if each <= self.parent), default=0)
+            os.write(2, f"metamori: FTI: a checkpoint of level {self.pending} was not completed: {answer}\n".encode())
 
     def _before(self, level: int) -> Any:
         """The image that the next checkpoint of a level is an increment of; None: it is full."""
@@ -173,21 +226,23 @@ class Levels:
         answers = self.crew.app.allgather((self.files.store if self.files.leader else "", index, wrong))
         if any(answer[2] for answer in answers):
             raise take.NotTaken(next(answer[2] for answer in answers if answer[2]))
-        newest = max(self.records, default=0)
+        newest = max(self.newest, *self.records, 0)
         return {store: index for store, index, _ in answers if store}, newest
 
-    def _taken(self, made: Record, written: Any) -> None:
-        first = not any(self.records) and not self.status
-        self.records[made.index] = made
-        self.parent = made.index
+    def _written(self, level: int, written: Any) -> None:
         if written.image is not None:
-            self.images[made.level] = written.image
+            self.images[level] = written.image
         for each in self.variables:
             each.stored = each.size
         self.saved = None
-        if first or self.status != 1:
+
+    def _taken(self, made: Record) -> None:
+        first = not self.noted
+        self.records[made.index] = made
+        self.parent = made.index
+        if first:
             crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 1))
-        self.status = 1
+        self.noted, self.status = True, 1
         clean.prune(self.crew, self.records, self.settings.keep_ckpts)
 
     def recover(self, index: int | None = None) -> int:
@@ -196,6 +251,7 @@ class Levels:
         Without `index`: the one that was found when the program was resumed, else the last one. All sizes are looked
         at before anything is changed. NothingLeft, Usage.
         """
+        self._collect()
         if index is not None or self.saved is None:
             wanted = self.records.get(self.parent if index is None else index)
             if wanted is None:
@@ -303,6 +359,9 @@ class Levels:
             return
         self.finished = True
         self.stage.wait()
+        self._collect()
+        if self.second is not None:
+            self.second.end()
         kept = clean.finish(self.crew, self.form, self.records)
         crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 2 if kept else 0))
 

@@ -121,7 +121,7 @@ def fti_init_(config: Any, comm: int, mpi: Any, fti_comm: Any) -> int:
         if world.rank == 0:
             os.write(2, f"metamori: FTI: {error}\n".encode())
         return NSCS
-    bound.levels.types, bound.levels.groups = bound.types, bound.groups
+    bound.levels.use_types(bound.types, bound.groups)
     crew = bound.levels.crew
     if crew.head:
         bound.levels.serve()

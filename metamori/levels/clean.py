@@ -24,12 +24,12 @@ def prune(crew: Crew, records: dict[int, Record], keep: int) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(crew.paths.record(index))
         crew.app.barrier()
-        _remove(crew.paths.folder(gone.level, index))
+        remove(crew.paths.folder(gone.level, index))
         if crew.rank == 0:
-            _remove(os.path.dirname(crew.paths.members(gone.level, index)))
+            remove(os.path.dirname(crew.paths.members(gone.level, index)))
 
 
-def _remove(folder: str) -> None:
+def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -42,19 +42,19 @@ def finish(crew: Crew, form: Any, records: dict[int, Record]) -> bool:
     if crew.settings.keep_l4_ckpt and crew.rank == 0 and not kept:
         folder = os.path.join(crew.paths.shared, "l4")
         if os.path.isdir(folder):
-            _remove(crew.paths.archive())
+            remove(crew.paths.archive())
             os.rename(folder, crew.paths.archive())
     crew.app.barrier()
-    _remove(crew.paths.local)
+    remove(crew.paths.local)
     with contextlib.suppress(OSError):     # the node's folder, when no other execution has files there
         os.rmdir(os.path.dirname(crew.paths.local))
     if crew.rank == 0 and not kept:
-        _remove(crew.paths.meta)
+        remove(crew.paths.meta)
         if crew.settings.keep_l4_ckpt and os.path.isdir(crew.paths.archive()):
             for name in set(os.listdir(crew.paths.shared)) - {"l4_archive"}:
-                _remove(os.path.join(crew.paths.shared, name))
+                remove(os.path.join(crew.paths.shared, name))
         else:
-            _remove(crew.paths.shared)
+            remove(crew.paths.shared)
     crew.app.barrier()
     return kept
 

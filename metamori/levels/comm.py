@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,13 @@ class Alone:
 
     def free(self) -> None:
         return
+
+    def write_together(self, path: str, start: int, pieces: Sequence[Any], hints: dict[str, str]) -> None:
+        with open(path, "wb", buffering=0) as file:
+            for piece in pieces:
+                while len(piece):
+                    piece = piece[file.write(piece):]
+            os.fsync(file.fileno())
 
 
 class Job:
@@ -164,13 +173,35 @@ class Job:
     def send(self, thing: Any, to: int, tag: int) -> None:
         self.comm.send(thing, to, tag)
 
-    def receive(self, source: int | None, tag: int) -> Any:
-        MPI = _mpi()
-        return self.comm.recv(source=MPI.ANY_SOURCE if source is None else source, tag=tag)
+    def receive(self, source: int, tag: int, patient: bool = False) -> Any:
+        """patient: leave the processor to others until the message comes."""
+        while patient and not self.comm.Iprobe(source=source, tag=tag):
+            time.sleep(0.001)
+        return self.comm.recv(source=source, tag=tag)
 
-    def waiting(self, source: int, tag: int) -> bool:
-        """Whether such a message has come."""
-        return bool(self.comm.Iprobe(source=source, tag=tag))
+    # -- one file of all -------------------------------------------------------------------------
+
+    def write_together(self, path: str, start: int, pieces: Sequence[Any], hints: dict[str, str]) -> None:
+        """Write this process's bytes at a place of the one file, durably. OSError. Everybody calls it."""
+        MPI = _mpi()
+        info = MPI.Info.Create()
+        for key, value in hints.items():
+            if value not in ("0", "-1"):
+                info.Set(key, value)
+        try:
+            file = MPI.File.Open(self.comm, path, MPI.MODE_CREATE | MPI.MODE_WRONLY, info)
+            try:
+                for piece in pieces:
+                    for at in range(0, len(piece), PIECE):
+                        file.Write_at(start, [piece[at:at + PIECE], MPI.BYTE])
+                        start += len(piece[at:at + PIECE])
+                file.Sync()
+            finally:
+                file.Close()
+        except MPI.Exception as error:
+            raise OSError(errno.EIO, f"{path}: {error}") from None
+        finally:
+            info.Free()
 
 
 def wrap(comm: Any) -> Alone | Job:

@@ -23,6 +23,7 @@ class Crew:
     world: Any
     app: Any
     group: Any
+    heads: Any                             # the heads among themselves
     topology: Topology
     settings: Settings
     config: str                            # path of config.fti, "" without one
@@ -65,14 +66,16 @@ def muster(world: Any, config: str, given: Settings | None, leave_alone: Callabl
     sector, position, place = topology.place(world.rank)
     head = world.rank in topology.head_ranks
     paths = Paths(chosen, exec_id, topology.names[topology.node_of(world.rank)], sector, position)
+    app: Any
+    group: Any
+    heads: Any
     if isinstance(world, Alone):
-        app: Any = world
-        group: Any = world
+        app = group = heads = world
     else:
         mine: Job = world
-        app = mine.subset(topology.workers)
+        app, heads = mine.subset(topology.workers), mine.subset(topology.head_ranks)
         group = mine.split(sector * chosen.node_size + position, place)
-    crew = Crew(world, app, group, topology, chosen, config, exec_id, paths, head)
+    crew = Crew(world, app, group, heads, topology, chosen, config, exec_id, paths, head)
     os.makedirs(paths.local, exist_ok=True)
     together(world, lambda: _prepare_shared(crew))
     return crew

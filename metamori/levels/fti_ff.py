@@ -84,9 +84,9 @@ class FtiFF:
         source = FileSource(path)
         written.source, written.checksum = source, _seal(source)
 
-    def check(self, path: str, checksum: str) -> None:
+    def check(self, path: str, checksum: str, start: int = 0, size: int | None = None) -> None:
         """Whether the file is the one that was written, every byte of it. Broken."""
-        source = FileSource(path)
+        source = FileSource(path, start, size)
         try:
             if _seal(source) != checksum:
                 raise Broken(f"{path} is damaged, or another checkpoint's file")

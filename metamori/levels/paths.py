@@ -31,6 +31,10 @@ class Paths:
     def data(self, level: int, index: int, number: int, rank: int) -> str:
         return os.path.join(self.folder(level, index), f"Ckpt{number}-Rank{rank}.fti")
 
+    def waiting(self, index: int, number: int, rank: int) -> str:
+        """A file on its way to the parallel file system."""
+        return os.path.join(self.local, "l4", f"i{index}", f"Ckpt{number}-Rank{rank}.fti")
+
     def partner(self, index: int, number: int, rank: int) -> str:
         return os.path.join(self.folder(2, index), f"Ckpt{number}-Pcof{rank}.fti")
 

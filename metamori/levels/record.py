@@ -32,6 +32,7 @@ class Record:
     ranks: int
     needs: tuple[int, ...]                 # indexes of the same level whose files it reads
     files: dict[str, int] = field(default_factory=dict)   # index of the file checkpoint in each store
+    places: tuple[int, ...] = ()           # MPI-IO: where each rank's bytes begin in the one file, and the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,13 @@ class Member:
     name: str
     size: int
     checksum: str
+
+
+def place(paths: Paths, each: Record, rank: int) -> tuple[str, int, int | None]:
+    """Where a rank's file of a checkpoint is: path, start, size (None: to its end)."""
+    if each.places:
+        return paths.together(each.index, each.id), each.places[rank], each.places[rank + 1] - each.places[rank]
+    return paths.data(each.level, each.index, each.id, rank), 0, None
 
 
 def write_record(paths: Paths, record: Record) -> None:
@@ -61,7 +69,7 @@ def read_records(paths: Paths) -> dict[int, Record]:
             with open(os.path.join(paths.meta, name), encoding="utf-8") as file:
                 values = json.load(file)
             values.pop("schema")
-            values["needs"] = tuple(values["needs"])
+            values["needs"], values["places"] = tuple(values["needs"]), tuple(values.get("places", ()))
             record = Record(**values)
         except (OSError, ValueError, TypeError, KeyError):
             continue

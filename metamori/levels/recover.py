@@ -34,8 +34,8 @@ def _one(crew: Crew, form: Any, each: Record) -> bool:
         return False
     assert members is not None
     mine = members[crew.group.rank]
-    own = crew.paths.data(each.level, each.index, each.id, crew.rank)
-    well = _well(form, own, mine)
+    own, start, size = record.place(crew.paths, each, crew.rank)
+    well = _well(form, own, mine, start, size)
     try:
         if each.level == 2 and crew.group.size > 1:
             well = _from_partner(crew, form, each, members, own, well)
@@ -55,9 +55,9 @@ def _members(crew: Crew, each: Record) -> list[Member] | None:
     return found if len(found) == crew.group.size else None
 
 
-def _well(form: Any, path: str, member: Member) -> bool:
+def _well(form: Any, path: str, member: Member, start: int = 0, size: int | None = None) -> bool:
     try:
-        form.check(path, member.checksum)
+        form.check(path, member.checksum, start, size)
         return True
     except Broken:
         return False

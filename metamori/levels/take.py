@@ -1,24 +1,27 @@
 """How a checkpoint comes to be: written, protected as its level says, agreed on by all, recorded.
 
-States: written (this rank's file is durable) -> protected (partner's copy, parity) -> agreed (every rank has its part)
--> recorded: it exists. A rank that fails or dies before the last leaves the checkpoint before it as it was.
+States: written (this rank's file is durable) -> protected (partner's copy, parity, copy on the parallel file system)
+-> agreed (every rank has its part) -> recorded: it exists. A rank that fails or dies before the last leaves the
+checkpoint before it as it was. The second half (`post`) is done by the program's processes themselves, by a head for
+all of its node, or by a thread; it only needs the files that the first half wrote.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from metamori.errors import MetamoriError
-from metamori.levels import parity, partner, plain, record
+from metamori.levels import parity, partner, plain, record, sealed
 from metamori.levels.crew import Crew
 from metamori.levels.paths import Paths
 from metamori.levels.plain import Written
 from metamori.levels.record import Member, Record
 from metamori.levels.sealed import Broken
+from metamori.levels.settings import MPIIO, Settings
+from metamori.levels.source import FileSource, Source
 
 
 class NotTaken(MetamoriError):
@@ -33,7 +36,23 @@ class Order:
     number: int                            # the program's id
     level: int
     parent: int
+    ranks: int
+    files: dict[str, int]                  # index of the file checkpoint in each store
     dcp: bool = False
+    later: bool = False                    # protected by a head or a thread, from the local file
+    places: tuple[int, ...] = ()           # MPI-IO: where each rank's bytes begin in the one file, and the end
+
+
+@dataclass(slots=True)
+class Part:
+    """One rank's share of a checkpoint, as the second half sees it."""
+
+    rank: int
+    paths: Paths
+    size: int
+    checksum: str
+    needs: list[int]
+    source: Source | None = None           # None: the file that was written locally
 
 
 def agree(comm: Any, wrong: str) -> None:
@@ -42,70 +61,124 @@ def agree(comm: Any, wrong: str) -> None:
         raise NotTaken(next(filter(None, comm.allgather(wrong))))
 
 
-def protect(group: Any, paths: Paths, order: Order, written: Written, rank: int, block: int) -> None:
-    """The second copy or the parity of this member's file. Everybody of the group calls it."""
-    if group.size < 2:
-        return
-    if order.level == 2:
-        partner.copy_around(group, written.source, paths.partner(order.index, order.number, rank), block)
-    elif order.level == 3:
-        parity.encode(group, written.source, paths.parity(order.index, order.number, rank))
+def home(paths: Paths, order: Order, rank: int) -> str:
+    """The file that a rank writes first."""
+    if order.level == 4 and order.later:
+        return paths.waiting(order.index, order.number, rank)
+    return paths.data(order.level, order.index, order.number, rank)
 
 
-def finish(crew: Crew, order: Order, written: Written, files: dict[str, int], io: int) -> Record:
-    """Everybody has its part: the group's list, then the record."""
-    name = os.path.basename(crew.paths.data(order.level, order.index, order.number, crew.rank))
-    members = crew.group.gather(Member(name, written.source.size, written.checksum))
+def write(crew: Crew, form: Any, variables: Any, before: Any, order: Order, suspects: Any) -> tuple[Order, Written]:
+    """This rank's file of a checkpoint, durable; the order with what was found out on the way. NotTaken."""
+    chosen = crew.settings
+    detect = plain.DETECT[chosen.dcp_mode] if order.dcp else None
+    written, wrong = None, ""
+    try:
+        written = form.prepare(variables, before, order.index, chosen.dcp_block_size, suspects, detect)
+    except Exception as error:             # whatever it is, the others must not wait for us
+        wrong = f"rank {crew.rank}: {error or type(error).__name__}"
+    if chosen.ckpt_io == MPIIO and order.level == 4:
+        return _write_together(crew, order, written, wrong)
+    try:
+        if written is not None:
+            form.write(written, home(crew.paths, order, crew.rank))
+    except Exception as error:
+        wrong = f"rank {crew.rank}: {error or type(error).__name__}"
+    agree(crew.app, wrong)
+    assert written is not None
+    return order, written
+
+
+def _write_together(crew: Crew, order: Order, written: Written | None, wrong: str) -> tuple[Order, Written]:
+    agree(crew.app, wrong)
+    assert written is not None
+    places = [0]
+    for size in crew.app.allgather(written.source.size):
+        places.append(places[-1] + size)
+    path = crew.paths.together(order.index, order.number)
+    chosen = crew.settings
+    hints = {"striping_unit": str(chosen.lustre_striping_unit), "striping_factor": str(chosen.lustre_striping_factor),
+             "start_iodevice": str(chosen.lustre_striping_offset)}
+    try:
+        if crew.rank == 0:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        wrong = str(error)
+    agree(crew.app, wrong)
+    try:
+        crew.app.write_together(path, places[crew.rank], written.source.pieces, hints)   # type: ignore[union-attr]
+    except OSError as error:
+        wrong = f"rank {crew.rank}: {error}"
+    agree(crew.app, wrong)
+    known = Order(order.index, order.number, order.level, order.parent, order.ranks, order.files, order.dcp,
+                  places=tuple(places))
+    return known, written
+
+
+def post(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: Settings) -> Record:
+    """Protect the parts of this process, and record the checkpoint when everybody's are. NotTaken."""
+    return settle(group, everybody, parts, order, chosen, protect(group, parts, order, chosen))
+
+
+def protect(group: Any, parts: list[Part], order: Order, chosen: Settings) -> str:
+    """The second copies, the parity; what went wrong, "" for nothing. No message is sent for level 4."""
     wrong = ""
-    if members is not None:
+    for part in parts:
         try:
-            record.write_members(crew.paths.members(order.level, order.index), members)
+            _protect(group, part, order, chosen)
+        except (OSError, MetamoriError, Broken) as error:
+            wrong = f"rank {part.rank}: {error}"
+    return wrong
+
+
+def settle(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: Settings, wrong: str) -> Record:
+    """All have protected their parts, or say what went wrong: the groups' lists, then the record. NotTaken."""
+    agree(everybody, wrong)
+    for part in parts:
+        members = group.gather(Member(os.path.basename(part.paths.data(order.level, order.index, order.number,
+                                                                       part.rank)), part.size, part.checksum))
+        try:
+            if members is not None:
+                record.write_members(part.paths.members(order.level, order.index), members)
         except OSError as error:
             wrong = str(error)
-    needs = {index for each in crew.app.allgather(written.needs) for index in each}
-    agree(crew.app, wrong)
-    made = Record(order.index, order.number, order.level, order.parent, io,
-                  time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), crew.app.size, tuple(sorted(needs)), files)
-    if crew.rank == 0:
-        try:
-            record.write_record(crew.paths, made)
-        except OSError as error:
-            wrong = str(error)
-    agree(crew.app, wrong)
+    mine = sorted({index for part in parts for index in part.needs})
+    needs = {index for each in everybody.allgather(mine) for index in each}
+    agree(everybody, wrong)
+    made = Record(order.index, order.number, order.level, order.parent, chosen.ckpt_io,
+                  time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), order.ranks, tuple(sorted(needs)), order.files,
+                  order.places)
+    try:
+        if everybody.rank == 0:
+            record.write_record(parts[0].paths, made)
+    except OSError as error:
+        wrong = str(error)
+    agree(everybody, wrong)
     return made
 
 
-def write(crew: Crew, form: Any, variables: Any, before: Any, order: Order, suspects: Any) -> Written:
-    """This rank's file of a checkpoint, durable."""
-    chosen = crew.settings
-    path = crew.paths.data(order.level, order.index, order.number, crew.rank)
-    detect = plain.DETECT[chosen.dcp_mode] if order.dcp else None
-    written: Written = form.prepare(variables, before, order.index, chosen.dcp_block_size, suspects, detect)
-    form.write(written, path)
-    return written
-
-
-def take(crew: Crew, form: Any, variables: Any, before: Any, order: Order, files: dict[str, int],
-         suspects: Any) -> tuple[Record, Written]:
-    """A checkpoint, done when this returns. NotTaken."""
-    written, wrong = None, ""
+def _protect(group: Any, part: Part, order: Order, chosen: Settings) -> None:
+    """The second copy or the parity of one part's file. Everybody of the group calls it, whatever befalls it."""
+    if (order.level == 4 and not order.later) or order.level == 1 or (order.level < 4 and group.size < 2):
+        return
+    source = part.source or FileSource(home(part.paths, order, part.rank))
     try:
-        written = write(crew, form, variables, before, order, suspects)
-    except (OSError, MetamoriError, Broken) as error:
-        wrong = f"rank {crew.rank}: {error}"
-    try:
-        agree(crew.app, wrong)
-        assert written is not None
-        try:
-            protect(crew.group, crew.paths, order, written, crew.rank, crew.settings.block_size << 10)
-        except (OSError, MetamoriError, Broken) as error:
-            wrong = f"rank {crew.rank}: {error}"
-        agree(crew.app, wrong)
-        made = finish(crew, order, written, files, crew.settings.ckpt_io)
-    except NotTaken:
-        shutil.rmtree(crew.paths.folder(order.level, order.index), ignore_errors=True)
-        raise
+        if order.level == 2:
+            partner.copy_around(group, source, part.paths.partner(order.index, order.number, part.rank),
+                                chosen.block_size << 10)
+        elif order.level == 3:
+            parity.encode(group, source, part.paths.parity(order.index, order.number, part.rank))
+        else:
+            copy(source, part.paths.data(4, order.index, order.number, part.rank), chosen.transfer_size << 20)
+            os.unlink(home(part.paths, order, part.rank))
     finally:
-        if written is not None:
-            written.source.close()
-    return made, written
+        if part.source is None:
+            source.close()
+
+
+def copy(source: Source, path: str, step: int) -> None:
+    """A durable copy of a file. Broken."""
+    sink = sealed.Sink(path)
+    for at in range(0, source.size, step):
+        sink.put(source.chunk(at, min(step, source.size - at)))
+    sink.finish()

@@ -69,8 +69,6 @@ def arrange(hosts: list[str], settings: Settings, before: tuple[str, ...] = ()) 
                 raise Usage(f"node {host} has {len(ranks)} processes, and node_size = {size} (local_test = 0)")
         names = _ordered(tuple(by_host), before)
         nodes = [tuple(by_host[name]) for name in names]
-    if settings.head:
-        raise Usage("heads are not there yet; use head = 0")
     group = settings.group_size
     if len(nodes) % group and len(nodes) > 1:
         raise Usage(f"{len(nodes)} nodes do not fill groups of group_size = {group}: "

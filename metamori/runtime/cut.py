@@ -219,18 +219,21 @@ def _processes(area: Area, cut: Cut) -> None:
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
                 cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry)))
-        for fd in (0, 1, 2):
+        for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:
-                _inherited(cut, process, fd, folder)
+                _inherited(cut, process.number, fd, folder)
+    if area.head.supervisor and cut.processes:   # a shell has its own elsewhere while it starts a redirected command
+        for fd in (0, 1, 2):
+            _inherited(cut, cut.processes[0].process, fd, proc_folder(area.head.supervisor))
 
 
-def _inherited(cut: Cut, process, fd: int, folder: bytes) -> None:  # type: ignore[no-untyped-def]
+def _inherited(cut: Cut, process: int, fd: int, folder: bytes) -> None:
     """A standard descriptor on a regular file from outside the run, for restore --stdio."""
     link = b"%s/fd/%d" % (folder, fd)
     try:
         st = os.stat(link)
         if stat.S_ISREG(st.st_mode):
-            cut.inherited.append(InheritedEntry(process.number, fd, os.readlink(link), st.st_size, st.st_dev,
+            cut.inherited.append(InheritedEntry(process, fd, os.readlink(link), st.st_size, st.st_dev,
                                                 st.st_ino))
     except OSError:
         return

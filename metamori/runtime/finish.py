@@ -9,6 +9,7 @@ from metamori._area import lib
 from metamori.errors import StoreBusy
 from metamori.runtime import pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
+from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
 from metamori.store import commit as files
 from metamori.store import move, prune
@@ -16,7 +17,7 @@ from metamori.store.records import KeptHome
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
-END = "end of run"
+__all__ = ["END", "alive", "close", "finish", "finish_if_needed", "kept_homes", "pending", "put_home"]
 
 
 def pending(area: Area) -> dict[int, AddressMap]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import time
 
 from metamori.errors import MetamoriError
 from metamori.runtime.area import Area
@@ -51,6 +52,25 @@ def of_run(area: Area) -> tuple[Launch, ...]:
             return (formats.decode_launch(file.read()),)
     except FileNotFoundError:
         return ()
+
+
+def note_due(area: Area, due: float) -> None:
+    """When the timer takes the next checkpoint, on the monotonic clock; 0: there is no timer."""
+    try:
+        with open(f"{_path(area, 'due')}.new", "w") as file:
+            file.write(f"{due:.3f}")
+        os.replace(f"{_path(area, 'due')}.new", _path(area, "due"))
+    except OSError:
+        pass                               # a full disk: it is for a person to look at only
+
+
+def due_in(area: Area) -> float | None:
+    """Seconds until the timer's next checkpoint; None without a timer."""
+    try:
+        with open(_path(area, "due")) as file:
+            return max(0.0, float(file.read()) - time.monotonic())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def of_index(store: Store, index: int) -> Launch:

@@ -14,7 +14,7 @@ import time
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError
-from metamori.runtime import again, finish, pruning, supervise
+from metamori.runtime import again, finish, going_on, launches, pruning, slurm, supervise
 from metamori.runtime.begin import begin
 from metamori.runtime.rollback import NotThere
 from metamori.runtime.session import Session
@@ -28,23 +28,46 @@ class Live:
         self.session, self.config, self.pid, self.environ = session, config, pid, environ
         session.area.head.first_pid = pid
         self._said = ""
+        self._requeued = False
 
     def run(self) -> int:
         """Until the program ends by itself; its wait status."""
         return supervise.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
-                               self.serve if self.config.memory else None)
+                               self.signalled, self.serve if self.config.memory else None,
+                               lambda due: launches.note_due(self.session.area, due))
 
-    def checkpoint(self) -> None:
-        """By the timer or a signal. What is wrong is said once, not at every tick."""
+    def checkpoint(self) -> bool:
+        """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
         try:
             self.session.checkpoint(with_memory=True)
             self._said = ""
             if self.session.said:
                 supervise.say(self.session.said)
+            return True
         except (MetamoriError, OSError) as error:
             self._tell(f"no checkpoint: {error}")
         except Exception as error:
             self._tell(f"no checkpoint: {type(error).__name__}: {error}")
+        return False
+
+    def signalled(self) -> bool:
+        """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
+        taken = self.checkpoint()
+        if not self.config.requeue:
+            return True
+        try:
+            if not taken and not self._has_checkpoint():
+                raise MetamoriError("the job is not requeued: there is no checkpoint that it could go on from")
+            slurm.requeue(slurm.job())
+            self._requeued = True
+        except MetamoriError as error:
+            supervise.say(str(error))
+        return False
+
+    def _has_checkpoint(self) -> bool:
+        store, parent = self.session.store, self.session.area.head.parent
+        return any(going_on.is_checkpoint(store, index, self.config.memory)
+                   for index in store.history.chain(parent) if index)
 
     def _tell(self, text: str) -> None:
         if text != self._said:
@@ -102,6 +125,10 @@ class Live:
         session = self.session
         killed = os.WIFSIGNALED(status)
         reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
+        if self._requeued:
+            reason = going_on.REQUEUED
+        elif not killed and os.waitstatus_to_exitcode(status):
+            reason = f"{finish.END}, status {os.waitstatus_to_exitcode(status)}"
         deadline = time.monotonic() + 0.05
         while finish.alive(session.area) and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out

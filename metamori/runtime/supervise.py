@@ -95,19 +95,26 @@ def _out_of_the_way(fd: int) -> int:
     return high
 
 
-def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], None],
-          serve: Callable[[], int] | None = None) -> int:
-    """Until the command ends; its wait status. `checkpoint` is called by the timer and on `on_signal`.
+def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], object], signalled: Callable[[], bool],
+          serve: Callable[[], int] | None = None, note_due: Callable[[float], None] | None = None) -> int:
+    """Until the command ends; its wait status. `checkpoint` is called by the timer.
+
+    signalled: is called on `on_signal`; whether the command is to have the signal too.
 
     serve: answers the run's calls; the pid of the process that is the command from now on, or 0.
+    note_due: is told when the timer's next checkpoint is due, on the monotonic clock.
     """
     due = time.monotonic() + every_s if every_s else 0.0
+    if due and note_due:
+        note_due(due)
     while True:
         wait = max(0.0, due - time.monotonic()) if due else 3600.0
         found = signal.sigtimedwait(WAITED, wait)
         if due and time.monotonic() >= due:
             checkpoint()
             due = time.monotonic() + every_s
+            if note_due:
+                note_due(due)
         if serve:
             pid = serve() or pid
         if found is None or (serve and found.si_signo == REQUEST):
@@ -117,8 +124,8 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], Non
             if ended == pid:
                 return status
             continue
-        if found.si_signo == on_signal:
-            checkpoint()
+        if found.si_signo == on_signal and not signalled():
+            continue
         if found.si_code != _SI_KERNEL or found.si_signo == on_signal:
             _pass_on(pid, found.si_signo)
 

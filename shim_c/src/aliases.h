@@ -29,6 +29,9 @@
 #ifndef ALIAS_pid
 #define ALIAS_pid(alias, name)
 #endif
+#ifndef ALIAS_wait
+#define ALIAS_wait(alias, name)
+#endif
 #ifndef ALIAS_signal
 #define ALIAS_signal(alias, name)
 #endif

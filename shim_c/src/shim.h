@@ -14,18 +14,24 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <grp.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/vlimit.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <threads.h>
 #include <utime.h>
 #include <wchar.h>
 

@@ -8,6 +8,7 @@
  * installed, signals are blocked while a lock is held.
  */
 #include "shim.h"
+#include "memory/engine.h"
 
 #include <ucontext.h>
 
@@ -33,6 +34,19 @@ static void put_aside(int number, siginfo_t *info, ucontext_t *context)
     mm_deferred |= bit;
 }
 
+/* A call of wrap_wait.c ends with EINTR for the program's own signal, also where a checkpoint is about to make it again. */
+static void interrupted(ucontext_t *context)
+{
+#ifdef __x86_64__
+    greg_t *r = context->uc_mcontext.gregs;
+    if (UNLIKELY(mm_wait.again) && mm_wait.number && r[REG_RIP] == (greg_t)mm_wait.again) {
+        r[REG_RIP] += 2;
+        r[REG_RAX] = -EINTR;
+    }
+#endif
+    mm_wait.handled = 1;
+}
+
 static void enter_handler(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -41,6 +55,7 @@ static void enter_handler(int number, siginfo_t *info, void *context)
         errno = saved;
         return;
     }
+    interrupted(context);
     void (*handler)(int, siginfo_t *, void *) = theirs[number].sa_sigaction;
     handler(number, info, context);
 }

@@ -37,14 +37,14 @@ def flags(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-def compiled(name: str, mpi: str, folder: Path) -> Path:
+def compiled(name: str, mpi: str, folder: Path, *more: str) -> Path:
     """A program of tests/levels/programs, built as its user would."""
     result = folder / f"{name}.{mpi}"
     if result.exists():
         return result
     source = next(PROGRAMS.glob(f"{name}.*"))
     if source.suffix == ".c":
-        command = [f"mpicc.{mpi}", "-O1", "-Wall", *flags("--cflags"), str(source), "-o", str(result),
+        command = [f"mpicc.{mpi}", "-O1", "-Wall", *more, *flags("--cflags"), str(source), "-o", str(result),
                    *flags("--libs"), "-lm"]
     else:
         command = [f"mpif90.{mpi}", "-O1", *flags("--cflags"), str(source), "-o", str(result),

@@ -9,7 +9,7 @@ from pathlib import Path
 import launch
 import pytest
 
-STEPS = 150
+STEPS = 60
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at: int, whole: bool,
-          seed: int) -> dict[str, bytes]:
+          seed: int, ranks: int = 4) -> dict[str, bytes]:
     """Killed once after `at` checkpoints, nodes deleted, resumed to the end."""
     generator = random.Random(seed)
     more = generator.random() * 0.1
@@ -44,11 +44,11 @@ def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at
         nonlocal more
         more -= 0.01
         return more < 0
-    words = launch.command(mpi, 4, program, STEPS * 10_000, level, tracked=True)
+    words = launch.command(mpi, ranks, program, STEPS * 10_000, level, tracked=True)
     launch.killed(folder, words, program.name, ready, whole)
     for node in lost:
         shutil.rmtree(folder / "Local" / f"node{node}")
-    done = launch.run(folder, *launch.command(mpi, 4, program, STEPS, level, tracked=True))
+    done = launch.run(folder, *launch.command(mpi, ranks, program, STEPS, level, tracked=True))
     assert "resumed at step" in done.stderr
     return {"out": done.stdout.encode(), **content(folder)}
 

@@ -88,6 +88,17 @@ extern const unsigned __rseq_size __attribute__((weak));
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 
+/* of a thread in one of the calls of wrap_wait.c */
+#define MM_SYS_epoll_pwait2 441
+struct mm_wait {
+    uint32_t number;                   /* of the system call that it waits in, 0: none */
+    uint32_t handled;                  /* a handler of the program's has run since */
+    uint64_t since;                    /* when the time that it was given began (ns) */
+    uint64_t again;                    /* where the call is made again, 0: it was never interrupted by us */
+    struct timespec rest;
+};
+extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
+
 extern int mm_uffd;                    /* -1: changes are not counted */
 extern struct mm_header *mm_memory_head;
 
@@ -125,6 +136,9 @@ void mm_release_others(void);
 int mm_ended(const char *folder, uint32_t id);
 void mm_note_thread(struct mm_thread *t);
 void mm_handler_install(void);
+
+/* waits.c */
+void mm_wait_again(void *context);
 
 /* save.c */
 void mm_save(void);

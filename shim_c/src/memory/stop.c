@@ -59,6 +59,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
             ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
         return;
     }
+    mm_wait_again(context);
     if (value == MM_MEMORY_ASK) {
         if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
             && mm_memory_head->memory.pid == (uint32_t)sys_getpid()

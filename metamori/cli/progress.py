@@ -1,0 +1,70 @@
+"""How far a verb is, for whoever waits at a terminal longer than a second: a door that counts what goes through it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from metamori.cli import output
+from metamori.config import size_text
+from metamori.store.door import PIECE_BYTES, REAL, Door
+
+PATIENCE_S = 1.0
+_EVERY_S = 0.2
+
+
+def door() -> Door:
+    """The plain one unless standard error is a terminal."""
+    return Counting() if sys.stderr.isatty() else REAL
+
+
+class Counting(Door):
+    """The same calls; now and then a line that the next one, or the verb's answer, replaces."""
+
+    def __init__(self) -> None:
+        self.read_bytes = self.written_bytes = self.calls = 0
+        self._next = time.monotonic() + PATIENCE_S
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        data = super().pread(fd, length, offset)
+        self.read_bytes += len(data)
+        self._tick()
+        return data
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        super().pwrite(fd, data, offset)
+        self.written_bytes += len(data)
+        self._tick()
+
+    def copy_range(self, source: int, source_at: int, target: int, target_at: int, length: int) -> int:
+        done = 0
+        while done < length:
+            step = super().copy_range(source, source_at + done, target, target_at + done,
+                                      min(length - done, 64 * PIECE_BYTES))
+            done += step
+            self.written_bytes += step
+            self._tick()
+            if not step:
+                break
+        return done
+
+    def lstat(self, path: bytes) -> os.stat_result:
+        self._tick()
+        return super().lstat(path)
+
+    def rename(self, source: bytes, target: bytes) -> None:
+        super().rename(source, target)
+        self._tick()
+
+    def unlink(self, path: bytes) -> None:
+        super().unlink(path)
+        self._tick()
+
+    def _tick(self) -> None:
+        self.calls += 1
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY_S
+            output.progress(f"{size_text(self.read_bytes)} read, {size_text(self.written_bytes)} written, "
+                            f"{self.calls} steps …")

@@ -1,0 +1,68 @@
+"""Pictures of the history as SVG, or all of them on one HTML page; both open offline."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from metamori.cli import opening, output
+from metamori.errors import MetamoriError, Usage
+
+PICTURES = ("timeline", "heatmap", "space")
+HEATMAPS = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="PICTURE",
+                        help="timeline, heatmap or space; or FILE.html for one page with all")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where the SVG goes (default: standard output)")
+    parser.add_argument("--file", metavar="PATH", action="append", default=[],
+                        help="heatmap: of this file, instead of those that changed most; may be repeated")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    is_page = arguments.what.endswith((".html", ".htm"))
+    if not is_page and arguments.what not in PICTURES:
+        raise Usage(f"'{arguments.what}' is no picture: timeline, heatmap, space, or FILE.html for one page with all")
+    if is_page and arguments.output:
+        raise Usage("a page goes to the file that is named: metamori report FILE.html")
+    if not is_page and not arguments.output and not arguments.json and sys.stdout.isatty():
+        raise Usage(f"a picture is not for a terminal: metamori report {arguments.what} -o {arguments.what}.svg")
+    from metamori.report import facts, page
+
+    with opening.for_reading(arguments) as store:
+        found = facts.gather(store)
+    text = page.render(found) if is_page else _picture(arguments, found)
+    target = arguments.what if is_page else arguments.output
+    data = {"checkpoints": len(found.checkpoints) - 1, "head": found.head, "file": target}
+    if target:
+        with open(target, "w", encoding="utf-8") as file:
+            file.write(text)
+        output.result(arguments, data, "")
+    else:
+        output.result(arguments, data | {"svg": text}, text.rstrip("\n"))
+    return 0
+
+
+def _picture(arguments: argparse.Namespace, found) -> str:  # type: ignore[no-untyped-def]
+    from metamori.report import heatmap, space, timeline
+
+    if arguments.what == "timeline":
+        return timeline.draw(found).render()
+    if arguments.what == "space":
+        return space.draw(found).render()
+    return heatmap.draw(found, _wanted(arguments, found) or heatmap.busiest(found, HEATMAPS)).render()
+
+
+def _wanted(arguments: argparse.Namespace, found) -> list[bytes]:  # type: ignore[no-untyped-def]
+    """The files that --file names, as the store knows them."""
+    paths = []
+    for text in arguments.file:
+        tries = [os.path.normpath(os.path.join(base, os.fsencode(text)))
+                 for base in (os.getcwdb(), os.path.dirname(os.fsencode(found.store)))]
+        known = next((path for path in (*tries, *map(os.path.realpath, tries)) if path in found.touched), None)
+        if known is None:
+            raise MetamoriError(f"{text}: no checkpoint of this store has changed such a file (metamori log, diff)")
+        paths.append(known)
+    return paths

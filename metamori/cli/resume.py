@@ -1,0 +1,50 @@
+"""What `metamori run --resume` does before it starts its command: the files go back to the last checkpoint."""
+
+from __future__ import annotations
+
+from metamori.cli import opening
+from metamori.cli.restore import changed_text, truncate_stdio
+from metamori.config import Config
+from metamori.errors import ChangedOutside
+from metamori.runtime import again, going_on, supervise
+from metamori.store import move
+from metamori.store.store import Store
+
+
+def files_back(store: Store, with_memory: bool, stdio: bool) -> int | None:
+    """The index that the files are at now; None when no run was interrupted, and nothing is touched.
+
+    The caller holds the lock. ChangedOutside when a tracked file was changed since. stdio: what the run inherited
+    (its standard output, a file) is cut to its size then.
+    """
+    opening.complete(store)
+    index = going_on.point(store, with_memory)
+    if index is None:
+        return None
+    changed = store.changed_outside()
+    if changed:
+        raise ChangedOutside(
+            f"cannot resume, {changed_text(changed).partition(';')[0]}; 'metamori restore --force {index}' keeps that "
+            f"state as an index and goes back", tuple(changed))
+    if stdio:
+        truncate_stdio(store, index)
+    if with_memory and index and store.meta(index).memory:
+        again.check(store, index)          # before anything is touched; start_again moves the files
+    else:
+        move.move_home(store, index)
+    supervise.say(f"going on from checkpoint {index}" if index else "going on from the start: there is no checkpoint")
+    return index
+
+
+def go_on(store: Store, config: Config, index: int, environ: dict[str, str]) -> int:
+    """The program comes back with its memory; the exit status of `run`."""
+    from metamori.cli.run import FAILED, follow
+    from metamori.runtime.live import Live, start_again
+
+    try:
+        session, pid = start_again(store, config, index, environ)
+    except supervise.CannotStart as error:
+        supervise.say(f"{error.filename}: {error.strerror}")
+        opening.finish_unborn(store)
+        return FAILED
+    return follow(Live(session, config, pid, environ))

@@ -1,0 +1,117 @@
+"""What a live run is doing: processes, files, buffered bytes, its last checkpoint and the next one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from typing import Any
+
+from metamori.cli import output
+from metamori.config import parse_duration, size_text
+from metamori.errors import NoLiveRun
+from metamori.store.store import Store
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--watch", action="store_true", help="go on until the run ends")
+    parser.add_argument("--interval", metavar="DURATION", default="1s", help="with --watch: how often (default 1s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    interval = parse_duration(arguments.interval)
+    with Store.open(os.path.abspath(arguments.store)) as store:
+        found = look(store)
+        if arguments.watch and not found["alive"]:
+            raise NoLiveRun(f"no run is alive in {store.path}; metamori log lists its checkpoints")
+        drawn = _show(arguments, found, 0)
+        while arguments.watch and found["alive"]:
+            before, began = found, time.monotonic()
+            time.sleep(interval)
+            found = look(store)
+            passed = time.monotonic() - began
+            if found["alive"]:
+                found["bytes_per_second"] = max(0, int((found["bytes_seen"] - before["bytes_seen"]) / passed))
+            drawn = _show(arguments, found, drawn)
+    return 0
+
+
+def look(store: Store) -> dict[str, Any]:
+    """One look, at a run's area and at the store."""
+    store.refresh()
+    newest = store.newest
+    found: dict[str, Any] = {
+        "alive": False, "head": store.head.index, "newest": newest,
+        "last_checkpoint": output.time_utc(store.meta(newest).time_ns) if newest else None,
+    }
+    live = _live(store)
+    return found | live if live else found
+
+
+def _live(store: Store) -> dict[str, Any]:
+    """Empty when no run is alive."""
+    from metamori._area import lib
+    from metamori.runtime import finish, launches
+    from metamori.runtime.area import BLOCK, Area
+
+    try:
+        area = Area(store.path)
+    except OSError:
+        return {}
+    try:
+        pids = finish.alive(area)
+        supervised = bool(area.head.supervisor) and \
+            lib.mm_start_time(area.head.supervisor) == area.head.supervisor_start
+        if not pids and not supervised:
+            return {}
+        files = [area.pif(slot) for slot in area.pifs()]
+        launch = launches.of_run(area)
+        command = shlex.join(map(os.fsdecode, launch[0].argv)) if launch else None
+        return {
+            "alive": True, "run": area.head.run, "supervisor": area.head.supervisor or None, "processes": pids,
+            "command": command, "files": len(files), "bytes_in_files": sum(each.size for each in files),
+            "bytes_buffered": area.head.owed * BLOCK, "memory": bool(area.head.flags & lib.MM_MEMORY),
+            "bytes_seen": sum(each.size for each in files) + area.head.next_block * BLOCK,
+            "parent": area.head.parent, "next_checkpoint_in": launches.due_in(area),
+        }
+    finally:
+        area.close()
+
+
+def _show(arguments: argparse.Namespace, found: dict[str, Any], drawn: int) -> int:
+    """Prints; with --watch on a terminal over what was printed before. How many lines there are now."""
+    lines = _lines(found)
+    if drawn and not arguments.json and sys.stdout.isatty():
+        sys.stdout.write(f"\x1b[{drawn}A\x1b[J")
+    text = "\n".join(lines) if sys.stdout.isatty() or not arguments.watch else "; ".join(lines)
+    output.result(arguments, {key: value for key, value in found.items() if key != "bytes_seen"}, text)
+    output.flush()
+    return len(lines)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    newest = f"checkpoint {found['newest']}" if found["newest"] else "none yet"
+    if not found["alive"]:
+        return [f"no run is alive; the files are at {found['head']}, the newest checkpoint: {newest}"]
+    rate = f", {size_text(found['bytes_per_second'])}/s" if "bytes_per_second" in found else ""
+    due = found["next_checkpoint_in"]
+    following = "no timer" if due is None else f"the next in {due:.0f} s"
+    count = len(found["processes"])
+    return [
+        f"run {found['run']}: {found['command'] or 'by hand'} ({count} process{'es' * (count != 1)})",
+        f"files: {found['files']} with {size_text(found['bytes_in_files'])}{rate}",
+        f"buffered: {size_text(found['bytes_buffered'])}",
+        f"last: {newest}{_age(found['last_checkpoint'])}; {following}",
+    ]
+
+
+def _age(stamp: str | None) -> str:
+    if stamp is None:
+        return ""
+    from datetime import UTC, datetime
+
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+    return f", {max(0, seconds):.0f} s ago" if seconds < 7200 else f", {seconds / 3600:.0f} h ago"
+

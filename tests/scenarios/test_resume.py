@@ -1,0 +1,220 @@
+"""run --resume: an interrupted run goes on from its last checkpoint, as a loop of any kind would have it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from lab import ROOT, Lab
+
+METAMORI = f"{sys.executable} -m metamori"
+# Counts to 4 in a log, with a file of its own that says how far it is; a checkpoint after each step.
+# It is killed in the middle of a step: the log has a line then that the state does not know of.
+COUNT = f"""
+n=$(cat state 2>/dev/null || echo 0)
+while [ "$n" -lt 4 ]; do
+    n=$((n + 1))
+    echo "step $n" >> log
+    echo "step $n on standard output"
+    [ ! -e "../kill.$n" ] || {{ mv "../kill.$n" "../killed.$n"; kill -9 $$; }}
+    [ ! -e "../fail.$n" ] || {{ mv "../fail.$n" "../failed.$n"; exit 3; }}
+    echo $n > state
+    {METAMORI} checkpoint -m "step $n" >/dev/null
+done
+echo done >> log
+"""
+UNSEEN = ("--ignore", "*/kill*", "--ignore", "*/fail*")  # what the test itself leaves for the program
+WHOLE = [f"step {n}" for n in range(1, 5)] + ["done"]
+
+
+def loop(lab: Lab, *options: str, most: int = 6) -> list[int]:
+    """What `until metamori run --resume ...; do :; done` does; the statuses."""
+    statuses: list[int] = []
+    with open(lab.folder / "out", "ab") as out:
+        while not statuses or statuses[-1]:
+            assert len(statuses) < most
+            done = subprocess.run([*lab.argv("run", "--resume", "--stdio", *UNSEEN, *options), "--", "sh", "-c", COUNT],
+                                  cwd=lab.work, env=lab.env, stdout=out, stderr=subprocess.PIPE, timeout=180,
+                                  check=False)
+            assert done.returncode != 125, done.stderr
+            statuses.append(done.returncode)
+    return statuses
+
+
+def as_if_uninterrupted(lab: Lab) -> None:
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+    assert (lab.folder / "out").read_text().splitlines() == [f"step {n} on standard output" for n in range(1, 5)]
+
+
+@pytest.mark.parametrize("mode", [(), ("--isolate",)], ids=["default", "isolate"])
+def test_killed_twice_and_failed_once(lab: Lab, mode: tuple[str, ...]) -> None:
+    for name in ("kill.2", "fail.3", "kill.4"):
+        (lab.folder / name).touch()
+    assert loop(lab, *mode) == [137, 3, 137, 0]
+    as_if_uninterrupted(lab)
+
+
+def test_single_mode_knows_the_way_back_after_a_kill_only(lab: Lab) -> None:
+    """Where its last run ended by itself, its end is what is left, and that is said."""
+    (lab.folder / "kill.2").touch()
+    assert loop(lab, "--mode", "single") == [137, 0]
+    as_if_uninterrupted(lab)
+    lab.run(["sh", "-c", f"{METAMORI} checkpoint; echo >> log; exit 3"], "--mode", "single")
+    refused = lab.run(["true"], "--resume", "--mode", "single")
+    assert refused.returncode == 125 and b"in single mode only the last one is kept" in refused.stderr
+
+
+def test_killed_before_its_first_checkpoint(lab: Lab) -> None:
+    """It begins again on the files as they were when it began, also when that was not the store's beginning."""
+    (lab.folder / "kill.1").touch()
+    assert loop(lab) == [137, 0]
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+    for name in ("log", "state"):
+        (lab.work / name).unlink()
+    (lab.folder / "kill.1").touch()
+    lab.run(["sh", "-c", "echo header > log"])
+    assert loop(lab) == [137, 0]
+    assert (lab.work / "log").read_text().split() == ["header", *" ".join(WHOLE).split()]
+
+
+def test_metamori_run_is_killed_too(lab: Lab) -> None:
+    """As when a node goes down: the next start completes what was left, then goes back."""
+    program = COUNT.replace("kill -9 $$", "kill -9 $PPID $$")
+    (lab.folder / "kill.4").touch()
+    argv = [*lab.argv("run", "--resume", *UNSEEN), "--", "sh", "-c", program]
+    first = subprocess.run(argv, cwd=lab.work, env=lab.env, capture_output=True, text=True, timeout=180, check=False)
+    assert first.returncode == -signal.SIGKILL
+    second = subprocess.run(argv, cwd=lab.work, env=lab.env, capture_output=True, text=True, timeout=180, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "going on from checkpoint 3" in second.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+def test_what_ended_by_itself_is_left_alone(lab: Lab) -> None:
+    assert loop(lab) == [0]
+    again = lab.run(["sh", "-c", "echo more >> log"], "--resume")
+    assert again.returncode == 0 and b"going on" not in again.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, "more", ""]
+
+
+def test_files_changed_from_outside_are_not_overwritten(lab: Lab) -> None:
+    (lab.folder / "kill.3").touch()
+    done = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
+    assert done.returncode == 137
+    with (lab.work / "log").open("a") as log:
+        log.write("by hand\n")
+    refused = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
+    assert refused.returncode == 125 and b"restore --force 2" in refused.stderr
+    assert (lab.work / "log").read_text().endswith("by hand\n")
+    lab.restore(2, "--force")
+    assert lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN).returncode == 0
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+def test_after_a_restore_by_hand_it_goes_on_from_there(lab: Lab) -> None:
+    (lab.folder / "kill.4").touch()
+    assert lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN).returncode == 137
+    lab.restore(2)
+    done = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
+    assert done.returncode == 0 and b"going on from checkpoint 2" in done.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+def test_with_its_memory(lab: Lab, compiled) -> None:  # type: ignore[no-untyped-def]
+    """The program knows its step by heart only, and goes on from there."""
+    source = lab.folder / "heart.c"
+    source.write_text("""
+#include <metamori.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <signal.h>
+int main(void) {
+    FILE *log = fopen("log", "a");
+    for (int step = 1; step <= 4; step++) {
+        fprintf(log, "step %d\\n", step);
+        fflush(log);
+        if (step == 4 && access("../kill.4", F_OK) == 0) { unlink("../kill.4"); raise(SIGKILL); }
+        if (metamori_checkpoint() < 0) { perror("checkpoint"); return 9; }
+    }
+    fprintf(log, "done\\n");
+    return 0;
+}
+""")
+    binary = lab.folder / "heart"
+    subprocess.run(["gcc", "-O1", "-I", str(ROOT / "shim_c" / "include"), str(source), "-o", str(binary)], check=True)
+    (lab.folder / "kill.4").touch()
+    first = lab.run([binary], "--resume", "--memory", *UNSEEN)
+    if b"no checkpoint" in first.stderr:
+        pytest.skip(f"memory cannot be saved here: {first.stderr.decode()}")
+    assert first.returncode == 137, first.stderr
+    second = lab.run([binary], "--resume", "--memory", *UNSEEN)
+    assert second.returncode == 0 and b"going on from checkpoint 3" in second.stderr, second.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+# -- a Slurm that is played: scontrol notes that it was asked, and what was safe by then -------------------------------
+
+SCONTROL = f"""#!/bin/sh
+echo "$@" > "$PLAYED/asked"
+{METAMORI} log --store "$PLAYED/store" > "$PLAYED/log-then"
+exit $(cat "$PLAYED/answer" 2>/dev/null || echo 0)
+"""
+
+
+@pytest.fixture
+def played(lab: Lab) -> dict[str, str]:
+    folder = lab.folder / "bin"
+    folder.mkdir()
+    (folder / "scontrol").write_text(SCONTROL)
+    (folder / "scontrol").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "PLAYED": str(lab.folder), "SLURM_JOB_ID": "4711"}
+
+
+WAITS = f"""
+echo "step 1" >> log
+{METAMORI} checkpoint >/dev/null
+echo "step 2" >> log
+kill -USR1 $PPID
+for i in $(seq 3000); do [ ! -e "$PLAYED/asked" ] || break; sleep 0.02; done
+echo "after the requeue" >> log
+kill -TERM $$
+"""
+
+
+def test_a_checkpoint_is_complete_before_the_requeue(lab: Lab, played: dict[str, str]) -> None:
+    done = lab.run(["sh", "-c", WAITS], "--requeue", env=played)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert (lab.folder / "asked").read_text() == "requeue 4711\n"
+    assert "2 " in (lab.folder / "log-then").read_text()
+    assert lab.messages()[3] == "requeued"
+    started_again = played | {"SLURM_RESTART_COUNT": "1"}
+    done = lab.run(["sh", "-c", "cat log"], "--requeue", env=started_again)
+    assert done.stdout == b"step 1\nstep 2\n" and b"going on from checkpoint 2" in done.stderr
+
+
+def test_a_controller_that_refuses_is_heard(lab: Lab, played: dict[str, str]) -> None:
+    (lab.folder / "answer").write_text("1")
+    done = lab.run(["sh", "-c", WAITS.replace("kill -TERM $$", "")], "--requeue", env=played)
+    assert done.returncode == 0 and b"job 4711 was not requeued" in done.stderr
+    assert (lab.work / "log").read_text().endswith("after the requeue\n")
+
+
+def test_a_job_s_first_run_begins_anew(lab: Lab, played: dict[str, str]) -> None:
+    """Whatever an earlier job left in the store: only a restart goes back."""
+    lab.run(["sh", "-c", "echo one >> log; kill -9 $$"])
+    done = lab.run(["sh", "-c", "cat log"], "--requeue", env=played)
+    assert done.stdout == b"one\n" and b"going on" not in done.stderr
+
+
+def test_requeue_outside_of_a_job(lab: Lab, played: dict[str, str]) -> None:
+    outside = {name: value for name, value in played.items() if name != "SLURM_JOB_ID"}
+    done = lab.run(["true"], "--requeue", env=outside)
+    assert done.returncode == 2 and b"--resume" in done.stderr
+    assert not lab.store.exists()
+    assert lab.run(["true"], "--stdio").returncode == 2
+
+
