@@ -61,6 +61,7 @@ class Config:
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
     requeue: bool = False                  # on that signal have Slurm queue the job again
+    resume_at: str = "*"                   # which checkpoints' messages are of such that can be gone on from
     keep_last: int = 0                     # the run prunes itself: the newest so many stay
     max_bytes: int = 0                     # and as many as fit into a store of so many bytes
     track: tuple[str, ...] = ()

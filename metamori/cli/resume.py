@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import time
+
 from metamori.cli import opening
 from metamori.cli.restore import changed_text, truncate_stdio
 from metamori.config import Config
 from metamori.errors import ChangedOutside
-from metamori.runtime import again, going_on, supervise
+from metamori.runtime import again, going_on, outside, supervise
 from metamori.store import move
 from metamori.store.store import Store
 
+PATIENCE_S = 60.0
 
-def files_back(store: Store, with_memory: bool, stdio: bool) -> int | None:
+def wait_for(store: Store) -> None:
+    """The run that was interrupted may still be ending: a job is started again as soon as its script is gone."""
+    if outside.given().get("METAMORI_STORE") == store.path:
+        return                             # this very run: the command joins it
+    limit = time.monotonic() + PATIENCE_S
+    said = False
+    while store.is_busy() and time.monotonic() < limit:
+        if not said:
+            supervise.say("the run before is still ending")
+        said = True
+        time.sleep(0.1)
+
+
+def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     """The index that the files are at now; None when no run was interrupted, and nothing is touched.
 
     The caller holds the lock. ChangedOutside when a tracked file was changed since. stdio: what the run inherited
     (its standard output, a file) is cut to its size then.
     """
     opening.complete(store)
-    index = going_on.point(store, with_memory)
+    index = going_on.point(store, config.memory, config.resume_at)
     if index is None:
         return None
     changed = store.changed_outside()
@@ -28,7 +44,7 @@ def files_back(store: Store, with_memory: bool, stdio: bool) -> int | None:
             f"state as an index and goes back", tuple(changed))
     if stdio:
         truncate_stdio(store, index)
-    if with_memory and index and store.meta(index).memory:
+    if config.memory and index and store.meta(index).memory:
         again.check(store, index)          # before anything is touched; start_again moves the files
     else:
         move.move_home(store, index)

@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requeue", action="store_true",
                         help="in a job of Slurm: on the signal (default USR1) a checkpoint, then the job is queued "
                              "again; started again, it resumes")
+    parser.add_argument("--resume-at", metavar="GLOB",
+                        help="resume only at a checkpoint whose message fits (metamori checkpoint -m restart)")
     parser.add_argument("--stdio", action="store_true",
                         help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
     parser.add_argument("--keep-last", metavar="N", help="prune as the run goes on: the newest N stay")
@@ -60,8 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.requeue:
         slurm.job()
-    if arguments.stdio and not (arguments.resume or arguments.requeue):
-        raise Usage("--stdio goes with --resume or --requeue")
+    for option in ("stdio", "resume_at"):
+        if getattr(arguments, option) and not (arguments.resume or arguments.requeue):
+            raise Usage(f"--{option.replace('_', '-')} goes with --resume or --requeue")
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
@@ -71,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(on_signal) if on_signal else None,
-        "requeue": arguments.requeue,
+        "requeue": arguments.requeue, "resume_at": arguments.resume_at,
         "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
         "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
@@ -123,6 +126,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     store = Store.create_or_open(config.store)
     try:
+        if resumes:
+            resume.wait_for(store)
         store.lock()
     except StoreBusy:
         from metamori.runtime import outside
@@ -132,7 +137,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
-    index = resume.files_back(store, config.memory, stdio) if resumes else None
+    index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)))
     session, said = begin(store, config, os.getpid(), launches.present(command))

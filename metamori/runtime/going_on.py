@@ -7,31 +7,41 @@ with status 0 is complete: nothing of it is taken back.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from metamori.store.store import Store
 
 END = "end of run"
 REQUEUED = "requeued"
 
 
-def point(store: Store, with_memory: bool = False) -> int | None:
+def point(store: Store, with_memory: bool = False, named: str = "*") -> int | None:
     """The index to go on from, on the branch that the files are on; None when nothing was interrupted.
 
-    with_memory: only a checkpoint that holds the program's memory counts as one.
+    with_memory: only a checkpoint that holds the program's memory counts as one. named: only one whose message fits.
     """
     here = _branch(store)
-    if not here or store.meta(here).reason == END:
+    if not here:
         return None
-    interrupted = store.meta(here).run
-    for index in store.history.chain(here):
-        if index == 0 or store.meta(index).run != interrupted or is_checkpoint(store, index, with_memory):
+    interrupted, chain = store.meta(here).run, store.history.chain(here)
+    own = [store.meta(index).reason for index in chain if index and store.meta(index).run == interrupted]
+    if own[0] == END and not any(map(_is_interruption, own)):
+        return None
+    for index in chain:
+        if index == 0 or store.meta(index).run != interrupted or is_checkpoint(store, index, with_memory, named):
             return index
     return None
 
 
-def is_checkpoint(store: Store, index: int, with_memory: bool = False) -> bool:
+def _is_interruption(reason: str) -> bool:
+    """Whether the run's first process was stopped, or failed. The end of others that outlived it may come after."""
+    return reason.startswith("killed") or reason == REQUEUED or reason.startswith(f"{END}, status")
+
+
+def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: str = "*") -> bool:
     """Whether an index was asked for, by the program, a person, the timer or a signal."""
     meta = store.meta(index)
-    return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory)
+    return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(meta.message, named)
 
 
 def _branch(store: Store) -> int:

@@ -56,7 +56,7 @@ class Live:
         if not self.config.requeue:
             return True
         try:
-            if not taken and not self._has_checkpoint():
+            if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint that it could go on from")
             slurm.requeue(slurm.job())
             self._requeued = True
@@ -66,7 +66,7 @@ class Live:
 
     def _has_checkpoint(self) -> bool:
         store, parent = self.session.store, self.session.area.head.parent
-        return any(going_on.is_checkpoint(store, index, self.config.memory)
+        return any(going_on.is_checkpoint(store, index, self.config.memory, self.config.resume_at)
                    for index in store.history.chain(parent) if index)
 
     def _tell(self, text: str) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from lab import ROOT, Lab
+from lab import ROOT, Lab, wait_until
 
 METAMORI = f"{sys.executable} -m metamori"
 # Counts to 4 in a log, with a file of its own that says how far it is; a checkpoint after each step.
@@ -100,6 +100,18 @@ def test_what_ended_by_itself_is_left_alone(lab: Lab) -> None:
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, "more", ""]
 
 
+def test_others_that_outlive_the_program_do_not_make_it_complete(lab: Lab) -> None:
+    """Their end is an index of its own, after that of the program that was killed."""
+    script = (f"echo one >> log; {METAMORI} checkpoint; echo two >> log; "
+              "(read x < ../pipe; echo late >> log) >/dev/null 2>&1 & kill -9 $$")
+    os.mkfifo(lab.folder / "pipe")
+    assert lab.run(["sh", "-c", script], "--ignore", "*/pipe").returncode == 137
+    (lab.folder / "pipe").write_text("go\n")
+    wait_until(lambda: 3 in lab.messages(), "the end of the one that was left")
+    done = lab.run(["cat", "log"], "--resume")
+    assert done.stdout == b"one\n" and b"going on from checkpoint 1" in done.stderr
+
+
 def test_files_changed_from_outside_are_not_overwritten(lab: Lab) -> None:
     (lab.folder / "kill.3").touch()
     done = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
@@ -120,6 +132,18 @@ def test_after_a_restore_by_hand_it_goes_on_from_there(lab: Lab) -> None:
     lab.restore(2)
     done = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
     assert done.returncode == 0 and b"going on from checkpoint 2" in done.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+def test_only_where_the_program_said_so(lab: Lab) -> None:
+    """A checkpoint that the timer or a person took between the log and the state is passed over."""
+    between = f'{METAMORI} checkpoint -m "by chance" >/dev/null; [ ! -e "../kill.$n" ]'
+    program = COUNT.replace('[ ! -e "../kill.$n" ]', between)
+    (lab.folder / "kill.3").touch()
+    assert lab.run(["sh", "-c", program], *UNSEEN).returncode == 137
+    assert lab.messages()[5] == "by chance"
+    done = lab.run(["sh", "-c", program], "--resume", "--resume-at", "step*", *UNSEEN)
+    assert done.returncode == 0 and b"going on from checkpoint 4" in done.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
 
 
