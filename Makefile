@@ -67,8 +67,8 @@ SECONDS_LONG ?= 3600
 soak-hour: build  ## random programs and kills for an hour (SECONDS_LONG=300: five minutes); prints what was done
 	@$(PY) tests/soak/soak.py $(SECONDS_LONG)
 
-bench: build  ## small measurements beside native: calls, exec, checkpoints, programs (minutes; BENCH='--rounds 3')
-	@for name in calls exec checkpoint programs; do $(PY) -m bench $$name $(BENCH) || exit 1; done
+bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels (minutes; BENCH='--rounds 3')
+	@for name in calls exec checkpoint programs levels; do $(PY) -m bench $$name $(BENCH) || exit 1; done
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)

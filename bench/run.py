@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import bonnie, calls, checkpoint, exec_cost, machine, measure, memory, programs
+from bench import bonnie, calls, checkpoint, exec_cost, levels, machine, measure, memory, programs
 
 BENCHES = {"bonnie": bonnie, "calls": calls, "exec": exec_cost, "checkpoint": checkpoint,
-           "memory": memory, "programs": programs}
+           "memory": memory, "levels": levels, "programs": programs}
 
 
 def parser() -> argparse.ArgumentParser:

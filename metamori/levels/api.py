@@ -79,11 +79,20 @@ class Levels:
         self.schedule = Schedule(chosen, self.crew.app.largest)
         crew.together(self.crew.app, lambda: crew.note_failure(self.crew, chosen.failure))
         if chosen.failure:
-            self.records = crew.together(self.crew.app, lambda: record.read_records(self.crew.paths))
-            mine = (self.files.store, self.files.reachable()) if self.files.leader else None
-            self.reachable = dict(filter(None, self.crew.app.allgather(mine)))
-            self._choose(chosen.restart_index)
-            self.status = 2 if chosen.failure == 2 else 1
+            self._look_back()
+
+    def _look_back(self) -> None:
+        """What the execution that is resumed has left. One that ended before its first checkpoint begins again."""
+        chosen, app = self.settings, self.crew.app
+        self.records = crew.together(app, lambda: record.read_records(self.crew.paths))
+        mine = (self.files.store, self.files.reachable()) if self.files.leader else None
+        self.reachable = dict(filter(None, app.allgather(mine)))
+        if not self.records and self.crew.known and chosen.failure == 1 and not chosen.restart_index:
+            if app.rank == 0:
+                os.write(2, b"metamori: FTI: there was no checkpoint yet: the program begins again\n")
+            return
+        self._choose(chosen.restart_index)
+        self.status = 2 if chosen.failure == 2 else 1
 
     def _choose(self, index: int) -> None:
         """Find the checkpoint to go back to and put its files in place. NothingLeft."""
@@ -166,6 +175,9 @@ class Levels:
                            files, dcp, self._later(level))
         try:
             order, written = take.write(self.crew, self.form, self.variables, self._before(level), order, everything)
+            if not self.noted:             # said before the checkpoint exists: one that exists is always found
+                crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 1))
+                self.noted = True
             part = take.Part(self.crew.rank, self.crew.paths, written.source.size, written.checksum, written.needs)
             if order.later:
                 assert self.second is not None
@@ -215,6 +227,9 @@ class Levels:
 
     def _checkpoint_files(self, level: int) -> tuple[dict[str, int], int]:
         """The file checkpoint of each store, and the newest index of the levels."""
+        newest = max(self.newest, *self.records, 0)
+        if not self.files.anywhere:
+            return {}, newest
         self.files.flush()
         self.crew.app.barrier()
         index, wrong = 0, ""
@@ -226,7 +241,6 @@ class Levels:
         answers = self.crew.app.allgather((self.files.store if self.files.leader else "", index, wrong))
         if any(answer[2] for answer in answers):
             raise take.NotTaken(next(answer[2] for answer in answers if answer[2]))
-        newest = max(self.newest, *self.records, 0)
         return {store: index for store, index, _ in answers if store}, newest
 
     def _written(self, level: int, written: Any) -> None:
@@ -237,12 +251,9 @@ class Levels:
         self.saved = None
 
     def _taken(self, made: Record) -> None:
-        first = not self.noted
         self.records[made.index] = made
         self.parent = made.index
-        if first:
-            crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 1))
-        self.noted, self.status = True, 1
+        self.status = 1
         clean.prune(self.crew, self.records, self.settings.keep_ckpts)
 
     def recover(self, index: int | None = None) -> int:

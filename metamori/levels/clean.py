@@ -74,15 +74,13 @@ def _to_shared(crew: Crew, form: Any, records: dict[int, Record]) -> None:
 
 
 def _one_to_shared(crew: Crew, records: dict[int, Record], each: Record) -> None:
-    source = FileSource(crew.paths.data(each.level, each.index, each.id, crew.rank))
-    sink = sealed.Sink(crew.paths.data(4, each.index, each.id, crew.rank))
-    step = crew.settings.transfer_size << 20
-    for at in range(0, source.size, step):
-        sink.put(source.chunk(at, min(step, source.size - at)))
-    source.close()
     wrong = ""
     try:
-        sink.finish()
+        source = FileSource(crew.paths.data(each.level, each.index, each.id, crew.rank))
+        try:
+            take.copy(source, crew.paths.data(4, each.index, each.id, crew.rank), crew.settings.transfer_size << 20)
+        finally:
+            source.close()
         members: list[Member] | None = None
         if crew.group.rank == 0:
             members = record.read_members(crew.paths.members(each.level, each.index))

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import pickle
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from typing import Any
 from metamori.errors import MetamoriError
 
 PIECE = 1 << 30                            # MPI-3 counts are C ints
+SMALL = 504                                # bytes of a thing that needs one message only
+LONGEST_PAUSE = 0.01                       # seconds between two looks at a message
 
 
 class NoMPI(MetamoriError):
@@ -109,26 +112,44 @@ class Job:
         MPI = _mpi()
         return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
+    def _wait(self, *requests: Any) -> None:
+        """Until all are complete, leaving the processor to others: MPI itself would use it up while it waits."""
+        MPI, began = _mpi(), time.monotonic()
+        while not MPI.Request.Testall(list(requests)):
+            time.sleep(min(50e-6 + (time.monotonic() - began) / 10, LONGEST_PAUSE))
+
+    def barrier(self) -> None:
+        self._wait(self.comm.Ibarrier())
+
     def allgather(self, thing: Any) -> list[Any]:
-        return list(self.comm.allgather(thing))
+        """Everybody's thing. Small ones travel with their lengths, in one message."""
+        MPI, text = _mpi(), pickle.dumps(thing)
+        mine = bytearray(len(text).to_bytes(8, "little") + text[:SMALL].ljust(SMALL, b"\0"))
+        heads = bytearray(len(mine) * self.size)
+        self._wait(self.comm.Iallgather([mine, MPI.BYTE], [heads, MPI.BYTE]))
+        parts = [heads[i:i + len(mine)] for i in range(0, len(heads), len(mine))]
+        lengths = [int.from_bytes(part[:8], "little") for part in parts]
+        if max(lengths) <= SMALL:
+            return [pickle.loads(memoryview(part)[8:]) for part in parts]
+        whole = bytearray(sum(lengths))
+        self._wait(self.comm.Iallgatherv([text, MPI.BYTE], [whole, lengths, MPI.BYTE]))
+        starts = [sum(lengths[:i]) for i in range(self.size)]
+        return [pickle.loads(memoryview(whole)[start:]) for start in starts]
 
     def gather(self, thing: Any) -> list[Any] | None:
         """To rank 0."""
-        found = self.comm.gather(thing)
-        return None if found is None else list(found)
+        found = self.allgather(thing)
+        return found if self.rank == 0 else None
 
     def bcast(self, thing: Any, root: int = 0) -> Any:
-        return self.comm.bcast(thing, root)
-
-    def barrier(self) -> None:
-        self.comm.Barrier()
+        return self.allgather(thing if self.rank == root else None)[root]
 
     def all(self, well: bool) -> bool:
         """Whether it is so for everybody."""
-        return bool(self.comm.allreduce(int(well), _mpi().MIN))
+        return all(self.allgather(well))
 
     def largest(self, value: float) -> float:
-        return float(self.comm.allreduce(value, _mpi().MAX))
+        return max(self.allgather(value))
 
     def split(self, color: int | None, key: int = 0) -> Job | None:
         """None for those without a color."""
@@ -156,17 +177,16 @@ class Job:
             waiting.append(self.comm.Irecv([into[start:start + PIECE], MPI.BYTE], source, 711))
         for start in range(0, len(out), PIECE):
             waiting.append(self.comm.Isend([out[start:start + PIECE], MPI.BYTE], to, 711))
-        MPI.Request.Waitall(waiting)
+        self._wait(*waiting)
 
-    def transpose(self, out: Any, into: Any) -> None:
-        """Part j of everybody's `out` comes to rank j, in the order of ranks."""
+    def transpose(self, out: Any, into: Any, to: Sequence[int], sources: Sequence[int], step: int) -> None:
+        """Slice i of `out` goes to rank to[i], slice i of `into` comes from rank sources[i]; `step` bytes each."""
         MPI = _mpi()
-        self.comm.Alltoall([out, MPI.BYTE], [into, MPI.BYTE])
-
-    def deal(self, out: Any, into: Any, root: int) -> None:
-        """Part j of the root's `out` comes to rank j."""
-        MPI = _mpi()
-        self.comm.Scatter([out, MPI.BYTE] if self.rank == root else None, [into, MPI.BYTE], root)
+        waiting = [self.comm.Irecv([memoryview(into)[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
+                   for i, rank in enumerate(sources)]
+        waiting += [self.comm.Isend([memoryview(out)[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
+                    for i, rank in enumerate(to)]
+        self._wait(*waiting)
 
     # -- single messages -------------------------------------------------------------------------
 

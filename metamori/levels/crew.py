@@ -30,6 +30,7 @@ class Crew:
     exec_id: str
     paths: Paths
     head: bool = False
+    known: bool = False                    # the execution has begun before
 
     @property
     def rank(self) -> int:
@@ -75,7 +76,7 @@ def muster(world: Any, config: str, given: Settings | None, leave_alone: Callabl
         mine: Job = world
         app, heads = mine.subset(topology.workers), mine.subset(topology.head_ranks)
         group = mine.split(sector * chosen.node_size + position, place)
-    crew = Crew(world, app, group, heads, topology, chosen, config, exec_id, paths, head)
+    crew = Crew(world, app, group, heads, topology, chosen, config, exec_id, paths, head, bool(before))
     os.makedirs(paths.local, exist_ok=True)
     together(world, lambda: _prepare_shared(crew))
     return crew

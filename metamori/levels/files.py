@@ -23,11 +23,13 @@ class Files:
         self.active = hasattr(self._library, "metamori_v1_active") and self._library.metamori_v1_active(0) > 0
         self.store = os.environ.get("METAMORI_STORE", "") if self.active else ""
         self.leader = False
+        self.anywhere = self.active        # whether any process of the job has a store
 
     def elect(self, comm: Any) -> None:
         """Choose one process of each store. Everybody of the job calls it."""
         host = os.uname().nodename
         stores = comm.allgather((host, self.store) if self.active else None)
+        self.anywhere = any(stores)
         self.leader = self.active and stores.index((host, self.store)) == comm.rank
 
     def leave_alone(self, *paths: str) -> None:

@@ -8,7 +8,8 @@ import numpy
 
 from metamori.levels import erasure, sealed
 from metamori.levels.image import fast
-from metamori.levels.sealed import Broken, Sink
+from metamori.levels.sealed import Broken
+from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, Source
 
 
@@ -20,29 +21,39 @@ class _Writer:
         self.sink, self.bytes = Sink(path), 0
         self.hashes: list[int] = []
 
-    def put(self, row: memoryview) -> None:
-        self.sink.put(row)
+    def filled(self, row: memoryview) -> None:
         self.hashes.append(fast(row))
         self.bytes += len(row)
+        self.sink.filled(row)
+
+    def put(self, row: memoryview) -> None:
+        room = self.sink.room(len(row))
+        room[:] = row
+        self.filled(room)
 
     def finish(self) -> None:
-        end, _ = sealed.trailer(self.bytes, {"sizes": self.sizes},
+        end, _ = sealed.trailer(self.bytes, {"sizes": self.sizes, "code": _CODE},
                                 {"hash": numpy.array(self.hashes, numpy.uint64)})
         self.sink.put(end)
         self.sink.finish()
+
+
+_CODE = "ISA-L cauchy1"
 
 
 def encode(comm: Any, source: Source, path: str) -> None:
     """Code the group's files and keep this member's parity at `path`."""
     sizes = comm.allgather(source.size)
     writer = _Writer(path, sizes)
-    erasure.encode(comm, source.read, max(sizes), writer.put)
+    erasure.encode(comm, source.chunk, max(sizes), writer.sink.room, writer.filled)
     writer.finish()
 
 
 def check(path: str) -> list[int]:
     """The sizes of the group's files, if every byte of the parity has its checksum. Broken."""
     found = sealed.read(path)
+    if found.about.get("code") != _CODE:
+        raise Broken(f"{path} is parity of another code")
     count = len(found.arrays["hash"])
     step = found.data_bytes // count if count else 0
     file = FileSource(path)
@@ -68,8 +79,8 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
     parity = FileSource(path) if parity_well[rank] else None
     sink = None if file else Sink(own)
     writer = None if parity else _Writer(path, sizes)
-    erasure.decode(comm, file.read if file else _nothing, parity.read if parity else _nothing, lost, parity_lost,
-                   max(sizes), sink.put if sink else None, writer.put if writer else None)
+    erasure.decode(comm, file.chunk if file else _nothing, parity.chunk if parity else _nothing, lost, parity_lost,
+                   max(sizes), sink.put if sink else _drop, writer.put if writer else _drop)
     for each in (file, parity):
         if each:
             each.close()
@@ -81,5 +92,9 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
     return True
 
 
-def _nothing(place: int, into: memoryview) -> None:
+def _nothing(place: int, length: int) -> memoryview:
     raise AssertionError("a lost file is not read")
+
+
+def _drop(row: memoryview) -> None:
+    raise AssertionError("nothing was lost here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from metamori.levels.sealed import Sink
+from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, Source
 
 
@@ -14,12 +14,11 @@ def copy_around(comm: Any, source: Source, path: str, block: int) -> None:
     sizes = comm.allgather(source.size)
     left, right = (rank - 1) % n, (rank + 1) % n
     sink = Sink(path)
-    into = memoryview(bytearray(block))
     for at in range(0, max(source.size, sizes[left]), block):
         out = source.chunk(at, max(0, min(block, source.size - at)))
-        part = into[:max(0, min(block, sizes[left] - at))]
+        part = sink.room(max(0, min(block, sizes[left] - at)))
         comm.exchange(out, right, part, left)
-        sink.put(part)
+        sink.filled(part)
     sink.finish()
 
 
@@ -54,9 +53,8 @@ def _send(comm: Any, path: str, source: int, target: str, to: int, block: int) -
         return
     size = comm.receive(source, 712)
     sink = Sink(target)
-    into = memoryview(bytearray(block))
     for at in range(0, size, block):
-        part = into[:min(block, size - at)]
+        part = sink.room(min(block, size - at))
         comm.exchange(empty, source, part, source)
-        sink.put(part)
+        sink.filled(part)
     sink.finish()

@@ -15,10 +15,9 @@ from typing import Any
 from metamori.levels import image, sealed
 from metamori.levels.image import Digest, Image
 from metamori.levels.sealed import Broken
+from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, MemorySource, Source
 from metamori.levels.variables import Variable
-
-_AT_ONCE = 4 << 20
 
 
 def md5(block: memoryview) -> int:
@@ -59,11 +58,9 @@ class Plain:
     def write(self, written: Written, path: str) -> None:
         """Write the file and make it durable."""
         assert isinstance(written.source, MemorySource)
-        fd = sealed.create(path)
-        try:
-            sealed.write(fd, written.source.pieces)
-        finally:
-            sealed.finish(fd)
+        sink = Sink(path)
+        sink.put(*written.source.pieces)
+        sink.finish()
 
     def check(self, path: str, checksum: str, start: int = 0, size: int | None = None) -> None:
         """Whether the file is the one that was written, every byte of it. Broken."""
@@ -71,32 +68,14 @@ class Plain:
         if found.digest != checksum:
             raise Broken(f"{path} is another checkpoint's file")
         file = FileSource(path, start, size)
-        window = _Window(file)
         try:
-            image.check(found, window.read)
+            image.check(found, file.chunk)
         finally:
             file.close()
 
     def load(self, index: int, place: Callable[[int], tuple[str, int, int | None]]) -> Saved:
         """What an index holds; `place` tells where an index's file is (path, start, size)."""
         return Saved(Image.of(sealed.read(*place(index))), place)
-
-
-class _Window:
-    """Reads ahead in order, so that a block costs no system call of its own."""
-
-    def __init__(self, file: FileSource) -> None:
-        self.file, self.start = file, 0
-        self.held = memoryview(b"")
-        self.room = memoryview(bytearray(_AT_ONCE))
-
-    def read(self, place: int, length: int) -> memoryview:
-        if place < self.start or place + length > self.start + len(self.held):
-            count = max(length, min(_AT_ONCE, self.file.size - place))
-            self.held = self.room[:count]
-            self.file.read(place, self.held)
-            self.start = place
-        return self.held[place - self.start:place - self.start + length]
 
 
 @dataclass(slots=True)

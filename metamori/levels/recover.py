@@ -40,8 +40,8 @@ def _one(crew: Crew, form: Any, each: Record) -> bool:
         if each.level == 2 and crew.group.size > 1:
             well = _from_partner(crew, form, each, members, own, well)
         elif each.level == 3 and crew.group.size > 1:
-            well = _from_parity(crew, each, own, well, [member.size for member in members])
-            well = well and _well(form, own, mine)
+            back = _from_parity(crew, each, own, well, [member.size for member in members])
+            well = back and (well or _well(form, own, mine))
     except (Broken, OSError):
         well = False
     return bool(crew.app.all(well))

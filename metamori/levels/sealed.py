@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,9 +83,16 @@ def read(path: str, start: int = 0, size: int | None = None) -> Sealed:
 
 
 def create(path: str) -> int:
-    """A descriptor of a new empty file."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    """A descriptor of a new empty file, whose name is durable with the file."""
+    folder = os.path.dirname(path)
+    fresh = [folder]                       # the folders in which a name is new
+    while not os.path.isdir(fresh[-1]):
+        fresh.append(os.path.dirname(fresh[-1]))
+    os.makedirs(folder, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    for each in fresh:
+        sync_folder(each)
+    return fd
 
 
 def write(fd: int, pieces: Iterable[Buffer | bytes]) -> int:
@@ -115,38 +122,6 @@ def _flush(fd: int, batch: Sequence[Buffer]) -> None:
             done -= len(waiting.pop(0))
         if waiting and done:
             waiting[0] = waiting[0][done:]
-
-
-class Sink:
-    """A file that is written while others wait for our next message: a failure is kept until the end."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.failure, self.fd = path, "", -1
-        self._try(self._open)
-
-    def _open(self) -> None:
-        self.fd = create(self.path)
-
-    def _try(self, work: Callable[[], object]) -> None:
-        if not self.failure:
-            try:
-                work()
-            except OSError as error:
-                self.failure = f"{self.path}: {error.strerror}"
-
-    def put(self, piece: Buffer | bytes) -> None:
-        self._try(lambda: write(self.fd, [piece]))
-
-    def cut(self, size: int) -> None:
-        self._try(lambda: os.ftruncate(self.fd, size))
-
-    def finish(self) -> None:
-        """Durable and closed. Broken when anything went wrong."""
-        if self.fd >= 0:
-            fd, self.fd = self.fd, -1
-            self._try(lambda: finish(fd))
-        if self.failure:
-            raise Broken(self.failure)
 
 
 def finish(fd: int) -> None:

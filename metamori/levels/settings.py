@@ -102,7 +102,7 @@ _RULES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("head", "inline_l2", "inline_l3", "inline_l4", "keep_last_ckpt", "keep_l4_ckpt", "local_test",
                      "keep_heads_alive", "enable_staging", "enable_dcp", "dcp_mode", "cacheddcp",
                      "h5_single_file_enable", "h5_single_file_keep", "h5_single_file_inline", "track_pages"), _switch),
-    "node_size": _whole(1), "group_size": _whole(1, 32), "verbosity": _whole(1, 4), "failure": _whole(0, 3),
+    "node_size": _whole(1), "group_size": _whole(1, 128), "verbosity": _whole(1, 4), "failure": _whole(0, 3),
     "ckpt_io": _whole(1, 5), "dcp_block_size": _whole(512, USHRT_MAX), "dcp_stack_size": _whole(1),
     "block_size": _whole(1, 2048), "transfer_size": _whole(1), "max_var_id": _whole(1), "fast_forward": _whole(1, 10),
     "lustre_striping_unit": _whole(0), "lustre_striping_factor": _whole(-1), "lustre_striping_offset": _whole(-1),

@@ -34,7 +34,7 @@ class MemorySource:
         into[done:] = bytes(len(into) - done)
 
     def chunk(self, place: int, length: int) -> memoryview:
-        """These bytes, without a copy where they lie in one piece."""
+        """These bytes, with zeros past the end; without a copy where they lie in one piece."""
         number = bisect_right(self.ends, place)
         if number < len(self.pieces) and place + length <= self.ends[number]:
             start = place - (self.ends[number] - len(self.pieces[number]))
@@ -56,6 +56,7 @@ class FileSource:
         except OSError as error:
             raise Broken(f"{path}: {error.strerror}") from None
         self.path, self.start = path, start
+        self.room = memoryview(b"")
         self.size = max(0, os.fstat(self.fd).st_size - start) if size is None else size
 
     def read(self, place: int, into: memoryview) -> None:
@@ -68,9 +69,11 @@ class FileSource:
         into[done:] = bytes(len(into) - done)
 
     def chunk(self, place: int, length: int) -> memoryview:
-        into = memoryview(bytearray(length))
-        self.read(place, into)
-        return into
+        """These bytes, with zeros past the end; until the next chunk is asked for."""
+        if len(self.room) != length:
+            self.room = memoryview(bytearray(length))
+        self.read(place, self.room)
+        return self.room
 
     def close(self) -> None:
         os.close(self.fd)

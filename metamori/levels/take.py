@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from metamori.errors import MetamoriError
-from metamori.levels import parity, partner, plain, record, sealed
+from metamori.levels import parity, partner, plain, record
 from metamori.levels.crew import Crew
 from metamori.levels.paths import Paths
 from metamori.levels.plain import Written
 from metamori.levels.record import Member, Record
 from metamori.levels.sealed import Broken
 from metamori.levels.settings import MPIIO, Settings
+from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, Source
 
 
@@ -57,8 +58,9 @@ class Part:
 
 def agree(comm: Any, wrong: str) -> None:
     """NotTaken for everybody when somebody says what is wrong."""
-    if not comm.all(not wrong):
-        raise NotTaken(next(filter(None, comm.allgather(wrong))))
+    failures = list(filter(None, comm.allgather(wrong)))
+    if failures:
+        raise NotTaken(failures[0])
 
 
 def home(paths: Paths, order: Order, rank: int) -> str:
@@ -133,7 +135,8 @@ def protect(group: Any, parts: list[Part], order: Order, chosen: Settings) -> st
 
 def settle(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: Settings, wrong: str) -> Record:
     """All have protected their parts, or say what went wrong: the groups' lists, then the record. NotTaken."""
-    agree(everybody, wrong)
+    if order.level in (2, 3) or order.later:   # else protecting was no work, and nothing went wrong
+        agree(everybody, wrong)
     for part in parts:
         members = group.gather(Member(os.path.basename(part.paths.data(order.level, order.index, order.number,
                                                                        part.rank)), part.size, part.checksum))
@@ -142,9 +145,10 @@ def settle(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: 
                 record.write_members(part.paths.members(order.level, order.index), members)
         except OSError as error:
             wrong = str(error)
-    mine = sorted({index for part in parts for index in part.needs})
-    needs = {index for each in everybody.allgather(mine) for index in each}
-    agree(everybody, wrong)
+    answers = everybody.allgather((wrong, {index for part in parts for index in part.needs}))
+    if any(answer[0] for answer in answers):
+        raise NotTaken(next(answer[0] for answer in answers if answer[0]))
+    needs = {index for answer in answers for index in answer[1]}
     made = Record(order.index, order.number, order.level, order.parent, chosen.ckpt_io,
                   time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), order.ranks, tuple(sorted(needs)), order.files,
                   order.places)
@@ -178,7 +182,9 @@ def _protect(group: Any, part: Part, order: Order, chosen: Settings) -> None:
 
 def copy(source: Source, path: str, step: int) -> None:
     """A durable copy of a file. Broken."""
-    sink = sealed.Sink(path)
+    sink = Sink(path)
     for at in range(0, source.size, step):
-        sink.put(source.chunk(at, min(step, source.size - at)))
+        room = sink.room(min(step, source.size - at))
+        source.read(at, room)
+        sink.filled(room)
     sink.finish()

@@ -65,3 +65,24 @@ def test_a_copy_that_fails_later_is_said_and_leaves_the_checkpoint_before_it(tmp
     assert "a checkpoint of level 4 was not completed" in capfd.readouterr().err
     assert lost not in levels.records and {first, third} <= set(levels.records)
     assert levels.records[third].needs == (third,)
+
+
+def test_killed_before_the_first_checkpoint_it_begins_again(tmp_path, capfd):
+    """The configuration says so before a checkpoint exists: none that exists is ever overlooked."""
+    numpy = pytest.importorskip("numpy")
+    from metamori.levels import Levels, take
+
+    folders = {f"{each}_dir": tmp_path for each in ("ckpt", "glbl", "meta")}
+    launch.configure(tmp_path, group_size=1, **folders)
+    levels = Levels(str(tmp_path / "config.fti"))
+    levels.protect("data", numpy.arange(1000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(take.record, "write_record", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            levels.checkpoint(1)
+    assert launch.setting(tmp_path, "failure") == "1" and launch.taken(tmp_path) == 0
+    again = Levels(str(tmp_path / "config.fti"))
+    assert again.status == 0 and "there was no checkpoint yet" in capfd.readouterr().err
+    again.protect("data", numpy.arange(1000))
+    assert again.checkpoint(1) == 1
+    assert Levels(str(tmp_path / "config.fti")).status == 1

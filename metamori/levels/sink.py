@@ -1,0 +1,112 @@
+"""A new file, written from its start to its end and made durable; a failure is kept until the end, because others wait
+for our next message meanwhile.
+
+Where the file lies on a device of its own (ext4, xfs), large ones go past the page cache: from an aligned buffer,
+which costs a copy (0.14 CPU seconds per GiB here) and not the cache's pages (0.34), and takes half the time until the
+file is durable. Nobody reads a checkpoint's file soon. What is left at the end is written in the ordinary way.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Iterable
+
+from metamori.levels import sealed
+from metamori.levels.sealed import Broken
+
+ROOM = 4 << 20                             # a multiple of every device's block
+
+
+class Sink:
+    """States: open -> finished. `put`, or `room` and `filled`, any number of times between."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.failure, self.fd = path, "", -1
+        self.size: int | None = None       # what the file is cut to
+        self.buffer: memoryview | None = None
+        self.held = 0                      # bytes in the buffer
+        self.spare = memoryview(b"")       # what room() lent, without a buffer
+        self._try(self._open)
+
+    def _open(self) -> None:
+        self.fd = sealed.create(self.path)
+        if os.major(os.fstat(self.fd).st_dev):
+            self.buffer = memoryview(mmap.mmap(-1, ROOM))
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if not self.failure:
+            try:
+                work()
+            except OSError as error:
+                self.failure = f"{self.path}: {error.strerror}"
+
+    def put(self, *pieces: memoryview | bytes) -> None:
+        self._try(lambda: self._put(pieces))
+
+    def _put(self, pieces: Iterable[memoryview | bytes]) -> None:
+        if self.buffer is None:
+            sealed.write(self.fd, pieces)
+            return
+        for piece in pieces:
+            view, at = memoryview(piece), 0
+            while at < len(view):
+                count = min(len(view) - at, ROOM - self.held)
+                self.buffer[self.held:self.held + count] = view[at:at + count]
+                at += count
+                self._held(count)
+
+    def _held(self, more: int) -> None:
+        self.held += more
+        if self.held == ROOM:
+            self._flush()
+
+    def _flush(self) -> None:
+        """The full buffer, past the page cache if the filesystem can do that."""
+        assert self.buffer is not None
+        flags = fcntl.fcntl(self.fd, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, flags | os.O_DIRECT)
+            done = os.write(self.fd, self.buffer)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            done = 0
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, flags)
+        sealed.write(self.fd, [self.buffer[done:]])
+        self.held = 0
+
+    def room(self, length: int) -> memoryview:
+        """Where the file's next bytes can be put; filled() says that they are there."""
+        if self.buffer is not None and length <= ROOM - self.held:
+            return self.buffer[self.held:self.held + length]
+        if len(self.spare) != length:
+            self.spare = memoryview(bytearray(length))
+        return self.spare
+
+    def filled(self, room: memoryview) -> None:
+        if self.buffer is not None and len(room) <= ROOM - self.held:
+            self._try(lambda: self._held(len(room)))
+        else:
+            self.put(room)
+
+    def cut(self, size: int) -> None:
+        """The file ends here, whatever is put."""
+        self.size = size
+
+    def _end(self) -> None:
+        if self.buffer is not None:
+            sealed.write(self.fd, [self.buffer[:self.held]])
+        if self.size is not None:
+            os.ftruncate(self.fd, self.size)
+
+    def finish(self) -> None:
+        """Durable and closed. Broken when anything went wrong."""
+        if self.fd >= 0:
+            self._try(self._end)
+            fd, self.fd = self.fd, -1
+            self._try(lambda: sealed.finish(fd))
+        if self.failure:
+            raise Broken(self.failure)
