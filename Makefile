@@ -32,8 +32,8 @@ build: $(STAMP)  ## compile the preload library and the runtime in place, into m
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@$(PY) demo/demo.py
 
-test: build  ## all tests but the slow ones
-	@$(PYTEST) $(ARGS)
+test: build  ## all tests but the slow ones, on up to four processors
+	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-slurm: build  ## jobs of a real Slurm, in a folder of its own on the loopback device (some minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/slurm $(ARGS)
