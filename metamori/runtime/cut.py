@@ -137,12 +137,15 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
 
 
 def _moved(cut: Cut, path: bytes) -> Iterator[bytes]:
-    """Where a path may be now if a folder around it was renamed: below each touched folder that is there."""
-    for old, gone in cut.found.items():
-        if gone.st is None and path.startswith(old + b"/"):
+    """Where a path may be now if a folder around it was renamed (there may be another in its place): below each touched
+    folder that is there."""
+    old = os.path.dirname(path)
+    while len(old) > 1:
+        if old in cut.found:
             for new, here in cut.found.items():
-                if here.st and stat.S_ISDIR(here.st.st_mode):
+                if new != old and here.st and stat.S_ISDIR(here.st.st_mode):
                     yield new + path[len(old):]
+        old = os.path.dirname(old)
 
 
 def _other_name(area: Area, slot: int, cut: Cut, names: Callable[[int], list[bytes]], kept_folder: bytes) -> None:

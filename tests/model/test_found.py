@@ -19,6 +19,10 @@ FOUND = {
         "mkdir d1", "open d1 r", "checkpoint", "rmdir d1", "open f0 rw,creat", "checkpoint", "mkdir d1", "checkpoint",
         "restore @1", "write 4 20 1", "tree", "restore @0", "tree", "restore @2", "read 3 1", "write 4 20 1", "tree",
         "close 3", "rmdir d1", "checkpoint"],
+    # the file went along with its folder, and what stands at its old path is no sign that it did not
+    "a folder in the place of one that was renamed": [
+        "mkdir d0", "openat d0/b rw,creat 644", "write 3 5000 1", "chmod d0/b 640", "checkpoint", "pwrite 3 300 10 2",
+        "close 3", "rename d0 d1", "mkdir d0", "checkpoint", "restore @0", "tree", "restore @1", "tree"],
 }
 
 
