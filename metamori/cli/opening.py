@@ -9,7 +9,7 @@ import os
 
 from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.store import commit, move, prune
+from metamori.store import commit, founding, move, prune
 from metamori.store.store import Store
 
 
@@ -24,6 +24,10 @@ def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
     if not any(commit.exists(store.door, path) for path in _unfinished(store)):
+        return store
+    if not founding.is_in_place(store.door, store.layout):
+        output.say(f"{store.path} is a copy: what is unfinished in it is completed by a restore in place or a run, "
+                   "not by looking")
         return store
     try:
         store.lock()
@@ -48,6 +52,7 @@ def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
     store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
     complete(store)
+    founding.note_place(store.door, store.layout)
     return store
 
 

@@ -23,11 +23,12 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
 
     launch: how its command is started, where that is known.
     """
-    from metamori.store import move, prune
+    from metamori.store import founding, move, prune
 
     prune.recover(store)
     move.recover(store)
     said = finish_if_needed(store)
+    founding.note_place(store.door, store.layout)
     if store.changed_outside():
         from metamori.store import present
 

@@ -45,7 +45,36 @@ def create(door: Door, layout: Layout) -> None:
     layout.id = int.from_bytes(os.urandom(4)) or 1
     commit.write_file(door, layout.head, formats.encode_head(Head(0), layout.id))
     commit.write_file(door, layout.format, format_line(layout.id))
+    note_place(door, layout)
     commit.fsync_folder(door, parent)
+
+
+def _place(door: Door, layout: Layout) -> bytes:
+    """Number and change time of the format file: no copy of a store has the same, and nobody can set them."""
+    found = door.lstat(layout.format)
+    return b"%d %d\n" % (found.st_ino, found.st_ctime_ns)
+
+
+def note_place(door: Door, layout: Layout) -> None:
+    """This store is where it belongs: what is unfinished in it is this user's own work. Kept in the lock file."""
+    if is_in_place(door, layout):
+        return
+    fd = door.open(layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+    try:
+        door.fchmod(fd, commit.PRIVATE_FILE)
+        text = _place(door, layout)
+        door.pwrite(fd, text, 0)
+        door.ftruncate(fd, len(text))
+    finally:
+        door.close(fd)
+
+
+def is_in_place(door: Door, layout: Layout) -> bool:
+    """False in a copy, and so in a store that somebody else has made: looking at it must not carry out what it says."""
+    try:
+        return commit.read_file(door, layout.lock) == _place(door, layout)
+    except OSError:
+        return False
 
 
 def _has_records(door: Door, layout: Layout) -> bool:

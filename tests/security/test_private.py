@@ -246,3 +246,25 @@ def test_nothing_in_a_store_is_executed_or_unpickled() -> None:
 
 def test_the_refusal_is_one_of_ours() -> None:
     assert issubclass(NotOurs, MetamoriError) and NotOurs.exit_code == 1
+
+
+def test_looking_at_a_copy_carries_nothing_out(lab: Lab, tmp_path: Path) -> None:
+    """A store from elsewhere says that a run was killed: that is data, until its user restores or runs with it."""
+    (lab.work / "f0").write_bytes(b"old" * 3000)
+    session = lab.start()
+    session.must(["open f0 rw", "write 3 5000 1", "checkpoint", "write 3 300 2"])
+    session.kill_all()
+    before = (lab.work / "f0").read_bytes()    # what the run redirected is not at home yet
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", lab.store, copy], check=True)
+    for verb in (["log"], ["show", 1], ["diff", 0, 1], ["verify"], ["cat", 0, lab.work / "f0"],
+                 ["restore", 0, "--to", tmp_path / "to"]):
+        lab.verb(*verb, store=copy, code=None)
+        assert (lab.work / "f0").read_bytes() == before, verb
+        assert (copy / "run").exists()
+    assert "is a copy" in lab.verb("log", store=copy).stderr
+    lab.verb("restore", 1, store=copy)
+    assert (lab.work / "f0").read_bytes() != before
+    lab.verb("restore", 0, store=copy)
+    assert not (copy / "run").exists() and (lab.work / "f0").read_bytes() == b"old" * 3000
+    assert lab.verb("log", store=copy).stderr == ""
