@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast test-real test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
+.PHONY: help venv build demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -37,6 +37,9 @@ test: build  ## all tests but the slow ones, on up to four processors
 
 test-slurm: build  ## jobs of a real Slurm, in a folder of its own on the loopback device (some minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/slurm $(ARGS)
+
+test-cookbook: build  ## the how-to pages on LAMMPS and others, really run, natively too (some minutes)
+	@$(PYTEST) -m '' --timeout 1800 tests/cookbook $(ARGS)
 
 test-fast: build  ## unit and property tests only, some seconds
 	@$(PYTEST) -q $(wildcard tests/unit tests/property) $(ARGS)

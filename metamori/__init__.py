@@ -13,12 +13,14 @@ Anywhere: ``metamori.open_store(path)`` reads a store. Nothing is imported befor
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metamori.store.store import Store
+    from metamori.reading import History
+    from metamori.runtime.trial import Trial
 
-__all__ = ["active", "checkpoint", "open_store", "restore"]
+__all__ = ["active", "checkpoint", "open_store", "restore", "trial"]
 
 
 def checkpoint(message: str | None = None) -> int:
@@ -49,8 +51,28 @@ def active() -> bool:
     return inside.active()
 
 
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """A store, for reading its history, states and files. NoStore when there is none."""
+def trial(message: str | None = None) -> AbstractContextManager[Trial]:
+    """A block whose files are undone when an exception leaves it, or when it calls `undo()`::
+
+        with metamori.trial("larger step") as attempt:
+            solve(step=0.2)
+            if not converged():
+                attempt.undo()
+
+    Files that the block opened are closed then, and those that were open before are where they were. Memory stays as it
+    is. OSError as for `checkpoint`; EOPNOTSUPP in a run with --memory, where the whole program goes back.
+    """
+    from metamori.runtime import trial as trials
+
+    return trials.trial(message)
+
+
+def open_store(path: str | os.PathLike[str] = ".metamori") -> History:
+    """A store, for reading its history, its states and its files. NoStore when there is none.
+
+    What a kill left unfinished is left so: `metamori log` completes it.
+    """
+    from metamori.reading import History
     from metamori.store.store import Store
 
-    return Store.open(os.fspath(path))
+    return History(Store.open(os.path.abspath(os.fspath(path))))
