@@ -101,10 +101,7 @@ class Memory:
                 run.kill()
         found = self.images()
         assert found, f"no checkpoint holds memory: {self.errors()}"
-        # killed in the middle of one, which then is none
-        refused = [line for line in self.errors().splitlines() if "no checkpoint" in line]
-        refused = [line for line in refused if "No such process" not in line]
-        assert not refused, self.errors()
+        assert "no checkpoint" not in self.errors(), self.errors()
         return found
 
     def children(self, run: subprocess.Popen[bytes]) -> list[int]:

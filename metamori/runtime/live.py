@@ -45,7 +45,8 @@ class Live:
                 supervise.say(self.session.said)
             return True
         except (MetamoriError, OSError) as error:
-            self._tell(f"no checkpoint: {error}")
+            if not _has_ended(self.pid):   # in the same moment: there was nothing left to save
+                self._tell(f"no checkpoint: {error}")
         except Exception as error:
             self._tell(f"no checkpoint: {type(error).__name__}: {error}")
         return False
@@ -150,6 +151,14 @@ class Live:
         last = newest_with_memory(store)
         if self.config.memory and last:
             supervise.say(f"it can go on from checkpoint {last}: metamori restart --store {store.path} {last}")
+
+
+def _has_ended(pid: int) -> bool:
+    """A child of ours; it can be waited for as before."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
 
 
 def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]

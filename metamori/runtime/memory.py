@@ -65,6 +65,8 @@ class Image:
         why = ffi.string(self.memory.message).decode(errors="replace")
         if why:
             raise Refused(why)
+        if result == -errno.ESRCH:
+            raise Refused("the program has ended")
         if result == -errno.EAGAIN:
             raise NotAtRest("a thread of the program does not come to rest: no checkpoint was taken")
         raise Refused(f"the program's memory cannot be saved: {os.strerror(-result)}")

@@ -78,8 +78,16 @@ static long map_again(struct mm_area *a, int region, uint64_t n)
         return r;
     sys(SYS_munmap, r, n << MM_SEGMENT_BITS);
     r += (long)(n << MM_SEGMENT_BITS);
-    return !mm_area_place ? r : sys(SYS_mremap, r, 1ul << MM_SEGMENT_BITS, 1ul << MM_SEGMENT_BITS,
-                                    MREMAP_MAYMOVE | MREMAP_FIXED, place_of(region, n));
+    if (!mm_area_place)
+        return r;
+    /* whoever is there already stays: the move itself would not ask */
+    long there = sys(SYS_mmap, place_of(region, n), 1ul << MM_SEGMENT_BITS, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (there < 0 && there > -4096) {
+        sys(SYS_munmap, r, 1ul << MM_SEGMENT_BITS);
+        return there;
+    }
+    return sys(SYS_mremap, r, 1ul << MM_SEGMENT_BITS, 1ul << MM_SEGMENT_BITS, MREMAP_MAYMOVE | MREMAP_FIXED, there);
 }
 
 static int map_first(struct mm_area *a, int region)

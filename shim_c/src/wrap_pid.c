@@ -7,6 +7,8 @@
 #include "shim.h"
 #include "memory/engine.h"
 
+#include <dlfcn.h>
+
 __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 
 static int renamed(void) { return mm_memory_head && ENGINE->known_pid; }
@@ -72,6 +74,85 @@ EXPORT int pthread_cancel(pthread_t thread)
     if (real)
         sys(SYS_tgkill, sys_getpid(), real, MM_MEMORY_SIGNAL);
     return r;
+}
+
+/* A descriptor to show to the libc, with the number that the kernel knows: the thread's own, or where it came back, a copy.
+ * The number in the true one stays: it is the owner's in every lock that the thread holds. */
+#define DESCRIPTOR 8192
+struct shown { _Alignas(64) char bytes[DESCRIPTOR]; };
+static pthread_t shown(pthread_t thread, struct shown *copy)
+{
+    static const uint32_t *size;           /* glibc's word to debuggers */
+    pid_t real = real_thread(thread);
+    if (LIKELY(!real))
+        return thread;
+    if (!size)
+        size = dlsym(RTLD_DEFAULT, "_thread_db_sizeof_pthread");
+    if (!size || *size > sizeof copy->bytes)
+        return thread;
+    memcpy(copy->bytes, (const void *)thread, *size);
+    memcpy(copy->bytes + ENGINE->image.tid_offset, &real, sizeof real);
+    return (pthread_t)copy->bytes;
+}
+
+EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
+{
+    struct shown copy;
+    return REAL(pthread_getattr_np)(shown(thread, &copy), attributes);
+}
+
+EXPORT int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *set)
+{
+    struct shown copy;
+    return REAL(pthread_getaffinity_np)(shown(thread, &copy), size, set);
+}
+
+EXPORT int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
+{
+    struct shown copy;
+    return REAL(pthread_setaffinity_np)(shown(thread, &copy), size, set);
+}
+
+EXPORT int pthread_getschedparam(pthread_t thread, int *policy, struct sched_param *parameters)
+{
+    struct shown copy;
+    return REAL(pthread_getschedparam)(shown(thread, &copy), policy, parameters);
+}
+
+EXPORT int pthread_setschedparam(pthread_t thread, int policy, const struct sched_param *parameters)
+{
+    struct shown copy;
+    return REAL(pthread_setschedparam)(shown(thread, &copy), policy, parameters);
+}
+
+EXPORT int pthread_setschedprio(pthread_t thread, int priority)
+{
+    struct shown copy;
+    return REAL(pthread_setschedprio)(shown(thread, &copy), priority);
+}
+
+EXPORT int pthread_getcpuclockid(pthread_t thread, clockid_t *clock)
+{
+    struct shown copy;
+    return REAL(pthread_getcpuclockid)(shown(thread, &copy), clock);
+}
+
+EXPORT int pthread_setname_np(pthread_t thread, const char *name)
+{
+    struct shown copy;
+    return REAL(pthread_setname_np)(shown(thread, &copy), name);
+}
+
+EXPORT int pthread_getname_np(pthread_t thread, char *name, size_t room)
+{
+    struct shown copy;
+    return REAL(pthread_getname_np)(shown(thread, &copy), name, room);
+}
+
+EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
+{
+    struct shown copy;
+    return REAL(pthread_sigqueue)(shown(thread, &copy), number, value);
 }
 
 EXPORT pid_t getpgid(pid_t pid) { return (int)result(sys(SYS_getpgid, real_number(pid))); }

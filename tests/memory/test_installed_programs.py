@@ -82,6 +82,40 @@ LUA = 'local t = {} local f = io.open("lines", "w") for i = 0, 1500000 do local 
       't[k] = ((t[k] or 1) * 31 + i) % 1000003 ' \
       'if i % 30000 == 0 then print(i, t[k]) f:write(i, " ", t[k], "\\n") end end f:close() print(#t)'
 
+JAVA = """
+import java.io.PrintWriter;
+import java.util.HashMap;
+public class Sums {
+    public static void main(String[] words) throws Exception {
+        HashMap<Integer, Long> table = new HashMap<>();
+        PrintWriter lines = new PrintWriter("lines");
+        long s = 1, sum = 0;
+        for (int i = 0; i < 25000000; i++) {
+            s = (s * 31 + i) % 1000003;
+            table.put((int) (s % 5000), s);
+            if (i % 500000 == 0) {
+                System.out.println(i + " " + s);
+                lines.println(s);
+                lines.flush();
+            }
+        }
+        for (long value : table.values())
+            sum += value;
+        System.out.println(sum + " " + Thread.currentThread().getName());
+    }
+}
+"""
+NODE = """
+const fs = require('fs'), lines = fs.openSync('lines', 'w'), table = {};
+let s = 1;
+for (let i = 0; i < 6000000; i++) {
+    s = (s * 31 + i) % 1000003;
+    table[s % 5000] = s;
+    if (i % 100000 == 0) { console.log(i, s); fs.writeSync(lines, i + ' ' + s + '\\n'); }
+}
+setTimeout(() => console.log(Object.values(table).reduce((a, b) => a + b, 0)), 10);
+"""
+
 
 def pythons() -> list[str]:
     """Debian's, the one that runs the tests, and further ones of pyenv."""
@@ -107,12 +141,25 @@ def test_python_with_threads(tmp_path: Path) -> None:
 
 
 def test_numpy(tmp_path: Path) -> None:
-    if subprocess.run([sys.executable, "-c", "import numpy"], capture_output=True, check=False).returncode:
+    """Debian's, else that of the tests."""
+    able = [python for python in ("/usr/bin/python3", sys.executable)
+            if subprocess.run([python, "-c", "import numpy"], capture_output=True, check=False).returncode == 0]
+    if not able:
         pytest.skip("numpy is not installed")
     script = tmp_path / "program.py"
     script.write_text(NUMPY)
-    case = Memory(tmp_path, [sys.executable, script])
+    case = Memory(tmp_path, [able[0], script])
     case.everywhere(case.run_and_kill("200ms", 4))
+
+
+def test_java(tmp_path: Path) -> None:
+    """Its threads ask the C library about themselves after they came back."""
+    if shutil.which("javac") is None or shutil.which("java") is None:
+        pytest.skip("a Java development kit is not installed")
+    (tmp_path / "Sums.java").write_text(JAVA)
+    subprocess.run(["javac", "Sums.java"], cwd=tmp_path, check=True)
+    case = Memory(tmp_path, ["java", "-Xmx100m", "-cp", str(tmp_path), "Sums"])
+    case.everywhere(case.run_and_kill("300ms", 3), most=2)
 
 
 TOOLS = {
@@ -122,6 +169,7 @@ TOOLS = {
     "bc": (["bc", "-lq"], b"scale=900; 4*a(1)\nscale=600; e(3)\n"
                           b"for (i = 0; i < 400; i++) { x = sqrt(i + x); print x, \"\\n\" }\n"),
     "lua": (["lua5.4", "-e", LUA], b""),
+    "node": (["node", "-e", NODE], b""),
     "octave": (["octave-cli", "--no-gui", "--eval", "x = 1; for i = 1:200000; x = mod(x * 31 + i, 1000003); "
                 "if mod(i, 10000) == 0; disp(x); fflush(stdout); end; end"], b""),
 }

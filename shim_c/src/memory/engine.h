@@ -18,8 +18,9 @@
 #include "../area_internal.h"
 #include "image.h"
 
-#define MM_ENGINE_PLACE 0x180000000000ul
-#define MM_AREA_PLACE 0x190000000000ul
+/* above the 46 bits in which JavaScript engines and allocators choose addresses by chance, below programs and libraries */
+#define MM_ENGINE_PLACE 0x600000000000ul
+#define MM_AREA_PLACE 0x610000000000ul
 #define MM_MEMORY_SIGNAL 32            /* the C library's own: programs can neither block nor wait for it */
 #define MM_MEMORY_ASK 0x6d746d72u      /* value of the signal: somebody wants an image */
 #define MM_MEMORY_STOP 0x6d746d73u     /* the leader wants every thread */

@@ -8,7 +8,8 @@ static uint32_t kind_of(const struct mm_vma *v, const char *name)
     uint64_t first = (uint64_t)__ehdr_start, last = ((uint64_t)_end + MM_PAGE - 1) & ~(MM_PAGE - 1);
     if (own_begins(name, "[vdso") || own_begins(name, "[vvar") || own_begins(name, "[vsyscall"))
         return AREA_SPECIAL;
-    if ((v->start >= first && v->start < last) || (v->start >= MM_ENGINE_PLACE && v->start < MM_AREA_PLACE + (1ul << 40)))
+    if ((v->start >= first && v->start < last) || (v->start >= MM_ENGINE_PLACE && v->start < MM_ENGINE_PLACE + sizeof(struct mm_engine))
+        || v->start == MM_AREA_PLACE || (v->start > MM_AREA_PLACE && v->start < MM_AREA_PLACE + (1ul << 40) && v->shared && v->inode))
         return AREA_OURS;
     return own_equal(name, "[stack]") ? AREA_STACK : AREA_PLAIN;
 }
