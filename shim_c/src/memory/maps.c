@@ -3,46 +3,71 @@
 
 extern char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
 
+#define WHOLE_PAGES(n) (((n) + MM_PAGE - 1) & ~(MM_PAGE - 1))
+#define ENGINE_END (MM_ENGINE_PLACE + WHOLE_PAGES(sizeof(struct mm_engine)))
+
+static uint64_t library_start(void) { return (uint64_t)__ehdr_start; }
+static uint64_t library_end(void) { return WHOLE_PAGES((uint64_t)_end); }
+
 static uint32_t kind_of(const struct mm_vma *v, const char *name)
 {
-    uint64_t first = (uint64_t)__ehdr_start, last = ((uint64_t)_end + MM_PAGE - 1) & ~(MM_PAGE - 1);
     if (own_begins(name, "[vdso") || own_begins(name, "[vvar") || own_begins(name, "[vsyscall"))
         return AREA_SPECIAL;
-    if ((v->start >= first && v->start < last) || (v->start >= MM_ENGINE_PLACE && v->start < MM_ENGINE_PLACE + sizeof(struct mm_engine))
+    if ((v->start >= library_start() && v->start < library_end()) || (v->start >= MM_ENGINE_PLACE && v->start < ENGINE_END)
         || v->start == MM_AREA_PLACE || (v->start > MM_AREA_PLACE && v->start < MM_AREA_PLACE + (1ul << 40) && v->shared && v->inode))
         return AREA_OURS;
     return own_equal(name, "[stack]") ? AREA_STACK : AREA_PLAIN;
 }
 
-/* One line: start-end rwxs offset major:minor inode path */
-static int line(struct mm_tables *t, const char *p)
+/* The kernel makes one mapping of our last pages and what the program has mapped right behind them: where it is cut. */
+static uint64_t first_part_of(const struct mm_vma *v)
 {
-    if (t->areas == AREAS)
-        return -E2BIG;
-    struct mm_vma *v = &t->area[t->areas];
-    v->start = own_number(&p, 16), p++;
-    v->end = own_number(&p, 16), p++;
-    v->protection = (p[0] == 'r' ? PROT_READ : 0) | (p[1] == 'w' ? PROT_WRITE : 0) | (p[2] == 'x' ? PROT_EXEC : 0);
-    v->shared = p[3] == 's';
-    p += 5;
-    v->offset = own_number(&p, 16), p++;
-    own_number(&p, 16), p++;
-    own_number(&p, 16), p++;
-    v->inode = own_number(&p, 10);
-    while (*p == ' ')
-        p++;
-    uint64_t n = own_length(p) + 1;
-    v->kind = kind_of(v, p);
-    v->path = 0;
+    const uint64_t edge[] = { library_start(), library_end(), MM_ENGINE_PLACE, ENGINE_END, MM_AREA_PLACE,
+                              MM_AREA_PLACE + WHOLE_PAGES(sizeof(struct mm_area)) };
+    uint64_t end = v->end;
+    for (unsigned i = 0; i < sizeof edge / sizeof edge[0]; i++)
+        if (edge[i] > v->start && edge[i] < end && !v->inode)
+            end = edge[i];
+    return end;
+}
+
+static int add(struct mm_tables *t, struct mm_vma whole, const char *name, uint64_t n)
+{
+    uint64_t end = whole.end;
     if (n > 1) {
         if (t->path_bytes + n > PATHS)
             return -E2BIG;
-        v->path = (uint32_t)t->path_bytes;
-        own_copy(t->path + t->path_bytes, p, n);
+        whole.path = (uint32_t)t->path_bytes;
+        own_copy(t->path + t->path_bytes, name, n);
         t->path_bytes += n;
     }
-    t->areas++;
+    for (; whole.start < end; whole.start = whole.end) {
+        if (t->areas == AREAS)
+            return -E2BIG;
+        whole.end = end;
+        whole.end = first_part_of(&whole);
+        whole.kind = kind_of(&whole, name);
+        t->area[t->areas++] = whole;
+    }
     return 0;
+}
+
+/* One line: start-end rwxs offset major:minor inode path */
+static int line(struct mm_tables *t, const char *p)
+{
+    struct mm_vma v = { 0 };
+    v.start = own_number(&p, 16), p++;
+    v.end = own_number(&p, 16), p++;
+    v.protection = (p[0] == 'r' ? PROT_READ : 0) | (p[1] == 'w' ? PROT_WRITE : 0) | (p[2] == 'x' ? PROT_EXEC : 0);
+    v.shared = p[3] == 's';
+    p += 5;
+    v.offset = own_number(&p, 16), p++;
+    own_number(&p, 16), p++;
+    own_number(&p, 16), p++;
+    v.inode = own_number(&p, 10);
+    while (*p == ' ')
+        p++;
+    return add(t, v, p, own_length(p) + 1);
 }
 
 int mm_maps_read(struct mm_tables *t)
