@@ -123,6 +123,12 @@ void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
     return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
 }
 
+void *mm_region(struct mm_area *a, int region, uint64_t offset)
+{
+    char *p = mm_region_if_mapped(a, region, offset);
+    return p ? p : mm_region_map(a, region, offset);
+}
+
 /* The same without a descriptor, for a program that has used up its own: the pages are touched by the kernel. */
 static long region_populate(struct mm_area *a, int region, uint64_t from, uint64_t to)
 {
@@ -250,9 +256,6 @@ const char *mm_path_at(struct mm_area *a, uint64_t offset) { return offset ? mm_
 
 const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(a, JOURNAL, offset); }
 
-/* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
-#define WAITED 0x80000000u
-
 /* after a fork the child is told to forget it (init.c) */
 __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
@@ -260,7 +263,7 @@ __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
 static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
 {
-    uint32_t tid = word & ~WAITED;
+    uint32_t tid = word & ~MM_WAITED;
     return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
 }
 
@@ -277,31 +280,23 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
 #endif
             continue;
         }
-        uint32_t waited = seen | WAITED;
+        uint32_t waited = seen | MM_WAITED;
         if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
         if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
             continue;
         if (owner_dead(waited, lock, ++timeouts)
-            && __atomic_compare_exchange_n(lock, &waited, me | WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            && __atomic_compare_exchange_n(lock, &waited, me | MM_WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
         if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
             return -ETIMEDOUT;
     }
 }
 
-void mm_lock(uint32_t *lock) { mm_lock_timed(lock, -1); }
-
-void mm_unlock(uint32_t *lock)
-{
-    if (__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & WAITED)
-        sys_futex_wake(lock, 1);
-}
-
 /* A thread that executed a new program has its leader's number from then on, and what the leader held. */
 static void release_if(uint32_t *lock, uint32_t tid)
 {
-    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~WAITED) == tid)
+    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~MM_WAITED) == tid)
         mm_unlock(lock);
 }
 void mm_release_locks(struct mm_area *a, uint32_t tid)

@@ -5,6 +5,9 @@
 #include "area.h"
 #include "sys.h"
 
+/* said of declarations too, so that the compiler knows them to be here and reaches them without a table of addresses */
+#pragma GCC visibility push(hidden)
+
 #define MM_MAGIC "MMAREA\n\0"
 #define MM_STORE_MAX 3800
 #define MM_SEGMENT_BITS 26
@@ -28,33 +31,79 @@ struct mm_area {
 
 long mm_open_spare(int dir, const char *path, int flags, int mode);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
+/* The few that every call needs are here and, for Python, in the one file that owns them. */
+#define MM_INLINE extern inline __attribute__((gnu_inline))
 /* the byte at an offset of a region; valid up to the end of its segment */
-static inline void *mm_region(struct mm_area *a, int region, uint64_t offset)
+MM_INLINE void *mm_region(struct mm_area *a, int region, uint64_t offset)
 {
     char *p = __atomic_load_n(&a->segment[region][offset >> MM_SEGMENT_BITS], __ATOMIC_ACQUIRE);
     if (__builtin_expect(p != NULL, 1))
         return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
     return mm_region_map(a, region, offset);
 }
+/* the same, NULL where this process has not looked yet */
+static inline void *mm_region_if_mapped(const struct mm_area *a, int region, uint64_t offset)
+{
+    char *p = __atomic_load_n(&a->segment[region][offset >> MM_SEGMENT_BITS], __ATOMIC_ACQUIRE);
+    return p ? p + (offset & ((1ul << MM_SEGMENT_BITS) - 1)) : NULL;
+}
 static inline void *mm_page(struct mm_area *a, uint32_t page)
 {
     return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK);
 }
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
+
+MM_INLINE struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
+}
+MM_INLINE struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PIFS, (uint64_t)slot * sizeof(struct mm_pif));
+}
+MM_INLINE struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
+}
+MM_INLINE struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
+}
+static inline char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK);
+}
+/* The frame of a chunk, 0 without. */
+static inline uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
+{
+    if (chunk * 4 >= a->head->reserved[CHUNKS])
+        return 0;
+    return __atomic_load_n((uint32_t *)mm_region(a, CHUNKS, chunk * 4), __ATOMIC_ACQUIRE);
+}
+
+/* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
+#define MM_WAITED 0x80000000u
 extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
-void mm_lock(uint32_t *lock);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
-void mm_unlock(uint32_t *lock);
+static inline void mm_lock(uint32_t *lock)
+{
+    uint32_t nobody = 0, me = mm_tid;
+    if (!__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
+        mm_lock_timed(lock, -1);
+}
+static inline void mm_unlock(uint32_t *lock)
+{
+    if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
+        sys_futex_wake(lock, 1);
+}
 void mm_release_locks(struct mm_area *a, uint32_t tid);
 uint32_t mm_page_take(struct mm_area *a);
 void mm_page_give(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
 
 /* cache.c */
-uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk);
 uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk);
-char *mm_frame_bytes(struct mm_area *a, uint32_t frame);
 
 /* table.c */
 void mm_table_free(struct mm_area *a, struct mm_pif *pif);
@@ -69,5 +118,7 @@ int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit);
 void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);
+
+#pragma GCC visibility pop
 
 #endif

@@ -12,8 +12,7 @@
 /* A copy in user space would fault where the kernel says EFAULT.  So the program's pages are tried first, and the
  * answer is remembered until it unmaps or protects something (wrap_process.c counts that). */
 uint32_t mm_map_generation;
-static __thread struct { uintptr_t first, last; uint32_t generation; } tried[3]
-    __attribute__((tls_model("initial-exec")));
+__thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
 
 static int try(uintptr_t first, uintptr_t last, int what)
 {
@@ -21,20 +20,17 @@ static int try(uintptr_t first, uintptr_t last, int what)
         && sys(SYS_madvise, first, last - first + 4096, what == 1 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
 
-/* How many of these bytes, from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
-size_t mm_usable(const void *p, size_t count, int what)
+size_t mm_try(const void *p, size_t count, int what)
 {
     uintptr_t first = (uintptr_t)p & ~4095ul, last = ((uintptr_t)p + count - 1) & ~4095ul;
     uint32_t generation = __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED);
-    if (first >= tried[what].first && last <= tried[what].last && tried[what].generation == generation)
-        return count;
     if (!try(first, last, what)) {
         uintptr_t end = first;
         while (end < last && try(end, end, what))
             end += 4096;
         return end > (uintptr_t)p ? end - (uintptr_t)p : 0;
     }
-    tried[what].first = first, tried[what].last = last, tried[what].generation = generation;
+    mm_tried[what] = (struct mm_tried){ first, last + 4095, generation };
     return count;
 }
 
@@ -67,24 +63,13 @@ static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
     return frame;
 }
 
-static void widen(struct mm_frame *f, uint32_t low, uint32_t high)
-{
-    if (f->low == f->high)
-        f->low = low, f->high = high;
-    if (low < f->low)
-        f->low = low;
-    if (high > f->high)
-        f->high = high;
-    f->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
-}
-
 static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at)
 {
     uint32_t inside = at % MM_CHUNK;
     count = mm_usable(from, count, 0);
     if (!count)
         return -EFAULT;
-    widen(mm_frame_at(mm_area, frame), inside, inside + count);
+    mm_frame_newer(mm_frame_at(mm_area, frame), inside, inside + count);
     memcpy(mm_frame_bytes(mm_area, frame) + inside, from, count);
     return count;
 }

@@ -16,16 +16,6 @@ struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
     return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
 }
 
-char *mm_frame_bytes(struct mm_area *a, uint32_t frame) { return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK); }
-
-/* The frame of a chunk, 0 without. */
-uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
-{
-    if (chunk * 4 >= a->head->reserved[CHUNKS])
-        return 0;
-    return __atomic_load_n((uint32_t *)mm_region(a, CHUNKS, chunk * 4), __ATOMIC_ACQUIRE);
-}
-
 /* A frame for a chunk, its bytes undefined; 0 when the disk has no room for one. */
 uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
 {

@@ -36,7 +36,7 @@ static void make_virtual(struct mm_pif *p, uint64_t size)
     __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
 }
 
-static void stamp(struct mm_pif *p)
+void mm_stamp(struct mm_pif *p)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME_COARSE, &t);
@@ -66,7 +66,7 @@ static long read_zeros(char *to, size_t count)
 }
 
 /* One run of bytes that lie together; at < size. */
-static long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
     uint64_t entry = mm_table_get(mm_area, p, block);
@@ -106,13 +106,14 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     size_t asked = asked_for(v, n);
     if (asked && at > INT64_MAX - asked)
         return -EINVAL;
-    long size = !ISOLATED(p) && at + asked <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd), total = 0;
+    uint64_t known = mm_known_size(p);
+    long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0;
     if (size < 0)
         return size;
     for (int i = 0; i < n; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length && at < (uint64_t)size;) {
-            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size);
+            long r = mm_read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size);
             if (r <= 0)
                 return total ? total : r;
             done += r, at += r, total += r;
@@ -206,7 +207,7 @@ static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, u
     uint64_t at = block * MM_BLOCK;
     size_t count = low;
     while (at + count < size && count < MM_BLOCK) {
-        long r = read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
+        long r = mm_read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
         if (r <= 0)
             return r < 0 ? r : -EIO;
         count += r;
@@ -293,7 +294,7 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     long r = own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
         return r;
-    stamp(p);
+    mm_stamp(p);
     if (at + r > size) {
         if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
             make_virtual(p, at + r);
@@ -337,9 +338,9 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     size_t asked = asked_for(v, n);
     if (asked && (uint64_t)at > INT64_MAX - asked)
         r = -EINVAL;
-    /* where the last block touched ends below fresh_from there is no need to ask how long the file is */
-    uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK;
-    long size = !append && !ISOLATED(p) && blocks_end <= p->fresh_from ? (long)p->fresh_from : mm_size(p, fd);
+    /* where the last block touched ends inside there is no need to ask how long the file is */
+    uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, known = mm_known_size(p);
+    long size = !append && blocks_end <= known ? (long)known : mm_size(p, fd);
     if (size < 0)
         r = size;
     else if (append && asked)
@@ -408,7 +409,7 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
         if (length < p->home_limit)
             p->home_limit = length;
     }
-    stamp(p);
+    mm_stamp(p);
     return 0;
 }
 

@@ -37,11 +37,15 @@
 
 #include "area_internal.h"
 
+#pragma GCC visibility push(hidden)    /* as in area_internal.h */
+
 typedef void (*mm_handler)(int);
 
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Functions that every call passes through and that have no array: the compiler's guard of the stack guards nothing there. */
+#define HOT __attribute__((no_stack_protector))
 
 #define CALL(group, type, name, parameters) extern type (*real_##name) parameters;
 #define ALIAS(group, alias, name)
@@ -166,6 +170,31 @@ static inline uint32_t pif_of(int fd)
         return mm_pif_again(fd);
     return __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
 }
+/* A quick look: a few loads and no call, so that a wrapper that hands on to the kernel saves no register.  UNSURE where there is
+ * more to find out; whoever gets that looks again by pif_of. */
+enum mm_kind { MM_UNSURE, MM_UNFOLLOWED, MM_ALL_HOME, MM_REDIRECTED };
+struct mm_seen { uint32_t slot; struct mm_pif *p; struct mm_fit *f; };
+static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
+{
+    const struct mm_area *a = mm_area;
+    if (UNLIKELY(!a) || UNLIKELY((unsigned)fd >= MM_FDS))
+        return MM_UNSURE;
+    uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
+    if (!fit)
+        return MM_UNFOLLOWED;
+    if (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
+                 != __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE)))
+        return MM_UNSURE;
+    seen->slot = __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+    if (!seen->slot)
+        return MM_UNFOLLOWED;
+    seen->p = mm_region_if_mapped(a, PIFS, (uint64_t)seen->slot * sizeof *seen->p);
+    seen->f = mm_region_if_mapped(a, FITS, (uint64_t)fit * sizeof *seen->f);
+    if (UNLIKELY(!seen->p || !seen->f))
+        return MM_UNSURE;
+    return __atomic_load_n(&seen->p->root, __ATOMIC_ACQUIRE) || seen->f->owned
+        || (__atomic_load_n(&seen->p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL) ? MM_REDIRECTED : MM_ALL_HOME;
+}
 /* is the position of this description the FIT's? */
 static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }
 /* every byte at home, the kernel knows the size */
@@ -177,6 +206,13 @@ static inline int is_native(const struct mm_pif *p)
 
 /* nothing goes home before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
+/* Bytes that the file surely has, without asking how long it is. */
+static inline uint64_t mm_known_size(const struct mm_pif *p)
+{
+    if (p->flags & MM_VIRTUAL)
+        return p->size;
+    return !ISOLATED(p) ? p->fresh_from : p->home_limit != MM_NO_LIMIT ? p->home_limit : 0;
+}
 
 static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
 static inline int readable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_WRONLY; }
@@ -197,14 +233,17 @@ long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
+void mm_stamp(struct mm_pif *p);
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 long mm_hand_over(uint32_t pif, int fd);
 long mm_extent(uint32_t pif, int fd, off_t at, int whence);
 long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
+long mm_read_some(uint32_t pif, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
 long mm_write_some(uint32_t pif, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
 
 /* limits.c */
-extern uint64_t mm_size_limit;
+extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
+static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }
 void mm_lift_limit(int back);
 long mm_within_limit(uint64_t at, size_t *count);
 int mm_reachable(int fd, uint64_t at);
@@ -227,13 +266,15 @@ static inline uint64_t hold(struct mm_pif *p)
     mm_holding++;
     uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
     mm_lock(&p->lock);
-    mm_lift_limit(0);
+    if (!mm_no_limit())
+        mm_lift_limit(0);
     return mask;
 }
 
 static inline void release(struct mm_pif *p, uint64_t mask)
 {
-    mm_lift_limit(1);
+    if (!mm_no_limit())
+        mm_lift_limit(1);
     mm_unlock(&p->lock);
     if (UNLIKELY(mm_unwrapped_handlers))
         sys_mask_back(mask);
@@ -251,8 +292,33 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 /* buffer.c */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
-size_t mm_usable(const void *p, size_t count, int what);
 extern uint32_t mm_map_generation;
+struct mm_tried { uintptr_t first, last; uint32_t generation; };
+extern __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
+size_t mm_try(const void *p, size_t count, int what);
+/* How many of these bytes (not 0), from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
+static inline size_t mm_usable(const void *p, size_t count, int what)
+{
+    const struct mm_tried *t = &mm_tried[what];
+    return LIKELY((uintptr_t)p >= t->first && (uintptr_t)p + count - 1 <= t->last
+                  && t->generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED)) ? count : mm_try(p, count, what);
+}
+/* Bytes [low, high) of a frame are about to be newer than the disk buffer's. */
+static inline void mm_frame_newer(struct mm_frame *f, uint32_t low, uint32_t high)
+{
+    if (f->low == f->high)
+        f->low = low, f->high = high;
+    if (low < f->low)
+        f->low = low;
+    if (high > f->high)
+        f->high = high;
+    f->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
+}
+
+/* plain.c */
+#define NOT_HERE INT64_MIN               /* the general way has to be taken; nothing was done */
+long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at);
+long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
 
 /* exec.c */
 struct mm_image {
@@ -319,5 +385,7 @@ int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);
 void mm_runtime_credentials(void);
+
+#pragma GCC visibility pop
 
 #endif

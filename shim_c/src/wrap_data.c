@@ -6,6 +6,7 @@
 
 #include <linux/fs.h>
 #include <limits.h>
+#include <sys/single_threaded.h>
 
 /* What the kernel refuses before it moves anything is left to the kernel. */
 #define BEYOND 0x7ffffffff000ul        /* the end of a program's memory */
@@ -52,7 +53,7 @@ static int at_kernels_position(int fd, uint32_t slot, long number, const void *w
     return native;
 }
 
-EXPORT ssize_t read(int fd, void *buffer, size_t count)
+static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, size_t count)
 {
     uint32_t slot;
     long r;
@@ -67,17 +68,40 @@ EXPORT ssize_t read(int fd, void *buffer, size_t count)
     return READ(fd, slot, (&(struct iovec){ buffer, count }), 1, -1);
 }
 
+/* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
+static inline int alone(const struct mm_fit *f) { return __libc_single_threaded && LIKELY(f->refs == 1); }
+
+EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)))
+        return real_read(fd, buffer, count);
+    long r = kind == MM_REDIRECTED ? mm_plain_read(&seen, fd, buffer, count, -1) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_read_on(fd, buffer, count);
+}
+
 EXPORT ssize_t __read_chk(int fd, void *buffer, size_t count, size_t room)
 {
     return count > room ? REAL(__read_chk)(fd, buffer, count, room) : read(fd, buffer, count);
 }
 
-EXPORT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
+static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, size_t count, off_t at)
 {
     uint32_t slot;
-    if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd(buffer, count))
+    if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
         return REAL(pread)(fd, buffer, count, at);
     return READ(fd, slot, (&(struct iovec){ buffer, count }), 1, at);
+}
+
+EXPORT HOT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED || kind == MM_ALL_HOME))
+        return real_pread(fd, buffer, count, at);
+    long r = kind == MM_REDIRECTED && at >= 0 ? mm_plain_read(&seen, fd, buffer, count, at) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_pread(fd, buffer, count, at);
 }
 
 EXPORT ssize_t __pread_chk(int fd, void *buffer, size_t count, off_t at, size_t room)
@@ -197,17 +221,55 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
 #define APPENDS(fd) (open_flags(fd) & O_APPEND)
 #define SYNCS(fd) (open_flags(fd) & O_DSYNC)
 
-EXPORT ssize_t write(int fd, const void *buffer, size_t count)
+static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buffer, size_t count)
 {
     return WRITE(fd, REAL(write)(fd, buffer, count), sys(SYS_write, fd, buffer, count), absurd(buffer, count),
                  (&(struct iovec){ (void *)buffer, count }), 1, -1, APPENDS(fd), SYNCS(fd));
 }
-
-EXPORT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
+static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
     return WRITE(fd, REAL(pwrite)(fd, buffer, count, at), sys_pwrite(fd, buffer, count, at),
                  at < 0 || absurd(buffer, count), (&(struct iovec){ (void *)buffer, count }), 1, at, APPENDS(fd),
                  SYNCS(fd));
+}
+
+/* The commonest of them, a write to a file that no index knows: the kernel's, once the mark is made.  NOT_HERE: another kind. */
+static inline long fresh_write(const struct mm_seen seen, long number, int fd, const void *buffer, size_t count, off_t at)
+{
+    if ((seen.f->attributes & O_ACCMODE) == O_RDONLY || absurd(buffer, count))
+        return NOT_HERE;
+    pthread_testcancel();
+    enter();
+    int fresh = seen.p->fresh_from == 0 && is_native(seen.p) && !(seen.p->flags & MM_MAPPED) && !seen.f->owned;
+    long r = NOT_HERE;
+    if (fresh) {
+        touched(seen.slot, seen.p);
+        r = result(sys(number, fd, buffer, count, at));
+    }
+    leave();
+    return UNLIKELY(fresh && r < 0) && mm_made_room() ? NOT_HERE : r;
+}
+
+EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED))
+        return real_write(fd, buffer, count);
+    long r = kind == MM_ALL_HOME ? fresh_write(seen, SYS_write, fd, buffer, count, 0)
+           : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, -1) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_write(fd, buffer, count);
+}
+
+EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED))
+        return real_pwrite(fd, buffer, count, at);
+    long r = at < 0 ? NOT_HERE : kind == MM_ALL_HOME ? fresh_write(seen, SYS_pwrite64, fd, buffer, count, at)
+           : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, at) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_pwrite(fd, buffer, count, at);
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
@@ -259,7 +321,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
 }
 
 /* Of a file that is all at home, and whose position is the kernel's, the kernel knows everything. */
-EXPORT off_t lseek(int fd, off_t at, int whence)
+static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int whence)
 {
     uint32_t slot = pif_of(fd);
     long r;
@@ -281,6 +343,14 @@ EXPORT off_t lseek(int fd, off_t at, int whence)
     }
     leave();
     return result(r);
+}
+
+EXPORT HOT off_t lseek(int fd, off_t at, int whence)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    return LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)) ? real_lseek(fd, at, whence)
+                                                                                  : followed_lseek(fd, at, whence);
 }
 
 EXPORT int ftruncate(int fd, off_t length)
