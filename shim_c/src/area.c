@@ -90,13 +90,24 @@ static long map_again(struct mm_area *a, int region, uint64_t n)
     return sys(SYS_mremap, r, 1ul << MM_SEGMENT_BITS, 1ul << MM_SEGMENT_BITS, MREMAP_MAYMOVE | MREMAP_FIXED, there);
 }
 
+/* A stranger's run area is a stranger's word on where our bytes go. */
+static int fit_for_use(int header)
+{
+    struct stat st;
+    long r = sys(SYS_fstat, header, &st);
+    return r < 0 ? (int)r : st.st_uid != (uid_t)sys(SYS_geteuid) ? -EPERM
+         : st.st_size < (off_t)sizeof(struct mm_header) ? -EINVAL : 0;
+}
+
 static int map_first(struct mm_area *a, int region)
 {
     int fd = region_open(a, region, O_RDWR);
     if (fd < 0)
         return fd;
-    long r = sys(SYS_mmap, place_of(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_NORESERVE | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), fd, 0);
+    long r = region == HEADER ? fit_for_use(fd) : 0;
+    if (r == 0)
+        r = sys(SYS_mmap, place_of(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_NORESERVE | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), fd, 0);
     sys_close(fd);
     if (r < 0 && r > -4096)
         return (int)r;
@@ -215,17 +226,6 @@ struct mm_area *mm_attach(const char *store, int create)
     struct mm_area *a = (struct mm_area *)r;
     strcpy(a->store, store);
     int e = create ? create_files(a) : 0;
-    if (e == 0) {
-        int fd = region_open(a, HEADER, O_RDWR);
-        struct stat st;
-        e = fd < 0 ? fd : (int)sys(SYS_fstat, fd, &st);
-        if (e == 0 && st.st_uid != (uid_t)sys(SYS_geteuid))
-            e = -EPERM;                /* a stranger's run area is a stranger's word on where our bytes go */
-        else if (e == 0 && st.st_size < (off_t)sizeof(struct mm_header))
-            e = -EINVAL;
-        if (fd >= 0)
-            sys_close(fd);
-    }
     for (int region = 0; e == 0 && region < REGIONS; region++)
         e = map_first(a, region);
     a->head = (struct mm_header *)a->segment[HEADER][0];

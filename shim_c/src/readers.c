@@ -30,10 +30,11 @@ int mm_is_ours(int fd)
     return 0;
 }
 
-/* Move one of our descriptors out of the program's way. */
+/* Move one of our descriptors out of the program's way: no higher than that takes, since the kernel's table of a process is
+ * as long as its highest number says, and is copied by every fork. */
 static int high(int fd)
 {
-    for (int floor = 60000; floor >= 100; floor /= 2) {
+    for (int floor = 1000; floor >= 100; floor /= 2) {
         long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
         if (up >= 0) {
             sys_close(fd);

@@ -39,28 +39,32 @@ static int slot_stat(FILE *f, void *st) { return fstat(f->_fileno, st); }
 
 int mm_streams_followed;
 
-static int patch(const char *table, const char *names[5])
+/* Both tables, or neither. */
+static int patch(void **narrow, void **wide)
 {
     static void *const ours[5] = { slot_read, slot_write, slot_seek, slot_close, slot_stat };
-    void **jumps = dlsym(RTLD_DEFAULT, table);
-    if (!jumps)
+    static const char *const names[5] = { "_IO_file_read", "_IO_file_write", "_IO_file_seek", "_IO_file_close",
+                                          "_IO_file_stat" };
+    if (!narrow || !wide)
         return 0;
-    for (int i = 0; i < 5; i++)
-        if (jumps[SLOT_READ + i] != dlsym(RTLD_DEFAULT, names[i]))
+    for (int i = 0; i < 5; i++) {
+        void *theirs = dlsym(RTLD_DEFAULT, names[i]);
+        if (narrow[SLOT_READ + i] != theirs || wide[SLOT_READ + i] != theirs)
             return 0;
-    uintptr_t first = (uintptr_t)jumps & ~4095ul, last = ((uintptr_t)(jumps + SLOT_STAT + 1) + 4095) & ~4095ul;
-    if (sys(SYS_mprotect, first, last - first, PROT_READ | PROT_WRITE) < 0)
+    }
+    void **low = narrow < wide ? narrow : wide, **high = narrow < wide ? wide : narrow;
+    uintptr_t first = (uintptr_t)low & ~4095ul, last = ((uintptr_t)(high + SLOT_STAT + 1) + 4095) & ~4095ul;
+    if (last - first > 2 * 4096 || sys(SYS_mprotect, first, last - first, PROT_READ | PROT_WRITE) < 0)
         return 0;
     for (int i = 0; i < 5; i++)
-        jumps[SLOT_READ + i] = ours[i];
+        narrow[SLOT_READ + i] = wide[SLOT_READ + i] = ours[i];
     sys(SYS_mprotect, first, last - first, PROT_READ);
     return 1;
 }
 
 void mm_streams_init(void)
 {
-    const char *names[5] = { "_IO_file_read", "_IO_file_write", "_IO_file_seek", "_IO_file_close", "_IO_file_stat" };
-    mm_streams_followed = patch("_IO_file_jumps", names) && patch("_IO_wfile_jumps", names);
+    mm_streams_followed = patch(dlsym(RTLD_DEFAULT, "_IO_file_jumps"), dlsym(RTLD_DEFAULT, "_IO_wfile_jumps"));
     if (!mm_streams_followed)
         mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not followed");
 }
