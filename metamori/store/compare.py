@@ -77,6 +77,8 @@ def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[i
         size = max(old.pifs[before].size, new.pifs[after].size)
         return [(0, size)] if size else []
     ranges: list[tuple[int, int]] = []
+    if old.surely_like(new, before):
+        return ranges
     for start, end, _, _ in differences(old.pieces(before), new.pieces(after)):
         if ranges and ranges[-1][1] == start:
             start = ranges.pop()[0]

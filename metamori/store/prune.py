@@ -277,7 +277,7 @@ def _remove_homes(store: Store, names: set[bytes], durable: bool) -> None:
             commit.remove_file(store.door, path, durable=False)
 
 
-def _punch(store: Store, holes: tuple[Hole, ...]) -> None:
+def _punch(store: Store, holes: Iterable[Hole]) -> None:
     for run in sorted({hole.run for hole in holes}):
         fd = store.door.open(store.layout.buffer(run), os.O_RDWR)
         try:

@@ -8,6 +8,7 @@ Records that come by the million are NamedTuples (a tenth of a dataclass's cost)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -201,7 +202,7 @@ class Offsets:
     index: int
     process: int
     run: int
-    entries: tuple[OffsetEntry, ...] = ()
+    entries: Sequence[OffsetEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class Undo:
 
     after_index: int
     seq: int
-    entries: tuple[UndoEntry, ...] = ()
+    entries: Sequence[UndoEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ class Pruning:
     remove: tuple[bytes, ...] = ()
     kept: tuple[bytes, ...] = ()
     buffers: tuple[int, ...] = ()
-    holes: tuple[Hole, ...] = ()
+    holes: Sequence[Hole] = ()
 
 
 class WriteOp(NamedTuple):

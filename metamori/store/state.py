@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from metamori.store.maps import Maps
 from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
-from metamori.tables.aml import AML, AddressMap
+from metamori.store.rows import runs
+from metamori.tables.aml import AddressMap
 from metamori.tables.view import Piece, resolve
 
 _EMPTY = AddressMap()
@@ -26,7 +28,7 @@ class State:
         self.is_doubtful = False           # its redirected bytes are not known
         self.names: dict[bytes, NameEntry] = {}
         self.pifs: dict[int, PifEntry] = {}
-        self.maps: dict[int, AddressMap] = {}
+        self.maps = Maps()
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
 
@@ -34,7 +36,13 @@ class State:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
         pif = self.pifs[inode]
         saved = self._undo_map(inode, self.index)
-        return resolve(pif.size, pif.home_limit, self.maps.get(inode, _EMPTY), (saved,))
+        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or _EMPTY, (saved,))
+
+    def surely_like(self, other: State, inode: int) -> bool:
+        """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""
+        one, two = self.pifs[inode], other.pifs[inode]
+        return (one.size, one.home_limit) == (two.size, two.home_limit) and self.maps.same(other.maps, inode) \
+            and self._undo_map(inode, self.index) is self._undo_map(inode, other.index)
 
     def paths(self, inode: int) -> list[bytes]:
         """The object's names at this index, sorted; none for an object that only a descriptor holds."""
@@ -49,7 +57,7 @@ class State:
     def knowing(self, names: Iterable[NameEntry], pifs: Iterable[PifEntry]) -> State:
         """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
         new = State(self.index, self._undo_map)
-        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), dict(self.maps)
+        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
         new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
         return new
 
@@ -75,28 +83,17 @@ class State:
     def successor(self, steps: list[tuple[Meta, Offsets]]) -> State:
         """The state after these checkpoints, each the parent of the next."""
         new = State(steps[-1][0].index, self._undo_map)
-        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), dict(self.maps)
-        own: set[int] = set()
+        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
         for meta, offsets in steps:
-            new._fold(meta, offsets, own)
+            new._fold(meta, offsets)
         return new
 
-    def _fold(self, meta: Meta, offsets: Offsets, own: set[int]) -> None:
-        """C_k = (C_parent cut to cut_k) overridden by D_k. `own` are the maps that are not shared."""
+    def _fold(self, meta: Meta, offsets: Offsets) -> None:
+        """C_k = (C_parent cut to cut_k) overridden by D_k."""
         for entry in meta.names:
             self.names[entry.path] = entry
         for pif in meta.pifs:
             self.pifs[pif.inode] = pif
-            known = self.maps.get(pif.inode)
-            if known is not None and any(True for _ in known.find(pif.cut, 1 << 63)):
-                self._own_map(pif.inode, own).cut(pif.cut)
-        for redo in offsets.entries:
-            run = redo.run or offsets.run
-            self._own_map(redo.inode, own).insert(AML(redo.start, redo.end, run, redo.buffer_start))
-
-    def _own_map(self, inode: int, own: set[int]) -> AddressMap:
-        if inode not in own:
-            own.add(inode)
-            known = self.maps.get(inode)
-            self.maps[inode] = known.copy() if known is not None else AddressMap()
-        return self.maps[inode]
+            self.maps.cut(pif.inode, pif.cut)
+        for inode, low, high in runs(offsets.entries, 0):
+            self.maps.add(inode, offsets.entries, low, high, offsets.run)

@@ -34,9 +34,14 @@ from metamori.store.state import State
 from metamori.store.undos import UndoLog
 from metamori.tables.history import History, spans_text
 
-_META_CACHE = 64
+_META_ENTRIES = 50_000                 # of names and files, in the records that are held: about 20 MB
 _STATE_CACHE = 8
 _Record = TypeVar("_Record")
+
+
+def _weight(meta: Meta) -> int:
+    """What a record takes in memory, in entries."""
+    return 1 + len(meta.names) + len(meta.initial_names) + len(meta.pifs) + len(meta.initial_pifs) + len(meta.fits)
 
 
 class Store:
@@ -50,6 +55,7 @@ class Store:
         self._history = History()
         self._process_of: dict[int, int] = {}
         self._metas: OrderedDict[int, Meta] = OrderedDict()
+        self._entries_held = 0
         self._states: OrderedDict[int, State] = OrderedDict()
         self._initial_names: dict[bytes, NameEntry] = {}
         self._initial_pifs: dict[int, PifEntry] = {}
@@ -199,6 +205,7 @@ class Store:
             self._checked)
         for cache in caches:
             cache.clear()
+        self._entries_held = 0
         self._objects = None
         self.undo_log.forget()
 
@@ -270,8 +277,16 @@ class Store:
         meta = self._decoded(path, formats.decode_meta)
         if meta.index != index:
             raise Damaged(f"{os.fsdecode(path)} is the record of checkpoint {meta.index}")
-        self._remember(self._metas, index, meta, _META_CACHE)
+        self._hold(meta)
         return meta
+
+    def _hold(self, meta: Meta) -> None:
+        """Keep a record, for as long as there is room."""
+        held = self._metas.pop(meta.index, None)
+        self._metas[meta.index] = meta
+        self._entries_held += _weight(meta) - (_weight(held) if held else 0)
+        while self._entries_held > _META_ENTRIES and len(self._metas) > 1:
+            self._entries_held -= _weight(self._metas.popitem(last=False)[1])
 
     def _decoded(self, path: bytes, decode: Callable[[bytes, int], _Record]) -> _Record:
         try:
@@ -459,7 +474,7 @@ class Store:
         path = self.layout.meta(meta.index, meta.process)
         commit.write_file(self.door, path, formats.encode_meta(meta, self.layout.id), durable)
         self._process_of[meta.index] = meta.process
-        self._remember(self._metas, meta.index, meta, _META_CACHE)
+        self._hold(meta)
         self._learn(meta)
         return meta
 

@@ -14,6 +14,7 @@ from metamori.store import commit, formats
 from metamori.store.door import Door
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.records import Undo, UndoEntry
+from metamori.store.rows import part, runs
 from metamori.tables.aml import AML, AddressMap
 
 _COMBINED_MAX = 4096
@@ -88,7 +89,7 @@ class UndoLog:
     def _learn(self, undo: Undo) -> None:
         key = (undo.after_index, undo.seq)
         self._records[key] = undo
-        for inode in {entry.inode for entry in undo.entries}:
+        for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
             self._by_inode.setdefault(inode, []).append(key)
         self._combined.clear()
 
@@ -125,9 +126,10 @@ class UndoLog:
     @staticmethod
     def _amls(undo: Undo, inode: int) -> Iterator[AML]:
         """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
-        for entry in reversed(undo.entries):
-            if entry.inode == inode:
-                yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
+        mine = [row for each, low, high in runs(undo.entries, 0) if each == inode
+                for row in part(undo.entries, low, high)]
+        for entry in reversed(mine):
+            yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
 
 
 _NOTHING = AddressMap()

@@ -7,18 +7,17 @@ more than a small multiple of that file's size.
 
 from __future__ import annotations
 
-import gc
 import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from functools import partial
 from itertools import chain
 from operator import ge, ne, sub
 from typing import Any, Protocol
+
+from metamori.store.rows import Table
 
 VERSION = 1
 ORDER_MARK = 0x01020304
@@ -34,18 +33,6 @@ class FormatError(ValueError):
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(f"{message} (at byte {offset})")
         self.offset = offset
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Holds the cyclic collector off: a million new tuples would be searched for cycles again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Reader:
@@ -205,7 +192,7 @@ class Many:
 
 
 class Rows:
-    """u64 number of rows, then rows of u64 only, made and read in bulk (about 0.5 s for a million).
+    """u64 number of rows, then rows of u64 only, written and checked in bulk, made when they are looked at.
 
     `ranges` are pairs of columns (start, end), each with start < end; all of one row are equally long.
     """
@@ -215,14 +202,14 @@ class Rows:
     def __init__(self, cls: Any, *ranges: tuple[int, int]) -> None:
         self.width = len(cls._fields)
         self.row = struct.Struct(f"<{self.width}Q")
-        self.make = partial(tuple.__new__, cls)
+        self.cls = cls
         self.ranges = ranges
 
     def put(self, out: list[bytes], value: Any) -> None:
         try:
             cells = array("Q", chain.from_iterable(value))
         except OverflowError as error:
-            raise ValueError(f"{self.make.args[0].__name__}: {error}") from error
+            raise ValueError(f"{self.cls.__name__}: {error}") from error
         bad = self.fault(cells)
         if bad >= 0:
             raise ValueError(f"a range that is empty or not as long as its other: {value[bad]}")
@@ -231,7 +218,7 @@ class Rows:
         out.append(_ROWS.pack(len(value)))
         out.append(cells.tobytes())
 
-    def get(self, reader: Reader) -> tuple[Any, ...]:
+    def get(self, reader: Reader) -> Table:
         nbytes = reader.count(_ROWS, self.row.size) * self.row.size
         start = reader.advance(nbytes)
         body = reader.data[start:reader.pos]
@@ -242,19 +229,18 @@ class Rows:
         if bad >= 0:
             at = start + bad * self.row.size
             raise FormatError("a range that is empty or not as long as its other", at)
-        with _no_collection():
-            return tuple(map(self.make, self.row.iter_unpack(body)))
+        return Table(self.cls, body)
 
     def fault(self, cells: array[int]) -> int:
         """The first row that breaks the rule of `ranges`, or -1."""
         columns = [(cells[low::self.width], cells[high::self.width]) for low, high in self.ranges]
-        for low, high in columns:
-            if any(map(ge, low, high)):
-                return next(row for row, pair in enumerate(zip(low, high, strict=True)) if ge(*pair))
-        lengths = [list(map(sub, high, low)) for low, high in columns] if len(columns) > 1 else []
-        for other in lengths[1:]:
-            if any(map(ne, lengths[0], other)):
-                return next(row for row, pair in enumerate(zip(lengths[0], other, strict=True)) if ne(*pair))
+        low, high = columns[0]
+        if any(map(ge, low, high)):
+            return next(row for row, pair in enumerate(zip(low, high, strict=True)) if ge(*pair))
+        for other, end in columns[1:]:
+            if any(map(ne, map(sub, high, low), map(sub, end, other))):
+                return next(row for row, (a, b, c, d) in enumerate(zip(low, high, other, end, strict=True))
+                            if b - a != d - c)
         return -1
 
 

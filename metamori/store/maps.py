@@ -1,0 +1,74 @@
+"""Which bytes of which object are redirected at an index, folded into an AddressMap when somebody asks for the object.
+
+A store has a million ranges, a restore or a comparison looks at a few files of them. So what checkpoints say of an
+object is only noted (`add`, `cut`), in their order, and carried out when its map is asked for. What is noted is a chain
+of immutable links (older link, step), so that a copy shares it: a state costs its parent's objects, not its ranges.
+
+Invariant: the map of an object is `_done`'s, or nothing, after the steps of `_owed`, oldest first. A map in `_done` is
+shared with other states and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metamori.store.records import OffsetEntry
+from metamori.store.rows import part
+from metamori.tables.aml import AML, AddressMap
+
+_Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
+_Link = tuple[Any, _Step]
+
+
+class Maps:
+    """Object number -> AddressMap, for those that have ever had redirected bytes."""
+
+    __slots__ = ("_done", "_owed")
+
+    def __init__(self) -> None:
+        self._done: dict[int, AddressMap] = {}
+        self._owed: dict[int, _Link] = {}
+
+    def copy(self) -> Maps:
+        new = Maps()
+        new._done, new._owed = dict(self._done), dict(self._owed)
+        return new
+
+    def __contains__(self, inode: int) -> bool:
+        return inode in self._done or inode in self._owed
+
+    def cut(self, inode: int, size: int) -> None:
+        """The object had only `size` bytes for a time: what lay beyond is forgotten."""
+        if inode in self:
+            self._owed[inode] = (self._owed.get(inode), (size,))
+
+    def add(self, inode: int, rows: Sequence[OffsetEntry], low: int, high: int, run: int) -> None:
+        """Rows [low, high) of an offset file, all of this object; `run` is that of rows that name none."""
+        self._owed[inode] = (self._owed.get(inode), (rows, low, high, run))
+
+    def same(self, other: Maps, inode: int) -> bool:
+        """Whether both surely say the same of an object; False where that is not known without looking."""
+        return self._done.get(inode) is other._done.get(inode) and self._owed.get(inode) is other._owed.get(inode)
+
+    def get(self, inode: int) -> AddressMap | None:
+        """The object's map, not to be changed; None when it never had redirected bytes."""
+        link: _Link | None = self._owed.get(inode)
+        if link is None:
+            return self._done.get(inode)
+        steps: list[_Step] = []
+        while link is not None:
+            link, step = link
+            steps.append(step)
+        known = self._done.get(inode)
+        folded = known.copy() if known is not None else AddressMap()
+        for step in reversed(steps):
+            if len(step) == 1:
+                folded.cut(step[0])
+            else:
+                rows, low, high, run = step
+                folded.extend(AML(row.start, row.end, row.run or run, row.buffer_start)
+                              for row in part(rows, low, high))
+        self._done[inode] = folded
+        del self._owed[inode]
+        return folded

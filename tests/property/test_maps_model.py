@@ -1,0 +1,70 @@
+"""Maps that fold late are those that fold at once; a table of rows is the tuple of its rows."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metamori.store.maps import Maps
+from metamori.store.records import OffsetEntry
+from metamori.store.rows import Table, part, runs
+from metamori.tables.aml import AML, AddressMap
+
+ROWS = st.lists(st.builds(lambda inode, start, length, buffer, run: OffsetEntry(
+    inode, 1, start, start + length, buffer, buffer + length, 0, run), st.integers(1, 3), st.integers(0, 40),
+    st.integers(1, 12), st.integers(0, 100), st.integers(0, 2)), max_size=8)
+STEPS = st.lists(st.one_of(st.tuples(st.just("add"), ROWS, st.booleans()),
+                           st.tuples(st.just("cut"), st.integers(1, 3), st.integers(0, 50)),
+                           st.tuples(st.just("copy"), st.integers(0, 9)),
+                           st.tuples(st.just("look"), st.integers(1, 3))),
+                 max_size=30)
+
+
+def table(rows: list[OffsetEntry]) -> Table:
+    return Table(OffsetEntry, b"".join(struct.pack("<8Q", *row) for row in rows))
+
+
+@given(STEPS)
+def test_folding_late_is_folding_at_once(steps: list[tuple]) -> None:
+    pairs: list[tuple[Maps, dict[int, AddressMap]]] = [(Maps(), {})]  # every copy ever made, and its model
+    late, model = pairs[0]
+    for what, *given_ in steps:
+        if what == "add":
+            rows, packed = given_
+            entries = table(rows) if packed else tuple(rows)
+            for inode, low, high in runs(entries, 0):
+                late.add(inode, entries, low, high, 7)
+            for row in rows:
+                aml = AML(row.start, row.end, row.run or 7, row.buffer_start)
+                model.setdefault(row.inode, AddressMap()).insert(aml)
+        elif what == "cut":
+            inode, size = given_
+            late.cut(inode, size)
+            if inode in model:
+                model[inode].cut(size)
+        elif what == "look":
+            assert late.get(given_[0]) == model.get(given_[0])
+        else:                              # go on with a copy of any of them; the others must stay as they are
+            late, model = pairs[given_[0] % len(pairs)]
+            late, model = late.copy(), {inode: each.copy() for inode, each in model.items()}
+            pairs.append((late, model))
+    for late, model in pairs:
+        for other, other_model in pairs:
+            assert not late.same(other, 1) or model.get(1) == other_model.get(1)
+        for inode in (1, 2, 3):
+            assert (inode in late) == (inode in model)
+            assert late.get(inode) == model.get(inode)
+
+
+@given(ROWS, st.integers(-9, 9), st.integers(-9, 9))
+def test_a_table_is_the_tuple_of_its_rows(rows: list[OffsetEntry], low: int, high: int) -> None:
+    packed, plain = table(rows), tuple(rows)
+    assert packed == plain and plain == packed and hash(packed) == hash(plain)
+    assert packed == table(rows) and (not rows or packed != table(rows[1:]))
+    assert list(packed) == list(plain) and list(reversed(packed)) == list(reversed(plain)) and len(packed) == len(plain)
+    assert packed[low:high] == plain[low:high]
+    assert all(packed[at] == plain[at] for at in range(-len(plain), len(plain)))
+    assert list(runs(packed, 0)) == list(runs(plain, 0))
+    assert [row for _, first, last in runs(packed, 0) for row in part(packed, first, last)] == list(plain)
