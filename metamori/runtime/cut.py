@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
@@ -76,6 +77,14 @@ class Cut:
     inherited: list[InheritedEntry] = field(default_factory=list)
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
     watch: Watch | None = None
+    looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
+
+    def look(self, path: bytes) -> Found:
+        """What stands at a path, asked for once: nothing moves while the run is frozen."""
+        found = self.looked.get(path)
+        if found is None:
+            found = self.looked[path] = look(path)
+        return found
 
 
 _IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
@@ -121,11 +130,12 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         else:
             cut.touches.setdefault(record.path, record)
     for path in cut.touches:
-        cut.found[path] = look(path)
+        cut.found[path] = cut.look(path)
+    places = _Places(cut, names)
     dirty = area.dirty()
     released, cut.watch = release(area, dirty)
     for slot in dirty:
-        _other_name(area, slot, cut, names, kept_folder)
+        _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
         # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
         if pif.flags & lib.MM_MAPPED or (slot in released and pif.cut and capture.knows(slot)):
@@ -136,26 +146,42 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     return cut
 
 
-def _moved(cut: Cut, path: bytes) -> Iterator[bytes]:
-    """Where a path may be now if a folder around it was renamed (there may be another in its place): below each touched
-    folder that is there."""
-    old = os.path.dirname(path)
-    while len(old) > 1:
-        if old in cut.found:
-            for new, here in cut.found.items():
-                if new != old and here.st and stat.S_ISDIR(here.st.st_mode):
-                    yield new + path[len(old):]
-        old = os.path.dirname(old)
+class _Places:
+    """The touched paths, for whoever looks for a file: a checkpoint may have ten thousand of both."""
+
+    def __init__(self, cut: Cut, names: Callable[[int], list[bytes]]) -> None:
+        self.names, self._found = names, cut.found
+        self._by_identity: dict[tuple[int, int], bytes] = {}
+        self._folders: list[bytes] = []
+        for path, found in cut.found.items():
+            if found.st:
+                self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
+                if stat.S_ISDIR(found.st.st_mode):
+                    self._folders.append(path)
+
+    def of(self, p, first: bytes) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
+        """Where a file may be that was at `first`."""
+        known = self.names(p.object) if p.object else ()
+        touched = self._by_identity.get((p.dev, p.ino))
+        return chain((first,), self._moved(first), known, (touched,) if touched else ())
+
+    def _moved(self, path: bytes) -> Iterator[bytes]:
+        """If a folder around it was renamed (there may be another in its place): below each touched folder that is there."""
+        old = os.path.dirname(path)
+        while len(old) > 1:
+            if old in self._found:
+                yield from (new + path[len(old):] for new in self._folders if new != old)
+            old = os.path.dirname(old)
 
 
-def _other_name(area: Area, slot: int, cut: Cut, names: Callable[[int], list[bytes]], kept_folder: bytes) -> None:
+def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
     if p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
         return
     first = area.pif_path(p)
-    for path in (first, *_moved(cut, first), *(names(p.object) if p.object else ()), *cut.found):
-        st = look(path).st
+    for path in places.of(p, first):
+        st = cut.look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
             if path != first:
                 area.set_path(p, path)
@@ -171,12 +197,12 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
     home, st = b"", None
     kept = os.path.join(kept_folder, area.kept_name(slot))
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
-        found = look(candidate)
+        found = cut.look(candidate)
         if found.st and (p.flags & lib.MM_COPIED or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
             home, st = candidate, found.st
             break
     if not p.flags & lib.MM_NAMELESS:
-        cut.found.setdefault(path, look(path))
+        cut.found.setdefault(path, cut.look(path))
     if st is None:
         home, st = _open_home(area, slot, p)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -38,6 +39,18 @@ def kind_of(mode: int) -> NameKind:
     if stat.S_ISLNK(mode):
         return "symlink"
     return "fifo" if stat.S_ISFIFO(mode) else "other"
+
+
+class _Below:
+    """Paths by the folder that they are in, at any depth; sorted when first asked."""
+
+    def __init__(self, paths: Iterable[bytes]) -> None:
+        self._paths = paths
+        self._sorted: list[bytes] = []
+
+    def all_in(self, folder: bytes) -> list[bytes]:
+        self._sorted = self._sorted or sorted(set(self._paths))
+        return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
 
 
 class Fold:
@@ -233,16 +246,15 @@ class Fold:
         found = dict(self.cut.found)
         arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items()
                    if f.st and stat.S_ISDIR(f.st.st_mode)}
+        below = _Below((*self.before.names, *self.cut.touches))
         for path, touch in self.cut.touches.items():
             if not stat.S_ISDIR(touch.mode):
                 continue
             new = arrived.get((touch.dev, touch.ino))
-            prefix = path + b"/"
-            for inner in [p for p in (*self.before.names, *self.cut.touches) if p.startswith(prefix)]:
-                found.setdefault(inner, look(inner))
-                if new and new != path:
-                    there = new + inner[len(path):]
-                    found.setdefault(there, look(there))
+            for inner in below.all_in(path):
+                for each in (inner, new + inner[len(path):]) if new and new != path else (inner,):
+                    if each not in found:
+                        found[each] = self.cut.look(each)
         known = {(touch.dev, touch.ino) for touch in self.cut.touches.values() if stat.S_ISDIR(touch.mode)}
         for path, there_now in list(found.items()):
             st = there_now.st

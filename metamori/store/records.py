@@ -8,7 +8,6 @@ Records that come by the million are NamedTuples (a tenth of a dataclass's cost)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -202,7 +201,7 @@ class Offsets:
     index: int
     process: int
     run: int
-    entries: Sequence[OffsetEntry] = ()
+    entries: tuple[OffsetEntry, ...] = ()  # read from a file: a Table (rows.py), which is as good
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class Undo:
 
     after_index: int
     seq: int
-    entries: Sequence[UndoEntry] = ()
+    entries: tuple[UndoEntry, ...] = ()    # the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +280,7 @@ class Pruning:
     remove: tuple[bytes, ...] = ()
     kept: tuple[bytes, ...] = ()
     buffers: tuple[int, ...] = ()
-    holes: Sequence[Hole] = ()
+    holes: tuple[Hole, ...] = ()
 
 
 class WriteOp(NamedTuple):
