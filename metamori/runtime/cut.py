@@ -166,7 +166,7 @@ class _Places:
         return chain((first,), self._moved(first), known, (touched,) if touched else ())
 
     def _moved(self, path: bytes) -> Iterator[bytes]:
-        """If a folder around it was renamed (there may be another in its place): below each touched folder that is there."""
+        """If a folder around it was renamed (another may be in its place): below each touched folder that is there."""
         old = os.path.dirname(path)
         while len(old) > 1:
             if old in self._found:

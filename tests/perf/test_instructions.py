@@ -22,18 +22,18 @@ MODES: dict[str, list[str]] = {"default": [], "isolate": ["--isolate"]}
 # file and call: (default, --isolate), instructions more than natively
 BOUNDS = {
     "unfollowed pread": (50, 50), "unfollowed read": (46, 46), "unfollowed lseek": (30, 30),
-    "unfollowed fstat": (18, 18), "unfollowed read4k": (50, 50), "unfollowed stat": (18, 18),
+    "unfollowed fstat": (54, 54), "unfollowed read4k": (50, 50), "unfollowed stat": (18, 18),
     "unfollowed open+close": (1030, 1030),
     "fresh pwrite": (190, 660), "fresh write": (186, 670), "fresh pwrite4k": (190, 670),
-    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (18, 175),
+    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (54, 210),
     "fresh read4k": (90, 710), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
-    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (18, 155),
+    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (54, 192),
     "followed read4k": (90, 90), "followed open+close": (1160, 1160),
     "window first write": (690, 690), "window write": (515, 520), "window pwrite": (505, 510),
     "window pread": (455, 460), "window read": (465, 470), "window byte": (500, 510),
     "redirected pwrite": (660, 670), "redirected write": (675, 685), "redirected pwrite4k": (665, 675),
     "redirected pread": (605, 615), "redirected read": (465, 470), "redirected lseek": (300, 300),
-    "redirected fstat": (168, 168), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
+    "redirected fstat": (204, 204), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
     "redirected fgetc": (5, 5), "redirected stat": (168, 168),
 }
 
