@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
+.PHONY: help venv build docs demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -81,6 +81,11 @@ bench: build  ## small measurements beside native: calls, exec, checkpoints, pro
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)
+
+docs: build  ## the manual as HTML in docs/_build: offline, warnings are errors
+	@$(PY) -c 'import sphinx, furo, myst_parser' 2>/dev/null || $(PY) -m pip install -qq -e '.[docs]' --no-build-isolation
+	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 lint: build  ## ruff, and mypy on the package
 	@$(PY) -m ruff check .

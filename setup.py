@@ -1,4 +1,4 @@
-"""Build the four native parts of the package. The rest of its description is in pyproject.toml.
+"""Build the native parts of the package, and its man pages. The rest of its description is in pyproject.toml.
 
 * ``metamori/libmetamori.so``      the preload library: plain C, knows nothing of Python
 * ``metamori/_area.abi3.so``       cffi module through which the package reads and writes the run area
@@ -187,6 +187,14 @@ class BuildNative(build_ext):
         self.build_area()
         self.build_runtime()
         self.build_levels()
+        self.make_share()
+
+    def make_share(self) -> None:
+        """Man pages, completions and the files for pkg-config, CMake and modules, all made from the one source."""
+        done = subprocess.run([sys.executable, str(ROOT / "tools" / "generate"), str(self.target / "share")], text=True,
+                              capture_output=True, check=False)
+        if done.returncode:
+            self.skip("share", (done.stderr.strip().splitlines() or ["tools/generate failed"])[-1])
 
     def copy_header(self) -> None:
         """Put the headers where ``metamori config --cflags`` points, in place as in an installed package."""

@@ -31,6 +31,7 @@ VERBS = {
     "doctor": "what can and cannot be followed here",
     "config": "what a program that calls the C API is built with",
 }
+ABOUT = "Incremental checkpoints of the files of unmodified programs, and the way back to any of them."
 _WITHOUT_STORE = ("run", "config")  # run has its own
 _INTERRUPTED = 130
 
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _top(words)
             return 0
         module = importlib.import_module(f"metamori.cli.{verb}")
-        status: int = module.run(_verb_parser(verb, module).parse_args(words[1:]))
+        status: int = module.run(verb_parser(verb, module).parse_args(words[1:]))
         sys.stdout.flush()
         return status
     except MetamoriError as error:
@@ -70,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _top(words: list[str]) -> None:
     """--help and --version, or the usage error that the words are."""
-    what = "Incremental checkpoints of the files of unmodified programs, and the way back to any of them."
-    parser = Parser(prog="metamori", description=what, epilog="metamori VERB --help says more of a verb.")
+    parser = Parser(prog="metamori", description=ABOUT, epilog="metamori VERB --help says more of a verb.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", title="verbs")
     for name, line in VERBS.items():
@@ -86,7 +86,8 @@ def _top(words: list[str]) -> None:
     raise Usage("a verb is missing (see metamori --help)")
 
 
-def _verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
+def verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
+    """The parser of a verb, whose module is given."""
     parser = Parser(prog=f"metamori {verb}", description=(module.__doc__ or "").strip())
     if verb not in _WITHOUT_STORE:
         parser.add_argument("--store", metavar="DIR", default=os.environ.get("METAMORI_STORE") or ".metamori",

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from metamori.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
-BUILT_FROM = ("metamori", "shim_c", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+BUILT_FROM = ("metamori", "shim_c", "tools", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 NATIVE = {"metamori/libmetamori.so", "metamori/libmetamori_rt.so", "metamori/_area.abi3.so",
           "metamori/libmetamori_fti.so", "metamori/libmpi_mpich.so"}
 
@@ -25,12 +27,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("wheel")
     source = base / "source"
     source.mkdir()
-    leave_out = shutil.ignore_patterns("*.so", "include", "__pycache__")
+    leave_out = shutil.ignore_patterns("*.so", "include", "share", "__pycache__")
     for name in BUILT_FROM:
         path = ROOT / name
         if not path.is_dir():
             shutil.copy(path, source)
-        elif name == "shim_c":
+        elif name in ("shim_c", "tools"):
             shutil.copytree(path, source / name)
         else:
             shutil.copytree(path, source / name, ignore=leave_out)
@@ -136,3 +138,75 @@ def test_somebody_who_owns_nothing_of_it_can_use_it(venv: Path, tmp_path: Path) 
         assert (work / "f").read_text() == "two\n"
     finally:
         shutil.rmtree(shared)
+
+
+# -- what is made from the parsers and the header --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def share(venv: Path) -> Path:
+    return next((venv / "lib").glob("python3*/site-packages/metamori/share"))
+
+
+def need(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+def test_every_verb_and_every_call_has_a_man_page_that_man_can_show(share: Path) -> None:
+    need("man")
+    verbs = {path.name for path in (share / "man" / "man1").iterdir()}
+    assert verbs == {"metamori.1", *(f"metamori-{verb}.1" for verb in main.VERBS)}
+    assert {path.stem for path in (share / "man" / "man3").iterdir()} == {
+        "metamori_checkpoint", "metamori_restore", "metamori_active"}
+    for page in (share / "man").glob("man?/*"):
+        done = subprocess.run(["man", "--warnings", "-l", str(page)], capture_output=True, text=True, check=True,
+                              env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"})
+        assert not done.stderr and page.stem.split("-")[0].split(".")[0] in done.stdout.lower(), (page, done.stderr)
+
+
+def test_pkg_config_builds_a_program(share: Path, tmp_path: Path) -> None:
+    need("pkg-config")
+    (tmp_path / "p.c").write_text("#include <metamori.h>\nint main(void) { return metamori_active(); }\n")
+    flags = run("pkg-config", "--cflags", "--libs", "metamori", cwd=tmp_path, PKG_CONFIG_PATH=str(share / "pkgconfig"))
+    built = run("gcc", "p.c", *flags.stdout.split(), "-o", "p", cwd=tmp_path)
+    assert built.returncode == 0, (flags, built.stderr)
+    assert run("./p", cwd=tmp_path).returncode == 0
+
+
+def test_cmake_finds_it(share: Path, tmp_path: Path) -> None:
+    need("cmake")
+    (tmp_path / "p.c").write_text("#include <metamori.h>\nint main(void) { return metamori_active(); }\n")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(p C)\nfind_package(metamori 0.1 REQUIRED)\n"
+        "add_executable(p p.c)\ntarget_link_libraries(p metamori::metamori)\n")
+    made = run("cmake", "-S", ".", "-B", "b", cwd=tmp_path, CMAKE_PREFIX_PATH=str(share / "cmake"))
+    built = run("cmake", "--build", "b", cwd=tmp_path)
+    assert built.returncode == 0, made.stdout + made.stderr + built.stderr
+    assert run("b/p", cwd=tmp_path).returncode == 0
+
+
+def test_lmod_loads_it(venv: Path, share: Path, tmp_path: Path) -> None:
+    lmod = Path("/usr/share/lmod/lmod/init/bash")
+    if not lmod.exists():
+        pytest.skip("Lmod is not installed (apt-get install lmod)")
+    done = run("bash", "-c", f". {lmod}; module use {share}/modulefiles; module load metamori && command -v metamori "
+               "&& metamori --version && man -w metamori-run", cwd=tmp_path)
+    assert str(venv / "bin" / "metamori") in done.stdout and "metamori-run.1" in done.stdout, done.stdout + done.stderr
+
+
+def test_shells_complete_verbs_and_options(share: Path, tmp_path: Path) -> None:
+    script = share / "bash-completion" / "completions" / "metamori"
+    ask = (f". {script}; COMP_WORDS=(metamori %s); COMP_CWORD=%d; _metamori; echo \"${{COMPREPLY[@]}}\"")
+    assert run("bash", "-c", ask % ("re", 1), cwd=tmp_path).stdout.split() == ["restore", "restart", "report"]
+    options = run("bash", "-c", ask % ("run --re", 2), cwd=tmp_path).stdout.split()
+    assert options == ["--resume", "--requeue", "--resume-at"]
+    assert "true" in run("bash", "-c", ask % ("run -- tru", 3), cwd=tmp_path).stdout.split()
+    assert "timeline" in run("bash", "-c", ask % ("report t", 2), cwd=tmp_path).stdout.split()
+    if shutil.which("fish"):
+        fish = share / "fish" / "vendor_completions.d" / "metamori.fish"
+        done = run("fish", "-N", "-c", f"source {fish}; complete -C 'metamori run --resu'", cwd=tmp_path)
+        assert "--resume-at" in done.stdout, done.stderr
+    if shutil.which("zsh"):
+        assert run("zsh", "-n", share / "zsh" / "site-functions" / "_metamori", cwd=tmp_path).returncode == 0
