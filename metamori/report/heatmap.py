@@ -28,7 +28,7 @@ def draw(facts: Facts, paths: list[bytes]) -> Drawing:
     axis = Axis(facts.checkpoints)
     picture.text(16, 26, "Where files changed", size=15)
     left_out = len(facts.touched) - len(paths)
-    also = f" The {len(paths)} files with most changes; {left_out} others are left out." if left_out > 0 else ""
+    also = f" {len(paths)} of {len(facts.touched)} files." if left_out > 0 else ""
     picture.text(16, 44, "dark: changed since the checkpoint that it grew from; the line: the end of the file." + also,
                  "m")
     y = _TOP
