@@ -36,6 +36,7 @@ class Memory:
         self.input = folder / "input"
         self.input.write_bytes(stdin)
         self.setup = setup or {}
+        self.added: dict[str, str] = {}    # to the environment of what is started from now on
         self.native = self._uninterrupted()
         self.work = self._place("work")
 
@@ -48,7 +49,8 @@ class Memory:
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("METAMORI")}
-        return {**kept, "PYTHONHASHSEED": "1", "METAMORI_STORE": str(self.store), "PYTHONPATH": str(Path.cwd())}
+        return {**kept, "PYTHONHASHSEED": "1", "METAMORI_STORE": str(self.store), "PYTHONPATH": str(Path.cwd()),
+                **self.added}
 
     def _uninterrupted(self) -> Uninterrupted:
         # the same working folder's name, so that nothing that depends on it differs

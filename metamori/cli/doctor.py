@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    findings = [_libc(), *_libraries(), _filesystem(arguments.store)]
+    findings = [_libc(), *_libraries(), _filesystem(arguments.store), _memory()]
     if arguments.binary is not None:
         findings += _binary(arguments.binary)
     signs = {True: output.paint("yes", "green"), False: output.paint("NO ", "red"), None: "   "}
@@ -105,6 +105,24 @@ def _filesystem(store: str) -> Finding:
     return Finding("filesystem", None, f"{folder}: {text}")
 
 
+def _memory() -> Finding:
+    """What `run --memory` can do here. Without it everything else works."""
+    try:
+        from metamori.runtime import again, describe, memory
+    except ImportError as error:           # the extension is not built: said above
+        return Finding("memory", None, f"not known: {error}")
+    child = os.fork()
+    if not child:                          # a setting of the whole process
+        os._exit(0 if again.no_random_addresses() else 1)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        return Finding("memory", None, "run --memory: no, addresses cannot be kept from being chosen at random here")
+    if platform.machine() != "x86_64" or not describe.machine()[1]:
+        return Finding("memory", None, "run --memory: no, this is not Linux on x86-64")
+    why = memory.all_of_it()
+    how = f"complete each time: the kernel keeps no record of changed pages ({why})" if why else "incremental"
+    return Finding("memory", None, f"run --memory: yes, one process and its threads; images are {how}")
+
+
 def _unnamed_files(folder: str) -> bool:
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
@@ -121,4 +139,6 @@ def _binary(name: str) -> list[Finding]:
     if why:
         return [Finding(what, False, why)]
     remark = elf.remark(path)
-    return [Finding(what, True, f"{path} can be followed"), *([Finding(what, None, remark)] if remark else [])]
+    memory = "run --memory: yes while it is one process, without sockets, pipes to others, io_uring or shared memory"
+    return [Finding(what, True, f"{path} can be followed"), Finding(f"{what}, memory", None, memory),
+            *([Finding(what, None, remark)] if remark else [])]

@@ -137,6 +137,12 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
+    if config.memory:
+        from metamori.runtime import memory
+
+        if why := memory.all_of_it():
+            supervise.say(f"the kernel keeps no record of the pages that change ({why}): "
+                          "every checkpoint will hold all of the program's memory")
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)))

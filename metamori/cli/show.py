@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from metamori.cli import opening, output
-from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
+from metamori.store.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.pif import NO_LIMIT
 
 Record = dict[str, Any]
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         "index": meta.index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),
         "message": meta.message, "reason": meta.reason, "run": meta.run, "process": meta.process,
         "mode": meta.mode, "isolate": meta.isolate, "bytes": meta.bytes_added, "records": records,
-        "names": names,
+        "names": names, "memory": [_memory(each) for each in meta.memory],
     }
     output.result(arguments, data, "\n".join(_text(meta, records, names)))
     return 0
@@ -81,6 +82,14 @@ def _pif(meta: Meta, pif: PifEntry) -> Record:
     }
 
 
+def _memory(entry: MemoryEntry) -> Record:
+    """base: the index that the image counts from, 0: it is complete. size: of its file."""
+    return {
+        "process": entry.process, "pid": entry.pid, "threads": entry.threads, "base": entry.base, "size": entry.size,
+        **output.path_fields(entry.exe, "program"), "descriptors": [each.descriptor for each in entry.descriptors],
+    }
+
+
 def _name(entry: NameEntry) -> Record:
     target = output.path_fields(entry.target, "target") if entry.kind == "symlink" else {}
     return {**output.path_fields(entry.path), "kind": entry.kind, "inode": entry.inode, **target}
@@ -92,6 +101,11 @@ def _text(meta: Meta, records: list[Record], names: list[Record]) -> list[str]:
     lines = [output.paint(title, "bold") + said,
              f"run {meta.run}, process {meta.process}, {meta.mode}{', isolated' * meta.isolate}, "
              f"{output.size_text(meta.bytes_added)} added", ""]
+    for image in meta.memory:
+        kind = f"what changed since checkpoint {image.base}" if image.base else "complete"
+        lines += [output.paint(f"{meta.index}.memory.{image.process}", "bold"),
+                  f"    {output.size_text(image.size)}, {kind}; {os.fsdecode(image.exe)}, "
+                  f"{image.threads} thread{'s' * (image.threads != 1)}"]
     for record in records:
         lines.append(output.paint(record["name"], "bold"))
         lines += [f"    {key:<18}{_value(key, value)}" for key, value in record.items()

@@ -8,6 +8,7 @@ finds its descriptors open, and the preload library fills its memory before anyt
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import struct
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
-from metamori.runtime import describe, launches
+from metamori.runtime import describe, launches, supervise
 from metamori.runtime.area import Area
 from metamori.runtime.session import Session
 from metamori.store.records import DescriptorEntry, Launch, MemoryEntry, Meta
@@ -24,6 +25,7 @@ from metamori.store.store import Store
 
 NO_RANDOM_ADDRESSES = 0x0040000
 _HIGH = 100000
+_SIGNALFD4, _F_OFD_SETLK = 289, 37
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -166,9 +168,9 @@ def become(start: Start) -> None:
     os.execve(launch.exe, list(launch.argv), start.environ)
 
 
-def no_random_addresses() -> None:
-    """For this process and those that it starts: every mapping where it was the last time."""
-    _libc.personality(_libc.personality(0xffffffff) | NO_RANDOM_ADDRESSES)
+def no_random_addresses() -> bool:
+    """For this process and those that it starts: every mapping where it was the last time. Whether it may be."""
+    return bool(_libc.personality(_libc.personality(0xffffffff) | NO_RANDOM_ADDRESSES) != -1)
 
 
 def _limit(number: int, soft: int, hard: int) -> None:
@@ -209,11 +211,16 @@ def _open_all(start: Start) -> None:
         except OSError:
             pass
     resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    for each in start.descriptors:
+        if each.kind in ("followed", "file") and each.same_as < 0:
+            try:
+                _lock_again(each)
+            except OSError:
+                supervise.say(f"another process has locked {os.fsdecode(each.path)}, which the program had locked")
+                raise
 
 
 def _up(fd: int, base: int) -> int:
-    import fcntl
-
     high: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, base)
     os.close(fd)
     return high
@@ -241,7 +248,29 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
         return os.eventfd(int(describe.numbers(each.data, "eventfd-count")[0], 16), each.flags & os.O_NONBLOCK)
     if each.kind == "epoll":
         return int(_libc.epoll_create1(0))
+    if each.kind == "signalfd":
+        mask = struct.pack("=Q", int(describe.numbers(each.data, "sigmask")[0], 16))
+        return int(_libc.syscall(_SIGNALFD4, -1, mask, 8, each.flags & os.O_NONBLOCK))
     return _timer(each)
+
+
+def _lock_again(each: DescriptorEntry) -> None:
+    """The locks of its open description. OSError when somebody else has one of them now.
+
+    Not those of the process (fcntl's F_SETLK): closing any other descriptor of the file, here or in the new program's
+    beginning, would drop them again unseen.
+    """
+    for line in describe.numbers(each.data, "lock"):
+        # 1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF
+        words = line.split()
+        exclusive, first, last = words[3] == "WRITE", words[-2], words[-1]
+        if words[1] == "FLOCK":
+            fcntl.flock(each.descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        elif words[1] == "OFDLCK":
+            length = 0 if last == "EOF" else int(last) - int(first) + 1
+            kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+            lock = struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, int(first), length, 0)
+            fcntl.fcntl(each.descriptor, _F_OFD_SETLK, lock)
 
 
 def _reopen(path: bytes, flags: int, position: int) -> int:

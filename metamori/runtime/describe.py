@@ -184,6 +184,11 @@ class _Open:
         flags = int(words[3], 8)
         self.position, self.close_on_exec, self.flags = int(words[1]), bool(flags & _CLOEXEC), flags & ~_CLOEXEC
 
+    @property
+    def locks(self) -> bytes:
+        """Its file locks, a line each as /proc has them."""
+        return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
+
     def entry(self, kind: DescriptorKind, **more) -> DescriptorEntry:  # type: ignore[no-untyped-def]
         return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
                                **{"position": self.position, "path": self.path, **more})
@@ -205,7 +210,8 @@ def descriptors(
         this = _Open(pid, fd)
         if fd in followed:
             fit = followed[fd]
-            entries.append(this.entry("followed", same_as=by_fit.setdefault(fit, fd) if fit in by_fit else -1,
+            locks = b"" if fit in by_fit else this.locks
+            entries.append(this.entry("followed", same_as=by_fit.get(fit, -1), data=locks,
                                       position=positions.get(fit, this.position)))
             by_fit.setdefault(fit, fd)
             continue
@@ -224,7 +230,7 @@ def _entry(this: _Open) -> DescriptorEntry:
     if standard >= 0 and not (stat.S_ISREG(mode) and readable) and not (standard > 2 and stat.S_ISSOCK(mode)):
         return this.entry("standard", position=standard)
     if stat.S_ISREG(mode) and this.st.st_nlink and not this.path.startswith(b"/memfd:"):
-        return this.entry("file")
+        return this.entry("file", data=this.locks)
     if stat.S_ISDIR(mode):
         return this.entry("file")
     if stat.S_ISCHR(mode) and this.path.startswith(b"/dev/") and not this.path.startswith((b"/dev/pts/", b"/dev/ptmx")):
@@ -232,7 +238,7 @@ def _entry(this: _Open) -> DescriptorEntry:
     if stat.S_ISFIFO(mode) and this.path.startswith(b"pipe:"):
         return this.entry("pipe", position=0, data=_in_pipe(this) if readable else b"")
     for kind, name in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
-                       ("timerfd", b"anon_inode:[timerfd]")):
+                       ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == name:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
     what = "a socket" if stat.S_ISSOCK(mode) else "io_uring" if b"io_uring" in this.path else \

@@ -26,6 +26,14 @@ def wanted(area: Area) -> bool:
     return bool(area.head.flags & lib.MM_MEMORY)
 
 
+def all_of_it() -> str:
+    """Why every image will be a complete one; "" when they count what changed."""
+    if os.environ.get("METAMORI_MEMORY_CHANGES") == "off":
+        return "it is switched off (METAMORI_MEMORY_CHANGES)"
+    result: int = lib.mm_changes_possible()
+    return os.strerror(-result) if result < 0 else ""
+
+
 class Image:
     """One image, from the stop of its process to the entry in the meta file."""
 

@@ -31,7 +31,7 @@ class CannotStart(OSError):
     """The command could not be executed; errno says why."""
 
 
-def spawn(command: list[str], environ: dict[str, str], prepare: Callable[[], None] | None = None) -> int:
+def spawn(command: list[str], environ: dict[str, str], prepare: Callable[[], object] | None = None) -> int:
     """Start the command; its pid. prepare: a last step in the child."""
     def become() -> None:
         if prepare:

@@ -38,7 +38,8 @@ Payloads, fields in this order:
   memory     u64 process, u64 base, u64 size, u32 crc, u64 pid, u32 threads, bytes exe, bytes[] argv, bytes[] env,
              bytes cwd, u32 umask, limit[], u32 uid, u32 gid, bytes[] machine, mapped[], descriptor[]
   mapped     bytes path, u64 size, i64 mtime_ns, bytes build_id
-  descriptor i32 descriptor, u8 kind (0 followed, 1 file, 2 standard, 3 pipe, 4 eventfd, 5 epoll, 6 timerfd),
+  descriptor i32 descriptor, u8 kind (0 followed, 1 file, 2 standard, 3 pipe, 4 eventfd, 5 epoll, 6 timerfd,
+             7 signalfd),
              i32 same_as, bool close_on_exec, i64 flags, i64 position, bytes path, bytes data
   inherited  u64 process, i32 descriptor, bytes path, u64 size, u64 dev, u64 ino
 
@@ -153,7 +154,8 @@ _LIMITS = Many(Pair(Number(I64), Number(I64)))
 _LAUNCH = Record(Launch, exe=BYTES, argv=Many(BYTES), env=Many(BYTES), cwd=BYTES, umask=U32, limits=_LIMITS)
 _MAPPED = Record(MappedEntry, path=BYTES, size=U64, mtime_ns=I64, build_id=BYTES)
 _DESCRIPTOR = Record(
-    DescriptorEntry, descriptor=I32, kind=Choice("followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd"),
+    DescriptorEntry, descriptor=I32, kind=Choice("followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd",
+                                                         "signalfd"),
     same_as=I32, close_on_exec=BOOL, flags=I64, position=I64, path=BYTES, data=BYTES)
 _MEMORY = Record(
     MemoryEntry, process=U64, base=U64, size=U64, crc=U32, pid=U64, threads=U32, exe=BYTES, argv=Many(BYTES),

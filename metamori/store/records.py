@@ -104,7 +104,7 @@ class Launch:
     limits: tuple[tuple[int, int], ...] = ()  # by number; -1: none
 
 
-DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd"]
+DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd"]
 
 
 @dataclass(frozen=True, slots=True)

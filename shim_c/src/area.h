@@ -242,6 +242,7 @@ struct mm_range {
 struct mm_area;
 int mm_memory_stop(struct mm_area *area, uint32_t pid, int timeout_ms);
 void mm_memory_go(struct mm_area *area);
+int mm_changes_possible(void);
 int mm_memory_wait(struct mm_area *area, int timeout_ms);
 int mm_request(struct mm_area *area, int what, long argument, const char *message);
 int mm_request_pending(struct mm_area *area);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "area_internal.h"
 
+#include <linux/ioctl.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -102,4 +103,26 @@ void mm_request_answer(struct mm_area *a, int result)
     r->result = result;
     __atomic_store_n(&r->answered, r->posted, __ATOMIC_RELEASE);
     sys_futex_wake(&r->answered, 1 << 30);
+}
+
+/* Does this kernel keep a record of the pages that a process changes, and let this user have it?  0, -errno; what the engine
+ * itself needs (memory/changes.c). */
+int mm_changes_possible(void)
+{
+    struct { uint64_t api, features, ioctls; } api = { 0xAA, 1 << 15 | 1 << 13, 0 };
+    uint64_t region[3], page = (uint64_t)&api & ~4095ul;
+    struct { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; } scan = {
+        .size = sizeof scan, .start = page, .end = page + 4096, .vec = (uint64_t)region, .vec_len = 1, .any = 8, .ret = 8 };
+    long fd = sys(SYS_userfaultfd, O_CLOEXEC | 1), r;
+    if (fd < 0)
+        return (int)fd;
+    r = sys(SYS_ioctl, fd, _IOWR(0xAA, 0x3F, api), &api);
+    sys_close((int)fd);
+    if (r < 0)
+        return (int)r;
+    if ((fd = sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0)) < 0)
+        return (int)fd;
+    r = sys(SYS_ioctl, fd, _IOWR('f', 16, scan), &scan);
+    sys_close((int)fd);
+    return r < 0 ? (int)r : 0;
 }

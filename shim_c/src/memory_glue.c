@@ -18,6 +18,8 @@ void mm_memory_region(void)
         return;
     sys(SYS_madvise, ENGINE->stage, STAGE, MADV_HUGEPAGE);
     ENGINE->pid = (uint32_t)sys_getpid();
+    const char *changes = getenv("METAMORI_MEMORY_CHANGES");
+    ENGINE->uncounted = changes && !strcmp(changes, "off");
     mm_area_place = MM_AREA_PLACE;
 }
 

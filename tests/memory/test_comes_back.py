@@ -41,7 +41,7 @@ def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
     assert case.verb("verify").returncode == 0
 
 
-@pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c"])
+@pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c", "state.c"])
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])
     case.everywhere(case.run_and_kill("150ms", 4))

@@ -6,6 +6,8 @@
  */
 #include "engine.h"
 
+#include <sys/resource.h>
+
 static void fail(const char *what, const char *more) __attribute__((noreturn));
 static void fail(const char *what, const char *more)
 {
@@ -166,6 +168,12 @@ static void own_thread_state(const struct mm_thread *t)
 {
     sys(SYS_set_robust_list, t->robust, t->robust_length);
     sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
+    if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
+        int policy = (int)(t->scheduling & ~(1u << 31)) >> 8, parameters = 0;
+        if (policy == SCHED_BATCH || policy == SCHED_IDLE)
+            sys(SYS_sched_setscheduler, 0, policy, &parameters);
+        sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
+    }
     if (t->gs)
         sys(SYS_arch_prctl, 0x1001, t->gs);
     if (ENGINE->image.rseq_size)

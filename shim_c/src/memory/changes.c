@@ -28,6 +28,8 @@ static int watch(const struct mm_vma *v)
 static int opened(void)
 {
     struct api api = { 0xAA, 1 << 15 | 1 << 13, 0 };   /* WP_ASYNC, WP_UNPOPULATED */
+    if (ENGINE->uncounted)
+        return -ENOSYS;
     if (mm_uffd >= 0)
         return 0;
     long fd = sys(SYS_userfaultfd, O_CLOEXEC | 1);

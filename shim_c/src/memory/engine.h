@@ -69,6 +69,7 @@ struct mm_engine {
     char comeback[COMEBACK];
     struct mm_memory_image below;
     uint32_t signalled[THREADS];
+    uint32_t uncounted;                /* as on a kernel that keeps no record of changes */
     uint32_t main_gone;                /* it ended before the others */
     uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));

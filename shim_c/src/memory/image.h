@@ -38,7 +38,7 @@ struct mm_thread {
     uint64_t fs, gs, robust, robust_length, clear_tid;
     uint64_t pending;          /* signals that wait for this thread alone */
     uint32_t tid;              /* as the program knows it */
-    uint32_t unused;
+    uint32_t scheduling;       /* bit 31 (0: not known), policy * 256 + 20 + nice */
     char name[16];
 };
 

@@ -6,6 +6,8 @@
  */
 #include "engine.h"
 
+#include <sys/resource.h>
+
 #define GIVE_UP_US 200000
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
@@ -81,6 +83,11 @@ static void write_out(void)
     struct out out = { .fd = -1 };
     uint64_t hint = 0;
     out.fd = (int)sys_openat(AT_FDCWD, m->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    uint64_t limit[2];
+    if (sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) == 0) {   /* the program's own files are what it is meant for */
+        limit[0] = limit[1];
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, limit, 0);
+    }
     if (out.fd < 0) {
         out.error = out.fd;
     } else {

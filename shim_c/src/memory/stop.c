@@ -6,6 +6,8 @@
  */
 #include "engine.h"
 
+#include <sys/resource.h>
+
 #define PATIENCE_NS 3000000000ul
 
 struct action { uint64_t handler, flags, restorer, mask; };
@@ -29,6 +31,8 @@ void mm_note_thread(struct mm_thread *t)
     sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
     sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
     sys(SYS_prctl, 16 /* PR_GET_NAME */, t->name);
+    /* the kernel's own answer is 20 - nice */
+    t->scheduling = 1u << 31 | (uint32_t)sys(SYS_sched_getscheduler, 0) << 8 | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
 }
 
