@@ -65,10 +65,10 @@ def make_folder(door: Door, path: bytes) -> None:
 
 
 def fsync_folder(door: Door, path: bytes) -> None:
-    """Make the names in a folder durable. A folder that is gone has none."""
+    """Make the names in a folder durable. One that is gone, or whose name is a file's by now, has none."""
     try:
         fd = door.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     try:
         door.fsync(fd)

@@ -34,8 +34,9 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
         _make(store, state, entry, target, copies)
     for entry in reversed(entries):
         target = place(store, root, entry.path)
-        if entry.xattrs:
-            xattrs.apply(store.door, XattrOp(target, entry.xattrs))
+        tells = (state.said_of(entry.inode) if entry.kind == "file" else None) or entry
+        if tells.xattrs:
+            xattrs.apply(store.door, XattrOp(target, tells.xattrs))
         if entry.kind == "dir":
             _attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     return len(entries)

@@ -21,7 +21,7 @@ class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
+    __slots__ = ("_assumed", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
 
     def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
         self.index = index
@@ -31,6 +31,7 @@ class State:
         self.maps = Maps()
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
+        self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
 
     def pieces(self, inode: int) -> list[Piece]:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
@@ -54,10 +55,17 @@ class State:
                     self._paths.setdefault(entry.inode, []).append(path)
         return self._paths.get(inode, [])
 
+    def said_of(self, inode: int) -> NameEntry | None:
+        """The name that tells a file's extended attributes: of several one that a checkpoint up to here speaks of,
+        else the first seen, since the file may have got others before the next name was."""
+        paths = self.paths(inode)
+        return self.names[min(paths, key=lambda path: self._assumed.get(path, -1))] if paths else None
+
     def knowing(self, names: Iterable[NameEntry], pifs: Iterable[PifEntry]) -> State:
         """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
         new = State(self.index, self._undo_map)
         new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
+        new._assumed = dict(self._assumed)
         new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
         return new
 
@@ -75,7 +83,9 @@ class State:
     def add_initial(self, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]) -> None:
         """Learn of paths and objects that were first seen by a later checkpoint, maybe of another branch."""
         for path, entry in names.items():
-            self.names.setdefault(path, entry)
+            if path not in self.names:
+                self.names[path] = entry
+                self._assumed[path] = len(self.names)   # grows with each
         for inode, pif in pifs.items():
             self.pifs.setdefault(inode, pif)
         self._paths = None
@@ -84,6 +94,7 @@ class State:
         """The state after these checkpoints, each the parent of the next."""
         new = State(steps[-1][0].index, self._undo_map)
         new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
+        new._assumed = dict(self._assumed)
         for meta, offsets in steps:
             new._fold(meta, offsets)
         return new
@@ -92,6 +103,7 @@ class State:
         """C_k = (C_parent cut to cut_k) overridden by D_k."""
         for entry in meta.names:
             self.names[entry.path] = entry
+            self._assumed.pop(entry.path, None)
         for pif in meta.pifs:
             self.pifs[pif.inode] = pif
             self.maps.cut(pif.inode, pif.cut)

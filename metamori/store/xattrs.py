@@ -37,16 +37,16 @@ def read(path: bytes) -> Xattrs:
 def plan(here: State, there: State) -> Iterator[XattrOp]:
     """What has to be set so that all that has a name at `there` has its attributes of then."""
     for entry in there.existing():
+        want = entry
         if entry.kind == "file":
-            paths = here.paths(entry.inode)
-            known = here.names[paths[0]] if paths else None
+            known, want = here.said_of(entry.inode), there.said_of(entry.inode) or entry
         elif entry.kind == "symlink":
             continue
         else:
             known = here.names.get(entry.path)
         # what had no name here may have been given some since, or inherits its new folder's default ACL
-        if known is None or known.kind != entry.kind or known.xattrs != entry.xattrs:
-            yield XattrOp(entry.path, entry.xattrs)
+        if known is None or known.kind != entry.kind or known.xattrs != want.xattrs:
+            yield XattrOp(entry.path, want.xattrs)
 
 
 def apply(door: Door, op: XattrOp) -> None:

@@ -365,6 +365,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
             break;
         asked -= length;
     }
+    if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
+        mm_stamp(p);
     if (total && move)
         f->position = at;
     if (move && fit)

@@ -81,6 +81,10 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         r = sys(SYS_ftruncate, home, size);
     if (r < 0)
         return r;
+    struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };
+    if (p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec)
+        times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
+    sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
     mm_table_free(mm_area, p);
     mm_cache_drop(mm_area, slot);
     __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);

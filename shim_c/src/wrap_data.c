@@ -165,9 +165,9 @@ static long sync_redirected(uint32_t slot)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     if (is_native(p))
         return 0;
-    mm_lock(&p->lock);
+    uint64_t mask = hold(p);           /* the program's file size limit is not for the buffer */
     long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
-    mm_unlock(&p->lock);
+    release(p, mask);
     if (r == 0)
         r = sys(SYS_fdatasync, mm_buffer_fd);
     static const char *const files[] = { "pages", "pifs", "header" };

@@ -25,6 +25,8 @@ static int fail(long error)
 static int take_away(int dir, const char *path, int flags)
 {
     SCRATCH(name);
+    if (flags & ~AT_REMOVEDIR)
+        return REAL(unlinkat)(dir, path, flags);   /* which refuses them before it looks at the path */
     if (flags & AT_REMOVEDIR)
         return NOTED(dir, path, mm_canonical, REAL(unlinkat)(dir, path, flags));
     int c = following() ? mm_canonical(dir, path, name, 4096) : -ENOENT;
@@ -264,13 +266,23 @@ EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
     return AT_PATH(dir, path, 0, TIMED(REAL(futimesat)(dir, path, times)));
 }
+/* The time of change stays what it is: what we know of it too. */
+static int omitted(const struct timespec times[2])
+{
+    return times && mm_usable(times, 2 * sizeof *times, 2) == 2 * sizeof *times && times[1].tv_nsec == UTIME_OMIT;
+}
 EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
 {
+    if (omitted(times))
+        return REAL(utimensat)(dir, path, times, flags);
     if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
         return AT_FD(dir, TIMED_FD(dir, REAL(utimensat)(dir, path, times, flags)));
     return AT_PATH(dir, path, flags, TIMED(REAL(utimensat)(dir, path, times, flags)));
 }
-EXPORT int futimens(int fd, const struct timespec times[2]) { return AT_FD(fd, TIMED_FD(fd, REAL(futimens)(fd, times))); }
+EXPORT int futimens(int fd, const struct timespec times[2])
+{
+    return omitted(times) ? REAL(futimens)(fd, times) : AT_FD(fd, TIMED_FD(fd, REAL(futimens)(fd, times)));
+}
 
 EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
 {

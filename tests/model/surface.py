@@ -23,6 +23,20 @@ from player import smaller  # noqa: E402
 SOURCES = ["surface", "surface_data", "surface_names"]
 _TREE = re.compile(rb"^checkpoint\ntree\n?((?:.*\n)*?)(?=^(?:\d+ |tree|checkpoint|$))", re.MULTILINE)
 _SOCKET = re.compile(rb"^  .* 14[0-7]{4} .*\n", re.MULTILINE)   # without a server they do not come back
+_LINKS = re.compile(rb" x(\d+) ")
+
+
+def without_our_links(have: bytes, want: bytes) -> bytes:
+    """A file that lost one of several names may count the store's link to it after the run (docs/limits.md)."""
+    wanted = {line.split(b" ")[2]: line for line in want.splitlines() if line[:2] == b"  "}
+    lines = []
+    for line in have.splitlines():
+        same = wanted.get(line.split(b" ")[2]) if line[:2] == b"  " else None
+        counts = [_LINKS.search(text) for text in (line, same or b"")]
+        if same and counts[0] and counts[1] and int(counts[0][1]) == int(counts[1][1]) + 1:
+            line = _LINKS.sub(counts[1][0], line, count=1)
+        lines.append(line)
+    return b"\n".join(lines)
 
 
 def difference(native: bytes, followed: bytes, lines: int = 6) -> str:
@@ -73,7 +87,8 @@ def restored(lab: Lab, program: Path, output: bytes) -> str:
             return f"restore {index}: exit status {done.returncode}\n{done.stderr}"
         have = _SOCKET.sub(b"", lab.run([program, "tree"], native=True).stdout)
         want = _SOCKET.sub(b"", want)
-        wrong = difference(want.strip(), have.removeprefix(b"tree\n").strip())
+        want = want.strip(b"\n")
+        wrong = difference(want, without_our_links(have.removeprefix(b"tree\n").strip(b"\n"), want))
         if wrong:
             return f"restore {index}\n{wrong}"
     return ""

@@ -14,6 +14,9 @@ from surface import attempt
 MODES = [[], ["--isolate"], ["--mode=single"]]
 KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56]  # seeds that once found something
 
+# a file size limit on O_DSYNC; the time of change omitted, or kept while bytes go home
+FURTHER = [(57, 290), (13, 270), (30, 230)]
+
 
 def check(program: Path, seed: int, length: int, options: list[str]) -> None:
     wrong = attempt(program, seed, length, options)
@@ -24,6 +27,11 @@ def check(program: Path, seed: int, length: int, options: list[str]) -> None:
 @pytest.mark.parametrize("seed", KEPT)
 def test_same_as_natively(compiled: Compile, installed: None, seed: int, options: list[str]) -> None:
     check(compiled("surface"), seed, 250, options)
+
+
+@pytest.mark.parametrize(("seed", "length"), FURTHER)
+def test_same_as_natively_in_isolation(compiled: Compile, installed: None, seed: int, length: int) -> None:
+    check(compiled("surface"), seed, length, ["--isolate"])
 
 
 @pytest.mark.slow

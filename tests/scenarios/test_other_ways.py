@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -92,3 +93,39 @@ def test_config_gives_flags_that_build(lab: Lab, compiled: Compile) -> None:
     subprocess.run(command, cwd=lab.work, check=True)
     assert lab.run("./api", native=True).returncode in (11, 12)
     assert lab.run("./api").returncode == 11
+
+
+def test_attributes_of_a_name_that_is_seen_late(lab: Lab) -> None:
+    """One of a file's two names is first used after the file was given an attribute by the other."""
+    one, other = lab.work / "one", lab.work / "other"
+    one.write_bytes(b"both")
+    other.hardlink_to(one)
+    try:
+        os.setxattr(one, "user.probe", b"x")
+        os.removexattr(one, "user.probe")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    program = lab.start()
+    program.must(["checkpoint", "chmod one 600"])
+    os.setxattr(one, "user.given", b"later")
+    program.must(["checkpoint", "open f0 w,creat", "rename f0 other", "checkpoint", "unlink one"])
+    assert program.end() == 0
+    for index, want in [(1, []), (2, ["user.given"]), (1, [])]:
+        lab.restore(index)
+        assert [os.listxattr(path) for path in (one, other)] == [want, want], index
+        copy = lab.folder / f"copy{index}-{len(list(lab.folder.glob('copy*')))}"
+        lab.verb("restore", "--to", copy, index)
+        assert [os.listxattr(path) for path in copy.rglob("o*") if path.is_file()] == [want, want], index
+
+
+@pytest.mark.parametrize("later", ["open f0 w,creat", "symlink f1 f0"])
+def test_a_folder_that_was_something_else(lab: Lab, later: str) -> None:
+    """What was in it goes, then the folder, and its name is a file's (or a link's) again."""
+    program = lab.start()
+    program.must([later, "checkpoint", "unlink f0", "mkdir f0", "open f0/a w,creat", "checkpoint"])
+    assert program.end() == 0
+    end = lab.state()
+    lab.restore(1)
+    assert lab.state().keys() == {"f0"}
+    lab.restore(2)
+    lab.assert_state(end, "forward again")
