@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint clean
+.PHONY: help venv build docs demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -76,8 +76,11 @@ SECONDS_LONG ?= 3600
 soak-hour: build  ## random programs and kills for an hour (SECONDS_LONG=300: five minutes); prints what was done
 	@$(PY) tests/soak/soak.py $(SECONDS_LONG)
 
-bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels, memory (minutes; BENCH='--rounds 3')
-	@for name in calls exec checkpoint programs levels memory; do $(PY) -m bench $$name $(BENCH) || exit 1; done
+bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels, memory, growth (minutes; BENCH='--rounds 3')
+	@for name in calls exec checkpoint programs levels memory growth; do $(PY) -m bench $$name $(BENCH) || exit 1; done
+
+bench-all: build  ## every bench into one JSON, its tables and pictures (hours; BENCH='--rounds 5 --dir /mnt/x --without memory')
+	@$(PY) -m bench all $(BENCH)
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')
 	@$(PY) -m bench bonnie $(BENCH)

@@ -66,7 +66,8 @@ def one_run(options: list[str] | None, args: argparse.Namespace) -> measure.Numb
         if options is not None:
             command = [measure.metamori(), "run", "--store", str(store), *options, "--", *command]
         done = measure.timed(command, work)
-        numbers = parse(done.output, args.size) | {"CPU s": done.cpu_s, "wall s": done.wall_s}
+        numbers = parse(done.output, args.size) | {"CPU s": done.cpu_s, "wall s": done.wall_s,
+                                                         "peak MiB": done.peak_mib}
         if options is not None:
             numbers["checkpoints"] = float(checkpoints(store))
         return numbers
@@ -100,7 +101,7 @@ def show(results: dict[str, measure.Series]) -> str:
             base = measure.median([abs(number) for number in native[phase]])
             mark = ">" if any(number < 0 for number in series[phase]) else ""
             cells.append(f"{mark}{table.number(value)} {table.ratio(value, base)}")
-        for key in ("CPU s", "wall s", "checkpoints"):
+        for key in ("CPU s", "wall s", "peak MiB", "checkpoints"):
             cells.append(table.number(measure.median(series[key])) if key in series else "")
         rows.append([name, *cells])
-    return table.render(["MiB/s", *phases, "CPU s", "wall s", "checkpoints"], rows)
+    return table.render(["MiB/s", *phases, "CPU s", "wall s", "peak MiB", "checkpoints"], rows)

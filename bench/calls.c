@@ -1,6 +1,6 @@
 /* ns per call of write, read, pwrite and pread of one size, over one file that exists already.
  *
- *   calls FILE MEBIBYTES SIZE    FILE has that many MiB. Prints lines "operation ns".
+ *   calls FILE MEBIBYTES SIZE [COMMAND]    FILE has that many MiB. Prints lines "operation ns". COMMAND is executed first.
  *
  * The file is written in random order at multiples of SIZE (its bytes are old), read in that order,
  * overwritten in sequence, overwritten again, and read in sequence. Each pass makes at most LIMIT calls and
@@ -70,7 +70,8 @@ static void at_random(int fd, const char *name, int writing, char *block, size_t
 int main(int argc, char **argv)
 {
     static char block[LARGEST];
-    must(argc == 4, "usage: calls FILE MEBIBYTES SIZE");
+    must(argc == 4 || argc == 5, "usage: calls FILE MEBIBYTES SIZE [COMMAND]");
+    must(argc == 4 || system(argv[4]) == 0, "the command");
     long bytes = atol(argv[2]) << 20, size = atol(argv[3]);
     must(size >= 1 && size <= LARGEST && bytes >= size, "sizes");
     memset(block, 'm', sizeof block);

@@ -29,6 +29,7 @@ class Finished:
 
     wall_s: float
     cpu_s: float
+    peak_mib: float  # resident memory of the largest of them at its largest
     status: int
     output: str
 
@@ -50,8 +51,8 @@ def timed(command: list[str], cwd: Path) -> Finished:
             errors.seek(0)
             raise Failed(f"{' '.join(command)} ended with {process.returncode}: "
                          f"{errors.read().decode(errors='replace')[-600:]}")
-        return Finished(wall_s, usage.ru_utime + usage.ru_stime, process.returncode,
-                        output.read().decode(errors="replace"))
+        return Finished(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024,
+                        process.returncode, output.read().decode(errors="replace"))
 
 
 def metamori() -> str:

@@ -50,6 +50,11 @@ PROGRAMS = {
     "dd, 1 GiB kept": Program("dd if=/dev/zero of=big bs=1M count=1024 conv=fsync status=none"),
     "sqlite3, 300,000 rows": Program(f"sqlite3 t.db '{SQL}'"),
     "sort, 2,000,000 lines": Program("sort -n -S 8M -T . lines -o lines", lines),
+    "git, add and commit them": Program(
+        "git init -q . && git add . && git -c user.name=b -c user.email=b@b commit -qm b && git gc -q", small_sources),
+    "5,000 small files": Program(
+        "for d in $(seq 50); do mkdir d$d; for i in $(seq 100); do echo $i > d$d/$i; done; done;"
+        " for i in $(seq 100); do mv d1/$i d2/m$i; rm d3/$i; done; cat d*/* > all"),
     "tar, 200 files 50 times": Program("for i in $(seq 50); do tar cf all.tar f*.c; done", small_sources),
 }
 
@@ -75,7 +80,7 @@ def numbers(tracked: bool, args: argparse.Namespace) -> measure.Numbers:
     for name, program in PROGRAMS.items():
         if args.only in name:
             done = one_run(program, tracked, args)
-            found |= {f"{name}: wall s": done.wall_s, f"{name}: CPU s": done.cpu_s}
+            found |= {f"{name}: wall s": done.wall_s, f"{name}: CPU s": done.cpu_s, f"{name}: peak MiB": done.peak_mib}
     return found
 
 

@@ -1,6 +1,8 @@
 """Plain text tables: first column to the left, numbers to the right."""
 from __future__ import annotations
 
+from bench import measure
+
 
 def render(header: list[str], rows: list[list[str]]) -> str:
     """Columns as wide as their widest cell, two spaces between them."""
@@ -23,3 +25,18 @@ def number(value: float) -> str:
 
 def ratio(value: float, native: float) -> str:
     return f"x{value / native:.2f}" if native else "-"
+
+
+def beside(results: dict[str, measure.Series], unit: str, smaller_is_better: bool = False) -> str:
+    """A row per metric: every variant's median, how many times better than the first's, and the widest spread."""
+    first, *_ = results
+    rows = []
+    for metric, values in results[first].items():
+        native, cells = measure.median(values), [number(measure.median(values))]
+        better_small = smaller_is_better or metric.endswith(("CPU s", "wall s", "MiB"))
+        for name in list(results)[1:]:
+            value = measure.median(results[name][metric])
+            cells.append(f"{number(value)} {ratio(native, value) if better_small else ratio(value, native)}")
+        spread = [max(series[metric]) / min(series[metric]) for series in results.values() if min(series[metric])]
+        rows.append([metric, *cells, f"{max(spread, default=1.0):.2f}"])
+    return render([unit, *results, "most/least"], rows)

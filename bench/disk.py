@@ -1,0 +1,78 @@
+"""fio on one file: in sequence, at random, mixed, over a new file, an old one and checkpointed data, 1 and 4 threads.
+
+Old data is what the run must keep: everything written over it is redirected. `checkpointed` is the same with a
+checkpoint every second meanwhile.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+
+from bench import measure, table
+
+# name, what fio calls it, block size; in this order on one file
+JOBS = (("random write 4k", "randwrite", "4k"), ("random write again", "randwrite", "4k"),
+        ("random read 4k", "randread", "4k"), ("sequential read after it", "read", "64k"),
+        ("random write 512", "randwrite", "512"), ("random write 2k", "randwrite", "2k"),
+        ("mixed 4k", "randrw", "4k"), ("sequential write 64k", "write", "64k"))
+DATA = {"new": [], "old": [], "checkpointed": ["--every", "1s"]}
+THREADS = (1, 4)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file-size", type=int, default=256, metavar="MIB", help="size of the file (256)")
+    parser.add_argument("--seconds", type=int, default=5, help="longest time of one job (5)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only cases with TEXT in the name: 'old, 1'")
+
+
+def fio_command(file: Path, threads: int, args: argparse.Namespace) -> list[str]:
+    """All jobs, one after the other; each thread has its own part of the file."""
+    part = args.file_size // threads
+    command = ["fio", "--output-format=json", "--ioengine=psync", "--thread", f"--filename={file}", "--group_reporting",
+               f"--numjobs={threads}", f"--size={part}m", f"--offset_increment={part}m", f"--runtime={args.seconds}",
+               "--allrandrepeat=1", "--invalidate=0", "--fallocate=none"]
+    for number, (_, kind, block) in enumerate(JOBS):
+        command += [f"--name=job{number}", "--stonewall", "--new_group", f"--rw={kind}", f"--bs={block}"]
+    return command
+
+
+def one_run(case: str, tracked: bool, args: argparse.Namespace) -> measure.Numbers:
+    """MiB/s by job; reads and writes of a mixed job together."""
+    if shutil.which("fio") is None:
+        raise SystemExit("bench: fio is not installed (on Debian: apt-get install fio)")
+    data, threads = case.split(", ")
+    with measure.fresh_folder(args.dir) as folder:
+        file = folder / "data"
+        if data != "new":
+            with open(file, "wb") as target:
+                for _ in range(args.file_size):
+                    target.write(os.urandom(1 << 20))
+            os.sync()
+        command = fio_command(file, int(threads.split()[0]), args)
+        if tracked:
+            command = [measure.metamori(), "run", "--store", str(folder / "store"), *DATA[data], "--", *command]
+        done = measure.timed(command, folder)
+        jobs = json.loads(done.output[done.output.index("{"):])["jobs"]
+        found = {f"{case}: {name}": sum(job[way]["bw_bytes"] for way in ("read", "write")) / 2**20
+                 for (name, _, _), job in zip(JOBS, jobs, strict=True)}
+        return found | {f"{case}: CPU s": done.cpu_s}
+
+
+def numbers(tracked: bool, args: argparse.Namespace) -> measure.Numbers:
+    found: measure.Numbers = {}
+    for case in (f"{data}, {threads} thread{'s' * (threads > 1)}" for data in DATA for threads in THREADS):
+        if args.only in case:
+            found |= one_run(case, tracked, args)
+    return found
+
+
+def run(args: argparse.Namespace) -> dict[str, measure.Series]:
+    kinds = {"native": lambda: numbers(False, args), "metamori": lambda: numbers(True, args)}
+    return measure.alternate(kinds, args.rounds)
+
+
+def show(results: dict[str, measure.Series]) -> str:
+    return table.beside(results, "MiB/s")
