@@ -121,7 +121,8 @@ class Levels:
         number = name if isinstance(name, int) else self.named(name)
         if number < 0:
             number = self.reserve(str(name))
-        self.variables.protect(number, view(thing), kind or self._kind(thing), "" if isinstance(name, int) else name)
+        self.variables.protect(number, view(thing), kind or self._kind(thing),
+                               self.reserved(number) if isinstance(name, int) else name)
         return number
 
     def named(self, name: str) -> int:
@@ -143,6 +144,10 @@ class Levels:
             found = max(taken | set(self.saved.sizes if self.saved else ()), default=-1) + 1
         self.names[name] = found
         return found
+
+    def reserved(self, number: int) -> str:
+        """The name for which a number was reserved, "" without one."""
+        return next((name for name, taken in self.names.items() if taken == number), "")
 
     def _kind(self, thing: Any) -> Type:
         array = numpy.asarray(thing)

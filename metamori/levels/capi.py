@@ -147,7 +147,7 @@ def FTI_Protect(number: int, pointer: Any, count: int, kind: int) -> int:
 def FTI_ProtectWithName(number: int, pointer: Any, count: int, kind: int, name: Any) -> int:
     levels = bound.levels
     found = levels.types[kind]
-    levels.variables.protect(number, memory(pointer, count * found.size), found, text(name))
+    levels.variables.protect(number, memory(pointer, count * found.size), found, text(name) or levels.reserved(number))
     return SCES
 
 

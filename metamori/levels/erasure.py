@@ -14,7 +14,7 @@ import ctypes
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from metamori.errors import MetamoriError
 
@@ -84,11 +84,18 @@ def slice_bytes(longest: int, members: int) -> int:
 
 
 Reader = Callable[[int, int], memoryview]  # bytes at this place of the file, zeros past its end
-Room = Callable[[int], memoryview]
 
 
-def encode(comm: Any, read: Reader, longest: int, room: Room, filled: Callable[[memoryview], None]) -> None:
-    """Code the group's files; room() and filled() take this member's parity, row by row. Everybody calls it."""
+class Into(Protocol):
+    """A file that grows (Sink)."""
+
+    def room(self, length: int) -> memoryview: ...
+
+    def filled(self, room: memoryview) -> None: ...
+
+
+def encode(comm: Any, read: Reader, longest: int, sink: Into) -> None:
+    """Code the group's files; `sink` takes this member's parity, row by row. Everybody calls it."""
     n = comm.size
     step = slice_bytes(longest, n)
     code = Code(n, range(n), range(n, 2 * n))
@@ -97,17 +104,17 @@ def encode(comm: Any, read: Reader, longest: int, room: Room, filled: Callable[[
     for at in range(0, longest, n * step):
         comm.transpose(read(at, n * step), column, everybody, everybody, step)
         code.apply(column, parity, step)
-        into = room(n * step)
+        into = sink.room(n * step)
         comm.transpose(parity, into, everybody, everybody, step)
-        filled(into)
+        sink.filled(into)
 
 
 def decode(comm: Any, read: Reader, read_parity: Reader, lost: list[bool], parity_lost: list[bool], longest: int,
-           put: Callable[[memoryview], None], put_parity: Callable[[memoryview], None]) -> None:
+           sink: Into | None, parity_sink: Into | None) -> None:
     """Bring lost files and parities back. lost[i], parity_lost[i]: member i's is gone; its `read` is not called.
 
-    `put` and `put_parity` take what this member lost, row by row (the last row longer than the file). At most n of the
-    2n may be gone. Only what is needed is sent.
+    `sink` and `parity_sink` take what this member lost, row by row (the last row longer than the file). At most n of
+    the 2n may be gone. Only what is needed is sent.
     """
     n, rank = comm.size, comm.rank
     step = slice_bytes(longest, n)
@@ -116,7 +123,6 @@ def decode(comm: Any, read: Reader, read_parity: Reader, lost: list[bool], parit
     gone, parity_gone = [i for i in range(n) if lost[i]], [i for i in range(n) if parity_lost[i]]
     code = Code(n, data + [n + i for i in parity], gone + [n + i for i in parity_gone])
     have, made = bytearray(n * step), bytearray((len(gone) + len(parity_gone)) * step)
-    into = bytearray(n * step)
     all_of = list(range(n))
     empty = memoryview(b"")
     for at in range(0, longest, n * step):
@@ -125,8 +131,8 @@ def decode(comm: Any, read: Reader, read_parity: Reader, lost: list[bool], parit
         mine = read_parity(at, n * step) if rank in parity else empty
         comm.transpose(mine, memoryview(have)[len(data) * step:], all_of if rank in parity else [], parity, step)
         code.apply(have, made, step)
-        for lost_there, start, take in ((gone, 0, put), (parity_gone, len(gone) * step, put_parity)):
-            if lost_there:
-                comm.transpose(memoryview(made)[start:], into, lost_there, all_of if rank in lost_there else [], step)
-                if rank in lost_there:
-                    take(memoryview(into))
+        for lost_there, start, into in ((gone, 0, sink), (parity_gone, len(gone) * step, parity_sink)):
+            room = into.room(n * step) if into is not None else empty
+            comm.transpose(memoryview(made)[start:], room, lost_there, all_of if into is not None else [], step)
+            if into is not None:
+                into.filled(room)

@@ -26,10 +26,8 @@ class _Writer:
         self.bytes += len(row)
         self.sink.filled(row)
 
-    def put(self, row: memoryview) -> None:
-        room = self.sink.room(len(row))
-        room[:] = row
-        self.filled(room)
+    def room(self, length: int) -> memoryview:
+        return self.sink.room(length)
 
     def finish(self) -> None:
         end, _ = sealed.trailer(self.bytes, {"sizes": self.sizes, "code": _CODE},
@@ -45,7 +43,7 @@ def encode(comm: Any, source: Source, path: str) -> None:
     """Code the group's files and keep this member's parity at `path`."""
     sizes = comm.allgather(source.size)
     writer = _Writer(path, sizes)
-    erasure.encode(comm, source.chunk, max(sizes), writer.sink.room, writer.filled)
+    erasure.encode(comm, source.chunk, max(sizes), writer)
     writer.finish()
 
 
@@ -80,7 +78,7 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
     sink = None if file else Sink(own)
     writer = None if parity else _Writer(path, sizes)
     erasure.decode(comm, file.chunk if file else _nothing, parity.chunk if parity else _nothing, lost, parity_lost,
-                   max(sizes), sink.put if sink else _drop, writer.put if writer else _drop)
+                   max(sizes), sink, writer)
     for each in (file, parity):
         if each:
             each.close()
@@ -94,7 +92,3 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
 
 def _nothing(place: int, length: int) -> memoryview:
     raise AssertionError("a lost file is not read")
-
-
-def _drop(row: memoryview) -> None:
-    raise AssertionError("nothing was lost here")

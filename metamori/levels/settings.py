@@ -80,7 +80,6 @@ class Settings:
     keep_ckpts: int = 0                    # checkpoints kept, 0: all
     ftiff_version: int = 1                 # 1: the manual's layout (metadata first), 2: today's (metadata last)
     restart_index: int = 0                 # index to recover, 0: the newest
-    track_pages: int = 1                   # let the kernel say which pages changed, where that is safe
 
 
 def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
@@ -101,7 +100,7 @@ _switch = _whole(0, 1)
 _RULES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("head", "inline_l2", "inline_l3", "inline_l4", "keep_last_ckpt", "keep_l4_ckpt", "local_test",
                      "keep_heads_alive", "enable_staging", "enable_dcp", "dcp_mode", "cacheddcp",
-                     "h5_single_file_enable", "h5_single_file_keep", "h5_single_file_inline", "track_pages"), _switch),
+                     "h5_single_file_enable", "h5_single_file_keep", "h5_single_file_inline"), _switch),
     "node_size": _whole(1), "group_size": _whole(1, 128), "verbosity": _whole(1, 4), "failure": _whole(0, 3),
     "ckpt_io": _whole(1, 5), "dcp_block_size": _whole(512, USHRT_MAX), "dcp_stack_size": _whole(1),
     "block_size": _whole(1, 2048), "transfer_size": _whole(1), "max_var_id": _whole(1), "fast_forward": _whole(1, 10),
@@ -111,7 +110,8 @@ _RULES: dict[str, Callable[[str], Any]] = {
 _SECTIONS = {"basic", "restart", "injection", "advanced", "metamori"}
 _SPELLINGS = {f"lustre_{word}_{what}": f"lustre_striping_{what}"
               for word in ("stripping", "stiping", "striping") for what in ("unit", "factor", "offset")}
-_OLD = {"mpi_tag": "general_tag"}          # the name before there were four tags
+_OLD = {"mpi_tag": "general_tag",          # the name before there were four tags
+        "gbl_dir": "glbl_dir"}             # as two of the manual's configurations have it
 _KNOWN = {each.name: each for each in fields(Settings)}
 
 

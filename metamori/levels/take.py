@@ -19,7 +19,6 @@ from metamori.levels.crew import Crew
 from metamori.levels.paths import Paths
 from metamori.levels.plain import Written
 from metamori.levels.record import Member, Record
-from metamori.levels.sealed import Broken
 from metamori.levels.settings import MPIIO, Settings
 from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, Source
@@ -128,8 +127,8 @@ def protect(group: Any, parts: list[Part], order: Order, chosen: Settings) -> st
     for part in parts:
         try:
             _protect(group, part, order, chosen)
-        except (OSError, MetamoriError, Broken) as error:
-            wrong = f"rank {part.rank}: {error}"
+        except Exception as error:         # whatever it is, the others must not wait for us
+            wrong = f"rank {part.rank}: {error or type(error).__name__}"
     return wrong
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import launch
@@ -33,7 +34,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at: int, whole: bool,
-          seed: int, ranks: int = 4) -> dict[str, bytes]:
+          seed: int, ranks: int = 4, harm: Callable[[], None] = lambda: None) -> dict[str, bytes]:
     """Killed once after `at` checkpoints, nodes deleted, resumed to the end."""
     generator = random.Random(seed)
     more = generator.random() * 0.1
@@ -48,6 +49,7 @@ def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at
     launch.killed(folder, words, program.name, ready, whole)
     for node in lost:
         shutil.rmtree(folder / "Local" / f"node{node}")
+    harm()
     done = launch.run(folder, *launch.command(mpi, ranks, program, STEPS, level, tracked=True))
     assert "resumed at step" in done.stderr
     return {"out": done.stdout.encode(), **content(folder)}
@@ -71,6 +73,35 @@ def test_fti_ff_killed_and_resumed(level, lost, version, built, reference, tmp_p
     program = launch.compiled("stencil", "openmpi", built)
     launch.configure(tmp_path, ckpt_io=3, ftiff_version=version)
     assert story(tmp_path, program, "openmpi", level, lost, 3, True, 50 + level) == reference
+
+
+def flip(path: Path) -> None:
+    """One bit of a byte in its middle."""
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 4]))
+
+
+@pytest.mark.parametrize("level, harm", [
+    (2, {"node0/*/l2/*/*Rank*": flip, "node2/*/l2/*/*Pcof*": flip, "node2/*/l2/*/*Rank*": Path.unlink}),
+    (3, {"node0/*/l3/*/*Rank*": flip, "node1/*/l3/*/*RSed*": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+         "node2/*/l3/*/*": flip}),
+])
+def test_damaged_files_count_as_lost(level, harm, built, reference, tmp_path):
+    """Flipped, cut off, deleted: in every index, so that no older one can stand in."""
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path)
+
+    def damage() -> None:
+        for pattern, how in harm.items():
+            found = list((tmp_path / "Local").glob(pattern))
+            assert found
+            for path in found:
+                how(path)
+    assert story(tmp_path, program, "openmpi", level, [], 3, True, 60 + level, harm=damage) == reference
 
 
 def test_too_many_lost_nodes_are_said(built, tmp_path):
