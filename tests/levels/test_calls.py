@@ -122,10 +122,19 @@ def test_the_archive_of_level_4(built, tmp_path):  # noqa: F811
 
 
 @slow
+@pytest.mark.timeout(3000)
 def test_more_than_four_gibibytes_in_one_variable(tmp_path):
     """One process, 4 GiB and a little: offsets and counts beyond 32 bits, at level 4, whole and as an increment."""
     numpy = pytest.importorskip("numpy")
     from metamori.levels import Levels
+
+    def counted(array, but=()):
+        """Whether every number is its own place, but for some."""
+        wrong = []
+        for start in range(0, len(array), 1 << 24):
+            part = array[start:start + (1 << 24)]
+            wrong += (numpy.flatnonzero(part != numpy.arange(start, start + len(part))) + start).tolist()
+        return wrong == sorted(but)
 
     folders = {f"{each}_dir": tmp_path for each in ("ckpt", "glbl", "meta")}
     launch.configure(tmp_path, group_size=1, **folders)
@@ -137,7 +146,7 @@ def test_more_than_four_gibibytes_in_one_variable(tmp_path):
     assert levels.checkpoint(4) == 2
     data[:] = 0
     assert levels.recover(1) == 1
-    assert data[-1] == len(data) - 1 and (numpy.diff(data) == 1).all()
+    assert counted(data)
     assert levels.recover(2) == 2
-    assert data[-1] == 7 and data[3 << 27] == 8 and data[1 << 29] == 1 << 29
+    assert counted(data, [3 << 27, len(data) - 1]) and data[-1] == 7 and data[3 << 27] == 8
     levels.finish()
