@@ -1,0 +1,53 @@
+"""The manual: every link leads somewhere, every page is in the tree of contents, and it is built without a warning."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("docs", "examples", "bench")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub and myst make them of headings."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.replace("`", "").lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text()):
+        if target.startswith(("http:", "https:", "mailto:")):
+            continue
+        file = page if not target else Path(os.path.normpath(page.parent / target))
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
+
+
+def test_the_thesis_map_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "explanation" / "thesis-map.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|c|h|def|others))`", text))
+    assert len(named) > 30
+    folders = (ROOT, ROOT / "metamori", ROOT / "shim_c" / "src", ROOT / "tests" / "scenarios")
+    assert not [name for name in named if not any((folder / name).exists() for folder in folders)]
+
+
+def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("sphinx", "furo", "myst_parser")):
+        pytest.skip("sphinx, furo or myst-parser is not installed: pip install '.[docs]'")
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(ROOT / "docs"),
+                           str(tmp_path / "html"), "-d", str(tmp_path / "trees")], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    for page in ("index", "tutorial", "how-to/slurm", "reference/messages", "explanation/thesis-map"):
+        html = (tmp_path / "html" / f"{page}.html").read_text()
+        fetched = r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href)="https?:'
+        assert not re.search(fetched, html), "it opens offline"
