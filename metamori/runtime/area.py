@@ -69,6 +69,16 @@ def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += name + value
 
 
+def touch_of(record) -> Touch:  # type: ignore[no-untyped-def]
+    """From a note in the journal."""
+    r = ffi.cast("struct mm_touch *", record)
+    text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
+                            r.path_length + r.target_length + r.xattrs_length))
+    end = r.path_length + r.target_length
+    return Touch(r.epoch, text[:r.path_length], r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
+                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))
+
+
 def proc_folder(pid: int) -> bytes:
     """Where the kernel shows a process's descriptors and memory: its leader may have ended while other threads live."""
     folder = b"/proc/%d" % pid
@@ -81,6 +91,15 @@ def proc_folder(pid: int) -> bytes:
         return folder
 
 
+def make_folder(store_path: str) -> str:
+    """The folder of a run area, private whatever the umask."""
+    path = os.path.join(store_path, "run")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    os.chmod(path, 0o700)
+    os.makedirs(os.path.join(path, "notes"), mode=0o700, exist_ok=True)
+    return path
+
+
 def _check(result: int, path: str) -> None:
     if result < 0:
         raise OSError(-result, os.strerror(-result), path)
@@ -91,8 +110,7 @@ class Area:
 
     def __init__(self, store_path: str, create: bool = False) -> None:
         if create:
-            os.makedirs(os.path.join(store_path, "run"), mode=0o700, exist_ok=True)
-            os.chmod(os.path.join(store_path, "run"), 0o700)   # whatever the umask
+            make_folder(store_path)
         self.path = os.path.join(store_path, "run")
         self._area = lib.mm_attach(os.fsencode(store_path), create)
         self._retired = False
@@ -318,7 +336,7 @@ class Area:
             if length < 8:
                 raise MetamoriError(f"the run area's journal is broken at byte {at}")
             if kind == lib.MM_TOUCH:
-                yield self._touch(at)
+                yield touch_of(words)
             elif kind == lib.MM_PREIMAGE:
                 r = ffi.cast("struct mm_preimage *", words)
                 yield Preimage(r.epoch, r.after_index, r.pif, r.start, r.end, r.buffer_start)
@@ -334,11 +352,3 @@ class Area:
             REAL.punch_hole(fd, low, high)
         finally:
             REAL.close(fd)
-
-    def _touch(self, at: int) -> Touch:
-        r = ffi.cast("struct mm_touch *", lib.mm_record_at(self._area, at))
-        text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
-                                r.path_length + r.target_length + r.xattrs_length))
-        end = r.path_length + r.target_length
-        return Touch(r.epoch, text[:r.path_length], r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                     r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))

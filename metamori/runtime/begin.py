@@ -7,8 +7,8 @@ import os
 from metamori._area import lib
 from metamori.config import Config
 from metamori.errors import Damaged
-from metamori.runtime import launches
-from metamori.runtime.area import BLOCK, Area
+from metamori.runtime import ahead, launches
+from metamori.runtime.area import BLOCK, Area, make_folder
 from metamori.runtime.finish import finish_if_needed
 from metamori.runtime.session import Session
 from metamori.store.checked import missing
@@ -45,6 +45,11 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
         os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
     finally:
         os.close(fd)
+    isolate = config.isolate or config.mode == "single"
+    flags = (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
+    flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
+    flags |= lib.MM_MEMORY if config.memory else 0
+    ahead.start(make_folder(store.path), run, store.head.index, flags)
     area = Area(store.path, create=True)
     head = area.head
     head.run = run
@@ -56,10 +61,7 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
     head.committed_block = head.epoch_block
     head.committed_journal = 8
-    isolate = config.isolate or config.mode == "single"
-    head.flags |= (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
-    head.flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
-    head.flags |= lib.MM_MEMORY if config.memory else 0
+    head.flags |= flags
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:

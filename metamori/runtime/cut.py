@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from metamori._area import ffi, lib
+from metamori.runtime import ahead, notes
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
 from metamori.runtime.mapped import Capture, release
 from metamori.runtime.watched import Watch
@@ -77,6 +78,7 @@ class Cut:
     inherited: list[InheritedEntry] = field(default_factory=list)
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
     watch: Watch | None = None
+    mark: int = 0                         # where the log of what is durable says so
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
 
     def look(self, path: bytes) -> Found:
@@ -327,9 +329,13 @@ def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
     return bytes(ffi.buffer(room, got)) if got > 0 else b""
 
 
-def advance(area: Area, cut: Cut) -> None:
-    """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`."""
+def advance(area: Area, cut: Cut, index: int = 0) -> None:
+    """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`.
+
+    index: of the checkpoint that this is; 0: of none."""
     head = area.head
+    if index:
+        cut.mark = ahead.mark(area, lib.MM_AHEAD_CUT, index)
     for pif in cut.pifs:
         p = area.pif(pif.slot)
         p.cut_before = min(p.cut, p.cut_before)
@@ -357,3 +363,5 @@ def settle_cut(area: Area, cut: Cut, index: int) -> None:
     head.newest = index
     if cut.watch:
         cut.watch.keep()
+    ahead.forget(area, cut.mark)
+    notes.forget(os.path.join(area.path, "notes"), cut.journal_end)

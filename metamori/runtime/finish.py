@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 
 from metamori._area import lib
 from metamori.errors import StoreBusy
-from metamori.runtime import pruning
+from metamori.runtime import ahead, pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
@@ -145,6 +146,10 @@ def finish_if_needed(store: Store) -> str:
     """
     if not files.exists(store.door, store.layout.run_area):
         return ""
+    if not _is_of_this_boot(store):
+        from metamori.runtime import powercut
+
+        return powercut.recover(store)
     try:
         area = Area(store.path)
     except OSError as error:
@@ -161,8 +166,11 @@ def finish_if_needed(store: Store) -> str:
     return f"the last run was killed: its state is checkpoint {index}"
 
 
-def _remove_unborn(store: Store) -> None:
+def _is_of_this_boot(store: Store) -> bool:
+    """Whether what the run mapped is as it left it. An area without a header was not born yet."""
     folder = os.fsdecode(store.layout.run_area)
-    for name in os.listdir(folder):
-        os.unlink(os.path.join(folder, name))
-    os.rmdir(folder)
+    return ahead.started_here(folder) or not os.path.exists(os.path.join(folder, "header"))
+
+
+def _remove_unborn(store: Store) -> None:
+    shutil.rmtree(os.fsdecode(store.layout.run_area))

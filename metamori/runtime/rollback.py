@@ -13,8 +13,9 @@ import stat
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
+from metamori.runtime import ahead
 from metamori.runtime import cut as instants
-from metamori.runtime.area import BLOCK, NO_LIMIT
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.finish import alive
 from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
@@ -153,6 +154,8 @@ def back(session: Session, index: int, again: bool = False) -> None:
             cut.found.setdefault(path, instants.look(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
+    if session.durable and cut.preimages:
+        store.buffers.sync(area.head.run)
     for after_index, entries in sorted(fold.undo_entries().items()):
         store.add_undo(entries, after_index, durable=session.durable)
     now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
@@ -171,8 +174,18 @@ def back(session: Session, index: int, again: bool = False) -> None:
         if inode not in slots and then.paths(inode):
             _give_attributes(then.paths(inode)[0], pif)
     area.head.parent = index
+    _now_back(area, index, session.durable)
     commit.remove_file(store.door, store.layout.run_intent, durable=False)
     area.head.restoring = 0
+
+
+def _now_back(area: Area, index: int, durable: bool) -> None:
+    """From here on a power cut leaves what is durable on top of the index."""
+    for slot in area.pifs():
+        area.pif(slot).ahead_block = 0
+    ahead.mark(area, lib.MM_AHEAD_BACK, index)
+    if durable:
+        ahead.sync(area)
 
 
 def _names_back(session: Session, now: State, then: State) -> None:
@@ -187,7 +200,7 @@ def _names_back(session: Session, now: State, then: State) -> None:
     plan = NamesPlan(store.door, store.layout, now, then, homes)
     intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
     clear_stages(store, intent)
-    write_intent(store, intent, False, store.layout.run_intent)   # after a power cut there is nothing to go on with
+    write_intent(store, intent, session.durable, store.layout.run_intent)
     Applier(store, session.durable, store.layout.run_intent).run(intent)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
     homes_after = {home.inode: home.name for home in plan.kept}

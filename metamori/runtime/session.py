@@ -13,8 +13,8 @@ import stat
 from dataclasses import replace
 
 from metamori._area import lib
+from metamori.runtime import ahead, launches, memory, pruning
 from metamori.runtime import cut as instants
-from metamori.runtime import launches, memory, pruning
 from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
 from metamori.runtime.fold import Fold
@@ -88,7 +88,7 @@ class Session:
                 image.look()
             # the new epoch's writes must not be taken for bytes that the new index does without
             self.area.head.newest = index
-            instants.advance(self.area, cut)
+            instants.advance(self.area, cut, index)
         except BaseException:
             if image:
                 image.give_up()
@@ -117,6 +117,7 @@ class Session:
         """Everything that the records name: the buffer's new bytes, and the bytes written home."""
         if buffered:
             self.store.buffers.sync(self.area.head.run)
+        ahead.sync(self.area) if any(self.area.mapped()) else ahead.name(self.area)
         folders = set()
         for pif in cut.pifs:
             if pif.home and not pif.home.startswith(b"/proc/"):

@@ -65,6 +65,7 @@ def note_place(door: Door, layout: Layout) -> None:
         text = _place(door, layout)
         door.pwrite(fd, text, 0)
         door.ftruncate(fd, len(text))
+        door.fsync(fd)                     # after a power cut it is still this user's own
     finally:
         door.close(fd)
 

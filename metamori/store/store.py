@@ -252,7 +252,7 @@ class Store:
             raise Damaged(why) from error
         self._merged += meta.merged
         self._rootless = self._rootless or meta.rootless
-        if meta.mode == "single" and not meta.reason.startswith("killed"):
+        if meta.mode == "single" and not meta.reason.startswith(("killed", "power cut")):
             self._single_floor = meta.index
         names = {entry.path: entry for entry in meta.initial_names if entry.path not in self._initial_names}
         pifs = {entry.inode: entry for entry in meta.initial_pifs if entry.inode not in self._initial_pifs}

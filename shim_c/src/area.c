@@ -198,13 +198,14 @@ static void first_values(struct mm_header *h)
     for (int region = PROCESSES; region < REGIONS; region++)
         h->reserved[region] = region_step[region];
     struct stat st;
-    h->version = 1;
+    h->version = 2;
     h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
     h->epoch = 1;
     h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;
     h->next_page = 1;
     h->fit_count = h->pif_count = h->process_high = h->frame_count = 1;
     h->journal_tail = h->strings_tail = 8;
+    h->ahead_tail = MM_BLOCK;
     h->pif_generation = 1;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     memcpy(h->magic, MM_MAGIC, 8);
@@ -231,7 +232,7 @@ struct mm_area *mm_attach(const char *store, int create)
     a->head = (struct mm_header *)a->segment[HEADER][0];
     if (e == 0 && create)
         first_values(a->head);
-    if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 1))
+    if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 2))
         e = -EINVAL;
     if (e != 0) {
         mm_detach(a);
@@ -303,6 +304,7 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
 {
     release_if(&a->head->lock, tid);
     release_if(&a->head->session_lock, tid);
+    release_if(&a->head->ahead_lock, tid);
     for (uint32_t slot = 1; slot < a->head->pif_count; slot++)
         release_if(&mm_pif_at(a, slot)->lock, tid);
 }

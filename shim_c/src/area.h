@@ -47,6 +47,15 @@
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
 #define MM_PREIMAGE 2   /* home bytes saved before they were destroyed */
 
+/* kinds of records in <store>/run/ahead, the log that is true after a power cut */
+#define MM_AHEAD_MAGIC 0x6461654d
+#define MM_AHEAD_START 1    /* the run has begun: in the first block of the log, followed by the boot's id */
+#define MM_AHEAD_CUT 2      /* what follows was done after the instant of checkpoint `index` */
+#define MM_AHEAD_BACK 3     /* a restore inside the program to `index` is done */
+#define MM_AHEAD_PREIMAGE 4 /* home bytes that are about to be destroyed */
+#define MM_AHEAD_SYNCED 5   /* these blocks of a file are in the buffer, durable */
+#define MM_AHEAD_HOME 6     /* all bytes of a file are at home, durable */
+
 /* memory.state */
 #define MM_MEMORY_IDLE 0
 #define MM_MEMORY_ASKED 1      /* somebody wants an image of process pid */
@@ -139,6 +148,11 @@ struct mm_header {
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
     uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
+    uint64_t ahead_tail, ahead_synced;   /* bytes of the log of what is durable; of those that are */
+    uint32_t ahead_lock;       /* tid of who appends to it */
+    uint32_t ahead_named;      /* its name, and the buffer's, are durable */
+    uint32_t note_base;        /* the file that notes are names of */
+    uint32_t pad_;
     struct mm_memory memory;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -186,7 +200,10 @@ struct mm_pif {
     uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
     uint32_t next_mapped;
     uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
-    char pad2_[44];
+    uint32_t pad3_;
+    uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
+    uint64_t ahead_size;       /* when that was written */
+    char pad2_[24];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */
@@ -224,7 +241,8 @@ struct mm_touch {
     uint64_t dev, ino, btime_ns, size, mtime_ns;
     uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
-    uint32_t xattrs_length, pad_;          /* each u32 length of name, u32 length of value, name, value */
+    uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
+    uint32_t check;                        /* of all of it but `length` and itself: such a note is true after a power cut */
 };
 
 struct mm_preimage {
@@ -237,6 +255,24 @@ struct mm_preimage {
 
 struct mm_range {
     uint64_t block, buffer, count;         /* blocks */
+};
+
+/* A record of the log, followed by the path, ranges and bytes, each padded to 8; the next one starts behind it, or where
+ * zeros are, at the next block.  What it says of a file is what its PIF said. */
+struct mm_ahead {
+    uint32_t magic, length;    /* of the whole record */
+    uint32_t crc, kind;        /* CRC-32 of everything from `kind` on */
+    uint64_t run, epoch, index;/* index: the newest, but for CUT and BACK; START: that the run grew from */
+    uint64_t dev, ino, btime_ns, object, created;
+    uint64_t size, home_limit, cut, mtime_ns;
+    uint64_t old_size, old_mtime_ns;
+    uint32_t old_mode, old_uid, old_gid;
+    uint32_t flags;            /* of the PIF; START, CUT, BACK: of the header */
+    uint64_t home_size, home_ctime_ns;   /* PREIMAGE: before anything was destroyed */
+    uint64_t start, end, buffer_start;   /* PREIMAGE, in bytes */
+    uint64_t length_after;     /* PREIMAGE: the file is about to be cut here; MM_NO_LIMIT: it is not */
+    uint32_t path_length, ranges, data_length;
+    uint32_t whole;            /* SYNCED: the ranges are all that there are, earlier ones count no more */
 };
 
 struct mm_area;

@@ -393,6 +393,7 @@ static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
 /* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
 static void forget_rest(struct mm_pif *p, uint64_t length, long fresh)
 {
+    p->ahead_block = 0;
     if (fresh)
         mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
     mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
@@ -422,7 +423,9 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
     uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
     if (length < needed) {
         int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
-        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0);
+        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length);
+        if (r == 0)
+            r = mm_ahead_sync();
         if (r < 0)
             return r;
     }

@@ -11,7 +11,7 @@
 #include "shim.h"
 
 /* Pre-images of the blocks of home bytes [start, end), as far as an index knows them and this epoch has none yet.
- * Called with the PIF's lock held. */
+ * They may be overwritten after an mm_ahead_sync.  Called with the PIF's lock held. */
 static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
     if (start >= p->fresh_from)
@@ -32,7 +32,7 @@ static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start,
         while (block + run < last && !mm_saved(mm_area, p, block + run))
             run++;
         uint64_t place = mm_take_blocks(p, run), stop = (block + run) * MM_BLOCK;
-        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK);
+        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT);
         if (r == 0)
             r = mm_saved_set(mm_area, p, block, place, run);
         if (r < 0)
@@ -48,13 +48,15 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
     long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
     for (long n = 1; r == 0 && n > 0 && p->root;) {
         n = mm_collect(mm_area, p, 0, 0, range, 64);
+        for (long i = 0; r == 0 && i < n && i < 64; i++)
+            r = save_blocks(slot, p, home, range[i].block * MM_BLOCK, (range[i].block + range[i].count) * MM_BLOCK);
+        if (r == 0)
+            r = mm_ahead_sync();
         for (long i = 0; r == 0 && i < n && i < 64; i++) {
             uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
-            r = save_blocks(slot, p, home, at, at + length);
             if (at + length > size)
                 length = at < size ? size - at : 0;
-            if (r == 0)
-                r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
+            r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
             if (r == 0)
                 r = mm_table_set(mm_area, p, range[i].block, 0, range[i].count);
         }
@@ -66,12 +68,14 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
 static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
     struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
-    int home = mm_home_reader(slot, fd), isolated = ISOLATED(p);
+    int home = mm_home_reader(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
     long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
     if (r == 0 && (whole || isolated))
         r = save_blocks(slot, p, home, 0, MM_NO_LIMIT);
     if (r == 0 && p->home_limit < (uint64_t)st.st_size) {
         r = save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
+        if (r == 0)
+            r = mm_ahead_sync();
         if (r == 0)
             r = sys(SYS_ftruncate, home, p->home_limit);
     }
@@ -79,12 +83,17 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         r = put_home(slot, p, home, size);
     if (r == 0 && (p->flags & MM_VIRTUAL))
         r = sys(SYS_ftruncate, home, size);
+    if (r == 0 && (whole || isolated)) /* the kernel changes it next */
+        r = mm_ahead_sync();
+    if (r == 0 && moved)
+        r = mm_ahead_home(slot, home);
     if (r < 0)
         return r;
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };
     if (p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec)
         times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
     sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
+    p->ahead_block = 0;
     mm_table_free(mm_area, p);
     mm_cache_drop(mm_area, slot);
     __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
@@ -149,6 +158,14 @@ static long note_blocks(struct mm_pif *p, uint64_t start, uint64_t end)
     return r;
 }
 
+/* Pre-images, durable.  A sync costs as much as a megabyte, so as much around the place is saved with it, once. */
+static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
+{
+    const uint64_t around = mm_area->head->flags & MM_POWER ? 1 << 20 : MM_BLOCK;
+    long r = save_blocks(slot, p, fd, start / around * around, (end + around - 1) / around * around);
+    return r < 0 ? r : mm_ahead_sync();
+}
+
 /* A write that has to appear at home: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
@@ -159,7 +176,7 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     mm_give_position(fd);
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
     long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
-           : save_blocks(slot, p, fd, from, from + asked);
+           : save_ahead(slot, p, fd, from, from + asked);
     if (r < 0)
         return r;
     mm_lift_limit(1);                  /* the kernel's own limits are for this one */

@@ -30,9 +30,10 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
     return 0;
 }
 
-/* Save home bytes [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.
+/* Save home bytes [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
+ * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync.
  * Called with the PIF's lock held. */
-long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer)
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
 {
     struct mm_header *h = mm_area->head;
     if (!buffer)
@@ -55,6 +56,8 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         at = stop;
     }
     sys_lseek(reader, position, SEEK_SET);
+    if (result == 0)
+        result = mm_ahead_preimage(slot, reader, start, end, buffer, length);
     if (result < 0)
         return result;
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .pif = slot,

@@ -340,8 +340,15 @@ void mm_image_failed(struct mm_image *image);
 int mm_hidden_environment(void);
 
 /* preimage.c */
-long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer);
+long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
+
+/* ahead.c: what is durable before something else is */
+long mm_ahead_sync(void);
+long mm_ahead_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_ahead_home(uint32_t pif, int home);
+long mm_ahead_blocks(uint32_t pif);
+long mm_ahead_all(void);
 
 /* names.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);

@@ -159,29 +159,6 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
     return READ(fd, slot, vector, count, at);
 }
 
-/* What is acknowledged survives a power cut: the home, the buffer, and the tables that lead to it. */
-static long sync_redirected(uint32_t slot)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (is_native(p))
-        return 0;
-    uint64_t mask = hold(p);           /* the program's file size limit is not for the buffer */
-    long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
-    release(p, mask);
-    if (r == 0)
-        r = sys(SYS_fdatasync, mm_buffer_fd);
-    static const char *const files[] = { "pages", "pifs", "header" };
-    for (int i = 0; r == 0 && i < 3; i++) {
-        SCRATCH(path);
-        snprintf(path, SCRATCH_BYTES, "%s/run/%s", mm_area->store, files[i]);
-        long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
-        r = fd < 0 ? fd : sys(SYS_fdatasync, fd);
-        if (fd >= 0)
-            sys_close((int)fd);
-    }
-    return r;
-}
-
 /* Appends by the kernel to a file that an index knows: its last block must not be copied up meanwhile. */
 static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
 {
@@ -212,7 +189,7 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
                    release(p_, mask_); \
                } else { \
                    r_ = mm_write(slot_, fd, vector, count, at, append); \
-                   if (UNLIKELY(sync) && r_ > 0) { long e_ = sync_redirected(slot_); r_ = e_ < 0 ? e_ : r_; } \
+                   if (UNLIKELY(sync) && r_ > 0) { long e_ = mm_ahead_blocks(slot_); r_ = e_ < 0 ? e_ : r_; } \
                } \
                r_ = result(r_); \
                leave(); \
@@ -311,7 +288,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
         if (r == 0)
             r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (APPENDS(fd) || (flags & RWF_APPEND)));
         if (r > 0 && (SYNCS(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
-            long e = sync_redirected(slot);
+            long e = mm_ahead_blocks(slot);
             r = e < 0 ? e : r;
         }
         r = result(r);
@@ -401,7 +378,7 @@ EXPORT int truncate(const char *path, off_t length)
 
 #define SYNC(fd, kernel) \
     ({ uint32_t slot_ = pif_of(fd); if (slot_) mapped_barrier(); int r_ = kernel; \
-       if (r_ == 0 && slot_) { enter(); long e_ = sync_redirected(slot_); leave(); r_ = (int)result(e_); } r_; })
+       if (r_ == 0 && slot_) { enter(); long e_ = mm_ahead_blocks(slot_); leave(); r_ = (int)result(e_); } r_; })
 
 EXPORT int fsync(int fd) { return SYNC(fd, REAL(fsync)(fd)); }
 EXPORT int fdatasync(int fd) { return SYNC(fd, REAL(fdatasync)(fd)); }
@@ -409,9 +386,22 @@ EXPORT int fdatasync(int fd) { return SYNC(fd, REAL(fdatasync)(fd)); }
 EXPORT int syncfs(int fd)
 {
     int r = REAL(syncfs)(fd);
-    return r == 0 && active() ? (int)result(sys(SYS_syncfs, mm_buffer_fd)) : r;
+    if (r == 0 && active()) {
+        enter();
+        r = (int)result(mm_ahead_all());
+        leave();
+    }
+    return r;
 }
-EXPORT void sync(void) { REAL(sync)(); }
+EXPORT void sync(void)
+{
+    REAL(sync)();
+    if (active()) {
+        enter();
+        mm_ahead_all();
+        leave();
+    }
+}
 
 EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
 {

@@ -1,0 +1,60 @@
+"""Which index a run stood on when the power went, and what the log says came after it. Pure reading of records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metamori._area import lib
+from metamori.runtime.ahead import Identity, Record
+from metamori.store import move
+from metamori.store.store import Store
+
+REASON = "power cut"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """log: what was durable after the index, in order. at_home: files all of whose bytes were at home at it, though it
+    has them in buffers. settled: files (dev, ino) that an isolated run put home at some time. everything: the homes may
+    lack bytes of any buffer, not only of this run's."""
+
+    index: int
+    run: int
+    flags: int
+    log: tuple[Record, ...] = ()
+    at_home: frozenset[Identity] = frozenset()
+    settled: frozenset[tuple[int, int]] = frozenset()
+    everything: bool = False
+
+
+def base_of(store: Store, records: list[Record], began: Record | None) -> Base:
+    """The last mark in the log whose checkpoint exists. Of a run without a log: head, or the newest index that it took.
+
+    A mark may be missing though its checkpoint is there: then nothing was acknowledged after it.
+    """
+    start = next((each for each in records if each.kind == lib.MM_AHEAD_START), began)
+    run = start.run if start else move.newest_run(store)
+    flags = start.flags if start else lib.MM_POWER
+    marks = [each for each in records if each.run == run and _stands(store, each)]
+    taken = max((index for index in store.history.indexes if index and store.meta(index).run == run), default=0)
+    settled = frozenset((each.dev, each.ino) for each in records
+                        if flags & lib.MM_ISOLATE and each.kind in (lib.MM_AHEAD_PREIMAGE, lib.MM_AHEAD_HOME))
+    if not marks or taken > max(each.index for each in marks):
+        index = max(taken, store.head.index) if start is None or taken else start.index
+        log = () if taken or start is None else _after(records, start)
+        again = bool(index and store.meta(index).reason == REASON)
+        return Base(index, run, flags, log, settled=settled, everything=again)
+    mark = marks[-1]
+    return Base(mark.index, run, flags, _after(records, mark), frozenset(mark.identities()), settled,
+                mark.kind == lib.MM_AHEAD_BACK)
+
+
+def _stands(store: Store, mark: Record) -> bool:
+    if mark.kind == lib.MM_AHEAD_CUT:
+        return mark.index in store.history and store.meta(mark.index).run == mark.run
+    return mark.kind == lib.MM_AHEAD_BACK and mark.index in store.history
+
+
+def _after(records: list[Record], mark: Record) -> tuple[Record, ...]:
+    kinds = (lib.MM_AHEAD_PREIMAGE, lib.MM_AHEAD_SYNCED, lib.MM_AHEAD_HOME)
+    return tuple(each for each in records if each.at > mark.at and each.kind in kinds and each.run == mark.run)

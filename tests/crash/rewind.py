@@ -1,0 +1,149 @@
+"""A power cut for a run that was watched call by call: what was not synced is taken back, in place.
+
+Invariants of the disk that is played, an ordinary journalling file system:
+  * names, sizes and modes reach it in the order in which they were changed, and an fsync of anything brings all so far;
+  * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
+  * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
+Files keep their inodes, because a store knows them by that. Mapped files of the run area may hold anything.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tracing import Call
+
+from metamori.runtime import ahead
+
+SECTOR = 512
+MAPPED = {"header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "cache"}
+SYNCS = ("fsync", "fdatasync")
+
+
+@dataclass
+class Names:
+    """What the folders said at one instant: path -> (inode, mode, size, mtime_ns, target of a link)."""
+
+    at: dict[bytes, tuple[int, int, int, int, bytes]] = field(default_factory=dict)
+
+
+def below(folder: bytes) -> Iterator[bytes]:
+    for at, folders, files in os.walk(folder):
+        for name in sorted((*folders, *files)):
+            yield os.path.join(at, name)
+
+
+def look(folder: bytes) -> Names:
+    names = Names()
+    for path in below(folder):
+        try:
+            st = os.lstat(path)
+            target = os.readlink(path) if stat.S_ISLNK(st.st_mode) else b""
+        except FileNotFoundError:
+            continue
+        names.at[path] = (st.st_ino, st.st_mode, st.st_size, st.st_mtime_ns, target)
+    return names
+
+
+class Watched:
+    """What was durable at each call so far. `seen` is called before a call is carried out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = os.fsencode(folder)
+        self.since: list[Names] = [look(self.folder)]   # since the last sync, that one included
+        self.synced: dict[int, bytes] = {}              # by inode
+        for path, (ino, mode, *_) in self.since[0].at.items():
+            if stat.S_ISREG(mode):
+                self.synced[ino] = _content(path)
+
+    def seen(self, call: Call) -> None:
+        now = look(self.folder)
+        if call.name in SYNCS:
+            # answered before the next call: whoever is told of it is told after this
+            self.since = [now]
+            path = os.fsencode(call.path)
+            if path in now.at and stat.S_ISREG(now.at[path][1]):
+                self.synced[now.at[path][0]] = _content(path)
+        else:
+            self.since.append(now)
+
+    def cut_power(self, rng: random.Random) -> None:
+        """Put a disk in place that a power cut may have left; nothing of the run is alive."""
+        self.since.append(look(self.folder))
+        then = rng.choice(self.since)
+        now = {ino: path for path, (ino, mode, *_) in self.since[-1].at.items() if stat.S_ISREG(mode)}
+        content = {ino: _content(path) for ino, path in now.items()}
+        aside = self.folder + b".aside"
+        os.mkdir(aside)
+        for ino, path in now.items():                   # so that every file that has a name keeps its inode
+            os.link(path, os.path.join(aside, b"%d" % ino))
+        for path in sorted(below(self.folder), reverse=True):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rename(path, os.path.join(aside, b"%d" % os.lstat(path).st_ino))
+            else:
+                os.unlink(path)
+        for path, entry in sorted(then.at.items()):
+            self._make(path, entry, aside, content, rng)
+        shutil.rmtree(aside)
+        for path, (_, mode, _, mtime_ns, _) in sorted(then.at.items(), reverse=True):
+            if stat.S_ISREG(mode):
+                os.utime(path, ns=(mtime_ns, mtime_ns))
+        another_boot(Path(os.fsdecode(self.folder)))
+
+    def _make(self, path: bytes, entry: tuple[int, int, int, int, bytes], aside: bytes, content: dict[int, bytes],
+              rng: random.Random) -> None:
+        ino, mode, size, _, target = entry
+        if stat.S_ISDIR(mode):
+            try:
+                os.rename(os.path.join(aside, b"%d" % ino), path)
+            except FileNotFoundError:
+                os.mkdir(path)
+        elif stat.S_ISLNK(mode):
+            os.symlink(target, path)
+            return
+        elif stat.S_ISREG(mode):
+            if ino in content:
+                os.link(os.path.join(aside, b"%d" % ino), path)
+            data = self._torn(path, ino, size, content.get(ino, b""), rng)
+            with open(path, "wb") as file:
+                file.write(data)
+        os.chmod(path, stat.S_IMODE(mode))
+
+    def _torn(self, path: bytes, ino: int, size: int, now: bytes, rng: random.Random) -> bytes:
+        synced = self.synced.get(ino, b"")
+        if os.path.basename(path).decode() in MAPPED and os.path.dirname(path).endswith(b"/run"):
+            return b"".join(rng.choice((now[at:at + 4096], bytes(4096), rng.randbytes(4096)))
+                            for at in range(0, len(now), 4096))
+        if size > len(synced) and rng.random() < .5:
+            size = len(synced)
+        how = rng.choice(("lost", "kept", "torn"))
+        data = bytearray(synced[:size].ljust(size, b"\0"))
+        for at in range(0, size, SECTOR):
+            if how == "kept" or (how == "torn" and rng.random() < .5):
+                data[at:at + SECTOR] = now[at:at + SECTOR].ljust(min(SECTOR, size - at), b"\0")
+        return bytes(data)
+
+
+def another_boot(folder: Path) -> None:
+    """The machine was started again since the run began."""
+    for log in folder.glob("**/run/ahead"):
+        data = bytearray(log.read_bytes())
+        at = data.find(ahead.boot_id(), 0, 4096)
+        if at >= 0 and ahead.boot_id():
+            data[at:at + 4] = b"zzzz"
+            length, = struct.unpack_from("=I", data, 4)
+            struct.pack_into("=I", data, 8, zlib.crc32(data[12:length]))
+            log.write_bytes(data)
+
+
+def _content(path: bytes) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
