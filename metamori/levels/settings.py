@@ -189,19 +189,20 @@ def read(path: str) -> Settings:
 def rewritten(text: str, failure: int, exec_id: str) -> str:
     """`text` with these two values in its section [Restart], which is added if it is missing."""
     wanted = {"failure": str(failure), "exec_id": exec_id}
-    out, section, end = [], "", None
+    out, section, end, found = [], "", None, set()
     for line in text.splitlines():
         stripped = line.strip()
         if stripped.startswith("["):
             section = stripped[1:].split("]")[0].strip().lower()
         key = stripped.partition("=")[0].strip().lower()
-        if section in ("restart", "") and "=" in stripped and stripped[0] not in "#;" and key in wanted:
+        if "=" in stripped and stripped[0] not in "#;[" and key in wanted:   # each time: the last one counts
             head = line[:line.index("=") + 1]
-            line = f"{head} {wanted.pop(key)}"
+            line = f"{head} {wanted[key]}"
+            found.add(key)
         out.append(line)
         if section == "restart" and stripped:
             end = len(out)
-    missing = [f"{key} = {value}" for key, value in wanted.items()]
+    missing = [f"{key} = {value}" for key, value in wanted.items() if key not in found]
     if missing and end is None:
         out += ["", "[Restart]"]
         end = len(out)

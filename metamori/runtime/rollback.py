@@ -121,12 +121,14 @@ def _find_names(session: Session, index: int) -> None:
 
 
 def go_on(session: Session) -> None:
-    """The descriptors are in place."""
-    _remove_folders(session)
-    for slot in list(session.area.pifs()):
-        session.area.drop_if_done(slot)
-    session.area.thaw()
-    session.area.unlock_session()
+    """The descriptors are in place. Whatever fails here, the program goes on: it would wait for itself for ever."""
+    try:
+        _remove_folders(session)
+        for slot in list(session.area.pifs()):
+            session.area.drop_if_done(slot)
+    finally:
+        session.area.thaw()
+        session.area.unlock_session()
 
 
 def _process_number(session: Session, pid: int) -> int:

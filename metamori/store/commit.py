@@ -6,10 +6,13 @@ process, not a power cut.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from metamori.store import layout
 from metamori.store.door import Door
+
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # a path that leads nowhere, whatever stands on its way
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -65,11 +68,13 @@ def make_folder(door: Door, path: bytes) -> None:
 
 
 def fsync_folder(door: Door, path: bytes) -> None:
-    """Make the names in a folder durable. One that is gone, or whose name is a file's by now, has none."""
+    """Make the names in a folder durable. One that is gone has none, and neither has what stands in its place."""
     try:
         fd = door.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    except OSError as error:
+        if error.errno in NOTHING_THERE:
+            return
+        raise
     try:
         door.fsync(fd)
     finally:
@@ -80,6 +85,8 @@ def exists(door: Door, path: bytes) -> bool:
     """Whether anything, a broken symbolic link included, has this name."""
     try:
         door.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    except OSError as error:
+        if error.errno in NOTHING_THERE:
+            return False
+        raise
     return True

@@ -17,8 +17,10 @@ def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
     """None when nothing has this name."""
     try:
         return door.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in commit.NOTHING_THERE:
+            return None
+        raise
 
 
 def identity_now(door: Door, path: bytes) -> Identity:

@@ -69,8 +69,10 @@ def read(door: Door, path: bytes) -> Image:
     finally:
         door.close(fd)
     at, middle = before + saved * _SPAN, before + (saved + existing) * _SPAN
-    return Image(path, index, base, data, tables[:before], tables[middle:], _spans(tables[before:at]),
-                 _spans(tables[at:middle]))
+    spans = _spans(tables[before:at]), _spans(tables[at:middle])
+    if any(start >= end or (start | end) % PAGE for each in spans for start, end in each):
+        raise Damaged(f"{os.fsdecode(path)}: its spans are no pages")
+    return Image(path, index, base, data, tables[:before], tables[middle:], *spans)
 
 
 def check(door: Door, path: bytes, entry: MemoryEntry) -> str:

@@ -15,12 +15,16 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from metamori.cli import main as command_line
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, Usage
+from metamori.levels import settings as fti_settings
 from metamori.store import export, formats, move
+from metamori.store import image as memory_image
+from metamori.store.door import REAL
 from metamori.store.layout import format_line
 from metamori.store.store import Store
 from metamori.store.verify import verify
@@ -89,7 +93,7 @@ def store(data: bytes) -> None:
                     move.plan(opened, index)
     except MetamoriError:
         pass
-    assert sorted(os.listdir(ROOT)) in (["base", "outside"], ["base"]), os.listdir(ROOT)
+    assert set(os.listdir(ROOT)) <= {"base", "outside", "image"}, os.listdir(ROOT)
     assert sorted(os.listdir(_outside)) == ["mine"] and (_outside / "mine").read_bytes() == b"mine"
 
 
@@ -119,4 +123,35 @@ def settings(data: bytes) -> None:
         Config.make({}, {f"METAMORI_{name}": text for name in names})
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"decode": decode, "store": store, "words": words, "settings": settings}
+def fti(data: bytes) -> None:
+    """The levels' configuration file, which is also written to: what is written says the same and no more."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        before = fti_settings.parse(text)
+    except Usage:
+        return
+    after = fti_settings.parse(fti_settings.rewritten(text, 1, "2026-11-21"))
+    assert (after.failure, after.exec_id) == (1, "2026-11-21")
+    assert replace(after, failure=before.failure, exec_id=before.exec_id) == before
+
+
+def image(data: bytes) -> None:
+    """A process's memory: the tables of an image, two of which are merged."""
+    ROOT.joinpath("image").mkdir(exist_ok=True)
+    made = []
+    for number, payload in enumerate((data[:len(data) // 2], data[len(data) // 2:])):
+        path = ROOT / "image" / str(number)
+        path.write_bytes(b"mtmrMEMO" + struct.pack("<IIQ", 1, 0x01020304, len(payload)) + payload)
+        try:
+            made.append(memory_image.read(REAL, os.fsencode(path)))
+        except MetamoriError:
+            return
+    try:
+        size, _ = memory_image.merge(REAL, made, 0, os.fsencode(ROOT / "image" / "merged"), durable=False)
+    except MetamoriError:
+        return
+    assert size <= 4096 + 2 * len(data) ** 2
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "decode": decode, "store": store, "words": words, "settings": settings, "fti": fti, "image": image}

@@ -20,6 +20,10 @@ FOUND = {
         "restore @1", "write 4 20 1", "tree", "restore @0", "tree", "restore @2", "read 3 1", "write 4 20 1", "tree",
         "close 3", "rmdir d1", "checkpoint"],
     # the file went along with its folder, and what stands at its old path is no sign that it did not
+    # the folder that lost its names is made durable, and is none any more
+    "a file where a folder with a file was": [
+        "mkdir l0", "openat l0/b rw,creat 644", "write 3 5000 1", "checkpoint", "unlink l0/b", "rmdir l0",
+        "open l0 rw,creat", "write 4 100 2", "checkpoint", "unlink l0", "symlink l0 l0", "checkpoint"],
     "a folder in the place of one that was renamed": [
         "mkdir d0", "openat d0/b rw,creat 644", "write 3 5000 1", "chmod d0/b 640", "checkpoint", "pwrite 3 300 10 2",
         "close 3", "rename d0 d1", "mkdir d0", "checkpoint", "restore @0", "tree", "restore @1", "tree"],
