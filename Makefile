@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps clean
+.PHONY: help venv build docs demo test test-fast test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps analyze clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -97,7 +97,6 @@ lint: build  ## ruff, and mypy on the package
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
-.PHONY: analyze
 analyze:  ## gcc's static analyzer over the preload library; every warning is an error (a minute)
 	@for file in shim_c/src/*.c shim_c/src/memory/*.c; do echo $$file; gcc -fanalyzer -Werror -O1 -std=gnu11 -fPIC \
 	  -fno-delete-null-pointer-checks -Ishim_c/src -Ishim_c/include -c $$file -o /dev/null || exit 1; done

@@ -79,8 +79,10 @@ def start(run_area: str, run: int, index: int, flags: int) -> None:
     What it begins with is a name too: names reach the disk in order, so that one is there if anything of the run is.
     """
     record = _record(lib.MM_AHEAD_START, run, index, flags, boot_id())
-    os.close(os.open(os.path.join(run_area, f"began.{run}.{index}.{flags}"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC,
-                     commit.PRIVATE_FILE))
+    name = os.path.join(run_area, f"began.{run}.{index}.{flags}")
+    began = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
+    os.fchmod(began, commit.PRIVATE_FILE)  # whatever the umask
+    os.close(began)
     fd = os.open(log_path(run_area), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, commit.PRIVATE_FILE)
     try:
         os.fchmod(fd, commit.PRIVATE_FILE)

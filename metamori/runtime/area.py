@@ -94,9 +94,9 @@ def proc_folder(pid: int) -> bytes:
 def make_folder(store_path: str) -> str:
     """The folder of a run area, private whatever the umask."""
     path = os.path.join(store_path, "run")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    os.chmod(path, 0o700)
-    os.makedirs(os.path.join(path, "notes"), mode=0o700, exist_ok=True)
+    for folder in (path, os.path.join(path, "notes")):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.chmod(folder, 0o700)
     return path
 
 

@@ -13,7 +13,7 @@ import stat
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
-from metamori.runtime import ahead
+from metamori.runtime import ahead, reopen
 from metamori.runtime import cut as instants
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.finish import alive
@@ -27,7 +27,7 @@ from metamori.store.buffers import write_zeros
 from metamori.store.head import kept_homes
 from metamori.store.move import clear_stages
 from metamori.store.names import NamesPlan
-from metamori.store.records import FitEntry, Intent, KeptHome, PifEntry, UndoEntry
+from metamori.store.records import Intent, KeptHome, PifEntry, UndoEntry
 from metamori.store.state import State
 from metamori.tables.view import BUFFER, HOME, ZERO, Piece, differences
 
@@ -65,7 +65,7 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
         try:
             _alone(session, pid)           # none was forked in between: a fork is a call that the freeze waits for
             _back_or_as_it_is(session, index)
-            _actions(session, index, number, actions)
+            reopen.actions_for(session, index, number, actions)
         except BaseException:
             area.thaw()
             raise
@@ -123,7 +123,7 @@ def _find_names(session: Session, index: int) -> None:
 def go_on(session: Session) -> None:
     """The descriptors are in place. Whatever fails here, the program goes on: it would wait for itself for ever."""
     try:
-        _remove_folders(session)
+        reopen.remove_folders(session)
         for slot in list(session.area.pifs()):
             session.area.drop_if_done(slot)
     finally:
@@ -445,66 +445,3 @@ class _Rollback:
         with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
             os.pwrite(buffer.fileno(), data, place * BLOCK)
         self.area.table_set(self.p, block, place, 1)
-
-
-# -- descriptors ---------------------------------------------------------------------------------
-
-
-def _actions(session: Session, index: int, number: int, actions) -> None:  # type: ignore[no-untyped-def]
-    store = session.store
-    then = store.state(index)
-    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
-    entries = [fit for fit in store.meta(index).fits if fit.process == number]
-    if len(entries) > actions.room:
-        raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
-    actions.count = len(entries)
-    base = actions.action + 0
-    for i, fit in enumerate(entries):
-        path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
-        _action(base + i, fit, path)
-
-
-def _removed_folder(session: Session, number: int, mode: int) -> bytes:
-    """A folder that `go_on` will remove: empty and without a name, all that one removed before the index was."""
-    path = session.store.layout.nameless_folder(number, mode)
-    os.makedirs(path, exist_ok=True)
-    os.chmod(path, 0o700)                  # whatever the program's umask is
-    return path
-
-
-def _remove_folders(session: Session) -> None:
-    run = session.store.layout.run_area
-    for name in os.listdir(run):
-        if name.startswith(b"folder."):
-            os.chmod(os.path.join(run, name), int(name.rsplit(b".", 1)[1], 8))
-            os.rmdir(os.path.join(run, name))
-
-
-def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) -> bytes:
-    paths = then.paths(fit.inode) if fit.inode else []
-    if paths:
-        return fit.filename if fit.filename in paths else paths[0]
-    if fit.inode in slots:
-        return session.store.layout.kept(session.area.kept_name(slots[fit.inode]))
-    return fit.filename
-
-
-def _action(action, fit: FitEntry, path: bytes) -> None:  # type: ignore[no-untyped-def]
-    from metamori._area import ffi
-
-    fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
-    action.fd_count = len(fds)
-    for i, fd in enumerate(fds):
-        action.fds[i] = fd
-    action.flags = fit.attributes & ~0o2000000
-    action.fd_flags = 1 if fit.attributes & 0o2000000 else 0
-    action.position = max(0, fit.seek_pointer)
-    action.stream = fit.stream
-    action.state.flags = fit.flags
-    pushed = fit.ungetc[:lib.MM_PUSHED]
-    action.state.pushed_count = len(pushed)
-    ffi.memmove(action.state.pushed, pushed, len(pushed))
-    action.unflushed_count = len(fit.unflushed)
-    ffi.memmove(action.unflushed, fit.unflushed, len(fit.unflushed))
-    ffi.memmove(action.mode, fit.stream_attributes[:15] + b"\0", len(fit.stream_attributes[:15]) + 1)
-    ffi.memmove(action.path, path[:4095] + b"\0", len(path[:4095]) + 1)

@@ -21,5 +21,8 @@ int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
 
+struct mm_touch;
+long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
+
 int mm_names_a_file(const char *path);
 #endif

@@ -78,9 +78,9 @@ AWK = 'BEGIN { srand(2); for (i = 0; i < 3000000; i++) { k = int(rand() * 5000);
 PERL = 'my %h; open(my $f, ">", "lines"); for my $i (0..1500000) { my $k = $i * 7919 % 4001; $h{$k} .= $i % 10; ' \
        '$h{$k} = substr($h{$k}, -50); if ($i % 25000 == 0) { print "$i $h{$k}\\n"; print $f "$i $h{$k}\\n"; } } ' \
        'print join(",", map { "$_=$h{$_}" } sort keys %h), "\\n";'
-LUA = 'local t = {} local f = io.open("lines", "w") for i = 0, 1500000 do local k = i * 7919 % 4001 ' \
+LUA = 'local t = {} local f = io.open("lines", "w") for i = 0, 15000000 do local k = i * 7919 % 4001 ' \
       't[k] = ((t[k] or 1) * 31 + i) % 1000003 ' \
-      'if i % 30000 == 0 then print(i, t[k]) f:write(i, " ", t[k], "\\n") end end f:close() print(#t)'
+      'if i % 300000 == 0 then print(i, t[k]) f:write(i, " ", t[k], "\\n") end end f:close() print(#t)'
 
 JAVA = """
 import java.io.PrintWriter;

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.usefixtures("installed")
 PROGRAM = """
 import hashlib
 table, state = bytearray(4 << 20), b"1"
-for i in range(20000):
+for i in range(120000):
     state = hashlib.sha256(state * 100).digest()
     table[(state[0] * 256 + state[1]) * 64] ^= state[2]
-    if i % 500 == 0:
+    if i % 3000 == 0:
         with open("lines", "a") as lines:
             print(i, state.hex(), file=lines)
 print(hashlib.sha256(table).hexdigest())
