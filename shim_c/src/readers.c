@@ -22,7 +22,7 @@ int mm_is_ours(int fd)
         return 0;
     if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
         return 1;
-    if (fd < lowest_own)
+    if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
         return 0;
     for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].pif && readers[i].fd == fd)
@@ -85,8 +85,8 @@ void mm_move_own(int fd)
     for (int i = 0; i < READERS; i++)
         if (readers[i].pif && readers[i].fd == fd)
             readers[i].fd = (int)up;
-    if (up < lowest_own)
-        lowest_own = (int)up;
+    if (up < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+        __atomic_store_n(&lowest_own, (int)up, __ATOMIC_RELAXED);
 }
 
 static struct reader *reader_of(uint32_t slot)
@@ -115,8 +115,8 @@ static int open_reader(uint32_t slot, int fd)
             place->fd = locked[slot % READERS] ? (int)r : high((int)r);
             __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
             __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-            if (place->fd < lowest_own)
-                lowest_own = place->fd;
+            if (place->fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+                __atomic_store_n(&lowest_own, place->fd, __ATOMIC_RELAXED);
             return place->fd;
         }
     }

@@ -95,8 +95,7 @@ EXPORT void _exit(int status)
 /* The file size limit, asked for once and again when the program may have set it. */
 uint64_t mm_size_limit;
 
-/* ThreadSanitizer calls it before it is ready to be called itself. */
-__attribute__((no_sanitize_thread)) EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
     int r = REAL(setrlimit)(resource, limit);
     __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
