@@ -6,7 +6,8 @@ import argparse
 import os
 
 from metamori.cli import opening, output
-from metamori.cli.run import FAILED, environment, follow, own_part, signal_number
+from metamori.cli.resume import go_on
+from metamori.cli.run import environment, own_part, signal_number
 from metamori.config import Config, parse_duration
 from metamori.errors import ChangedOutside, MetamoriError
 
@@ -23,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from metamori.runtime import supervise
-    from metamori.runtime.live import Live, newest_with_memory, start_again
+    from metamori.runtime.live import newest_with_memory
 
     store = opening.for_writing(arguments)
     try:
@@ -35,13 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         config = _config(arguments, store, index)
         environ = own_part(environment(config, {}))
         _check(arguments, store, index)
-        try:
-            session, pid = start_again(store, config, index, environ)
-        except supervise.CannotStart as error:
-            supervise.say(f"{error.filename}: {error.strerror}")
-            opening.finish_unborn(store)
-            return FAILED
-        return follow(Live(session, config, pid, environ))
+        return go_on(store, config, index, environ)
     finally:
         store.close()
 
