@@ -54,12 +54,12 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
 def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
     """Whatever speaks against it, before anything is moved."""
     from metamori.cli.restore import REASON, changed_text, truncate_stdio
-    from metamori.runtime import again, launches
+    from metamori.runtime import again, launches, locks
     from metamori.store import present
 
     store.require_restorable(index)
     if index and store.meta(index).memory:
-        again.check(store, index)
+        locks.check(again.check(store, index).descriptors)
     else:
         launch = launches.of_index(store, index)
         if not os.path.isdir(launch.cwd):

@@ -8,7 +8,7 @@ from metamori.cli import opening
 from metamori.cli.restore import changed_text, truncate_stdio
 from metamori.config import Config
 from metamori.errors import ChangedOutside
-from metamori.runtime import again, going_on, outside, supervise
+from metamori.runtime import again, going_on, locks, outside, supervise
 from metamori.store import move
 from metamori.store.store import Store
 
@@ -45,7 +45,7 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     if stdio:
         truncate_stdio(store, index)
     if config.memory and index and store.meta(index).memory:
-        again.check(store, index)          # before anything is touched; start_again moves the files
+        locks.check(again.check(store, index).descriptors)   # before anything is touched; start_again moves the files
     else:
         move.move_home(store, index)
     supervise.say(f"going on from checkpoint {index}" if index else "going on from the start: there is no checkpoint")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
-from metamori.runtime import describe, launches, supervise
+from metamori.runtime import describe, launches, locks, supervise
 from metamori.runtime.area import Area
 from metamori.runtime.session import Session
 from metamori.store.records import DescriptorEntry, Launch, MemoryEntry, Meta
@@ -25,7 +25,8 @@ from metamori.store.store import Store
 
 NO_RANDOM_ADDRESSES = 0x0040000
 _HIGH = 100000
-_SIGNALFD4, _F_OFD_SETLK = 289, 37
+_SIGNALFD4 = 289
+_LOCK = 24                                 # sizeof(struct mm_came_lock)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -143,7 +144,8 @@ def _nameless(session: Session, state: State, inode: int) -> bytes:
 def _comeback(store: Store, area: Area, index: int, entry: MemoryEntry) -> None:
     """What the preload library reads in the new process (struct mm_comeback)."""
     images = [store.layout.memory(each, store.meta(each).memory[0].process) for each in chain(store, index)]
-    data = struct.pack("=II", len(images), len(entry.descriptors))
+    held = locks.packed(entry.descriptors)
+    data = struct.pack("=IIII", len(images), len(entry.descriptors), len(held) // _LOCK, 0) + held
     for each in entry.descriptors:
         data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
     data += b"".join(path + b"\0" for path in images)
@@ -212,11 +214,11 @@ def _open_all(start: Start) -> None:
             pass
     resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     for each in start.descriptors:
-        if each.kind in ("followed", "file") and each.same_as < 0:
+        for lock in locks.of(each):
             try:
-                _lock_again(each)
+                locks.take(each.descriptor, lock)
             except OSError:
-                supervise.say(f"another process has locked {os.fsdecode(each.path)}, which the program had locked")
+                supervise.say(str(locks.HeldElsewhere(each.path)))
                 raise
 
 
@@ -252,25 +254,6 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
         mask = struct.pack("=Q", int(describe.numbers(each.data, "sigmask")[0], 16))
         return int(_libc.syscall(_SIGNALFD4, -1, mask, 8, each.flags & os.O_NONBLOCK))
     return _timer(each)
-
-
-def _lock_again(each: DescriptorEntry) -> None:
-    """The locks of its open description. OSError when somebody else has one of them now.
-
-    Not those of the process (fcntl's F_SETLK): closing any other descriptor of the file, here or in the new program's
-    beginning, would drop them again unseen.
-    """
-    for line in describe.numbers(each.data, "lock"):
-        # 1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF
-        words = line.split()
-        exclusive, first, last = words[3] == "WRITE", words[-2], words[-1]
-        if words[1] == "FLOCK":
-            fcntl.flock(each.descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        elif words[1] == "OFDLCK":
-            length = 0 if last == "EOF" else int(last) - int(first) + 1
-            kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
-            lock = struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, int(first), length, 0)
-            fcntl.fcntl(each.descriptor, _F_OFD_SETLK, lock)
 
 
 def _reopen(path: bytes, flags: int, position: int) -> int:

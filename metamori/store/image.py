@@ -22,7 +22,8 @@ PAGE = 4096
 _ENVELOPE = struct.Struct("<8sIIQ")
 _COUNTS = struct.Struct("<10Q")            # index, base, data, program, threads, timers, areas, saved, existing, paths
 _FIXED = 16 * 8 + 65 * 32 + 3 * 32         # sizeof(struct mm_memory_image)
-_THREAD, _TIMER, _AREA, _SPAN = 136, 64, 48, 16
+_TIMER, _AREA, _SPAN = 64, 48, 16
+_THREAD = {1: 136, 2: 264}                 # by version
 _PIECE = 1 << 20
 
 Span = tuple[int, int]
@@ -58,10 +59,11 @@ def read(door: Door, path: bytes) -> Image:
     fd = door.open(path, os.O_RDONLY)
     try:
         head = door.pread(fd, _ENVELOPE.size + _FIXED, 0)
-        if len(head) < _ENVELOPE.size + _FIXED or _ENVELOPE.unpack_from(head)[:3] != (b"mtmrMEMO", 1, 0x01020304):
+        magic, version, order = _ENVELOPE.unpack_from(head)[:3] if len(head) == _ENVELOPE.size + _FIXED else (b"", 0, 0)
+        if (magic, order) != (b"mtmrMEMO", 0x01020304) or version not in _THREAD:
             raise Damaged(f"{os.fsdecode(path)} is no image that this version knows")
         index, base, data, program, threads, timers, areas, saved, existing, names = _COUNTS.unpack_from(head, 24)
-        before = 24 + _FIXED + program + threads * _THREAD + timers * _TIMER + areas * _AREA
+        before = 24 + _FIXED + program + threads * _THREAD[version] + timers * _TIMER + areas * _AREA
         whole = before + (saved + existing) * _SPAN + names
         if data < whole or data > door.fstat(fd).st_size:
             raise Damaged(f"{os.fsdecode(path)}: its tables do not fit into it")
@@ -112,7 +114,9 @@ def merge(door: Door, images: Sequence[Image], base: int, to: bytes, durable: bo
     counts = list(_COUNTS.unpack_from(last.tables, 24))
     counts[1], counts[2], counts[7] = base, data, len(saved)
     payload = data - 24 + sum(end - start for start, end in saved)
-    head = _ENVELOPE.pack(b"mtmrMEMO", 1, 0x01020304, payload) + _COUNTS.pack(*counts) + last.tables[24 + _COUNTS.size:]
+    version, = struct.unpack_from("<I", last.tables, 8)
+    head = _ENVELOPE.pack(b"mtmrMEMO", version, 0x01020304, payload) + _COUNTS.pack(*counts)
+    head += last.tables[24 + _COUNTS.size:]
     return _write(door, to, (head + body).ljust(data, b"\0"), wanted, images, durable)
 
 

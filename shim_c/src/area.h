@@ -101,8 +101,12 @@ struct mm_came_descriptor {
     int32_t fd, same_as;       /* same_as: an earlier one of the same open description, or -1 */
     uint32_t close_on_exec, followed;
 };
-struct mm_comeback {
-    uint32_t images, descriptors;   /* descriptors, then the paths of images, the complete one first, each ended by 0 */
+struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
+    int32_t fd, type;
+    int64_t start, length;
+};
+struct mm_comeback {               /* locks, descriptors, then the paths of images, the complete one first, each ended by 0 */
+    uint32_t images, descriptors, locks, pad;
 };
 
 struct mm_header {

@@ -84,6 +84,19 @@ void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count)
     }
 }
 
+/* The locks of the process, when nothing of ours opens and closes files any more: closing any descriptor of a file drops
+ * them. -1: somebody else has one of them. */
+int mm_locks_back(const struct mm_came_lock *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct flock l = { .l_type = (short)list[i].type, .l_whence = SEEK_SET, .l_start = list[i].start,
+                           .l_len = list[i].length };
+        if (fcntl(list[i].fd, F_SETLK, &l) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* A file mapped shared and writable: through the wrappers, as the program did. */
 void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset)
 {

@@ -141,7 +141,7 @@ def image(data: bytes) -> None:
     made = []
     for number, payload in enumerate((data[:len(data) // 2], data[len(data) // 2:])):
         path = ROOT / "image" / str(number)
-        path.write_bytes(b"mtmrMEMO" + struct.pack("<IIQ", 1, 0x01020304, len(payload)) + payload)
+        path.write_bytes(b"mtmrMEMO" + struct.pack("<IIQ", 2, 0x01020304, len(payload)) + payload)
         try:
             made.append(memory_image.read(REAL, os.fsencode(path)))
         except MetamoriError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -73,6 +74,24 @@ def test_a_changed_library_is_noticed(tmp_path: Path) -> None:
     assert strip.returncode == 0 and done.returncode == 1, done
     assert b"is not what it was" in done.stderr
     assert case.log()["head"] == head
+
+
+@pytest.mark.parametrize("how", ["fcntl.lockf(f, fcntl.LOCK_EX)", "fcntl.flock(f, fcntl.LOCK_EX)"])
+def test_a_lock_that_another_process_has_now(tmp_path: Path, how: str) -> None:
+    """Refused while the files are as they were; when it is free again the program has it again."""
+    script = tmp_path / "program.py"
+    script.write_text(f"import fcntl, hashlib\nf = open('held', 'r+')\n{how}\nstate = b''\nfor i in range(150000):\n"
+                      "    state = hashlib.sha256(state * 10).digest()\n    i % 5000 or f.write(state.hex())\n"
+                      "print(state.hex())\n")
+    case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"held": b"old\n" * 100})
+    index = case.run_and_kill("100ms", 2)[-1]
+    before, head = (case.work / "held").read_bytes(), case.log()["head"]
+    with (case.work / "held").open("r+b") as file:
+        (fcntl.lockf if "lockf" in how else fcntl.flock)(file, fcntl.LOCK_EX)
+        done = case.verb("restart", str(index))
+        assert done.returncode == 1 and b"another process has locked" in done.stderr, done
+        assert ((case.work / "held").read_bytes(), case.log()["head"]) == (before, head)
+    case.goes_on(index)
 
 
 def test_without_memory_the_command_runs_again(tmp_path: Path) -> None:

@@ -26,17 +26,18 @@ def spans(pages: set[int]) -> list[tuple[int, int]]:
     return found
 
 
-def write(path: Path, index: int, base: int, saved: dict[int, int], existing: set[int]) -> None:
+def write(path: Path, index: int, base: int, saved: dict[int, int], existing: set[int], version: int = 2) -> None:
     """An image by the specification (shim_c/src/memory/image.h): page p filled with one byte."""
     kept, there = spans(set(saved)), spans(existing)
     paths = b"\0/lib/x\0"
-    tables = 24 + _FIXED + 8 + 136 + (len(kept) + len(there)) * 16 + len(paths)
+    thread = b"\5" * (264 if version == 2 else 136)
+    tables = 24 + _FIXED + 8 + len(thread) + (len(kept) + len(there)) * 16 + len(paths)
     data = -(-tables // 4096) * 4096
     counts = struct.pack("<10Q", index, base, data, 8, 1, 0, 0, len(kept), len(there), len(paths))
-    head = counts.ljust(_FIXED, b"\7") + b"program!" + b"\5" * 136
+    head = counts.ljust(_FIXED, b"\7") + b"program!" + thread
     head += b"".join(struct.pack("<QQ", *each) for each in kept + there) + paths
     body = b"".join(bytes([saved[page]]) * 4096 for page in sorted(saved))
-    whole = struct.pack("<8sIIQ", b"mtmrMEMO", 1, 0x01020304, data - 24 + len(body)) + head
+    whole = struct.pack("<8sIIQ", b"mtmrMEMO", version, 0x01020304, data - 24 + len(body)) + head
     whole = whole.ljust(data, b"\0") + body
     path.write_bytes(whole + struct.pack("<I", zlib.crc32(whole)))
 
@@ -57,8 +58,10 @@ STEP = st.tuples(st.sets(st.integers(0, PAGES - 1)), st.sets(st.integers(0, PAGE
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(STEP, min_size=1, max_size=5), st.booleans())
-def test_a_merged_image_says_what_its_chain_says(tmp_path_factory, steps: list, complete: bool) -> None:
+@given(st.lists(STEP, min_size=1, max_size=5), st.booleans(), st.sampled_from((1, 2)))
+def test_a_merged_image_says_what_its_chain_says(
+    tmp_path_factory, steps: list, complete: bool, version: int,
+) -> None:
     folder = tmp_path_factory.mktemp("images")
     model: dict[int, int] = {}             # what is in memory, page by page
     wanted: dict[int, int] = {}            # of it, what these images have
@@ -72,7 +75,7 @@ def test_a_merged_image_says_what_its_chain_says(tmp_path_factory, steps: list, 
         model.update(saved)
         wanted.update(saved)
         path = folder / str(number)
-        write(path, number + 2, 0 if complete and number == 0 else number + 1, saved, set(model))
+        write(path, number + 2, 0 if complete and number == 0 else number + 1, saved, set(model), version)
         paths.append(path)
     images = [image.read(REAL, str(path).encode()) for path in paths]
     base = 0 if complete else 1

@@ -40,10 +40,13 @@ static void read_tables(const char *path)
 {
     struct mm_engine *e = ENGINE;
     struct mm_memory_image *image = &e->image;
+    uint32_t words[4];                     /* magic, version, byte order */
     int fd = image_open(path);
-    uint64_t at = 24;
+    uint64_t at = 0;
+    take(fd, words, sizeof words, &at);
+    at = 24;
     take(fd, image, sizeof *image, &at);
-    if (image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) || image->threads > THREADS
+    if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) || image->threads > THREADS
         || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS || image->existing > SPANS
         || image->path_bytes > PATHS)
         fail("its image was made by another version", "");
@@ -169,11 +172,16 @@ static void own_thread_state(const struct mm_thread *t)
     sys(SYS_set_robust_list, t->robust, t->robust_length);
     sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
     if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
-        int policy = (int)(t->scheduling & ~(1u << 31)) >> 8, parameters = 0;
-        if (policy == SCHED_BATCH || policy == SCHED_IDLE)
-            sys(SYS_sched_setscheduler, 0, policy, &parameters);
+        int policy = t->scheduling >> 8 & 7, priority = t->scheduling >> 16 & 127;
+        if (policy != SCHED_OTHER)
+            sys(SYS_sched_setscheduler, 0, policy, &priority);
         sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
     }
+    for (int i = 0; i < MM_PROCESSORS; i++)
+        if (t->processors[i]) {            /* as far as they are there */
+            sys(SYS_sched_setaffinity, 0, sizeof t->processors, t->processors);
+            break;
+        }
     if (t->gs)
         sys(SYS_arch_prctl, 0x1001, t->gs);
     if (ENGINE->image.rseq_size)
@@ -243,7 +251,8 @@ static void come_back(void)
 {
     struct mm_engine *e = ENGINE;
     struct mm_comeback *c = (struct mm_comeback *)e->comeback;
-    struct mm_came_descriptor *descriptors = (struct mm_came_descriptor *)(c + 1);
+    struct mm_came_lock *locks = (struct mm_came_lock *)(c + 1);
+    struct mm_came_descriptor *descriptors = (struct mm_came_descriptor *)(locks + c->locks);
     const char *first = (char *)(descriptors + c->descriptors), *path = first;
     sys_mask_all();
     for (uint32_t i = 1; i < c->images; i++)
@@ -267,6 +276,8 @@ static void come_back(void)
     e->renamed_count = 0;
     rename_thread(e->known_pid, e->pid);
     kernel_and_library(c, descriptors);
+    if (mm_locks_back(locks, c->locks) < 0)
+        fail("another process has taken a lock that it had", "");
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();

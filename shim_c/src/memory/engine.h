@@ -155,6 +155,7 @@ void mm_come_back(void);
 int mm_next_own(int from);
 /* ../memory_glue.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
+int mm_locks_back(const struct mm_came_lock *list, uint32_t count);
 void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset);
 
 /* switch.c: assembly */

@@ -13,10 +13,11 @@
 #include <stdint.h>
 
 #define MM_IMAGE_MAGIC "mtmrMEMO"
-#define MM_IMAGE_VERSION 1
+#define MM_IMAGE_VERSION 2
 #define MM_PAGE 4096ul
 #define MM_SIGNALS 64
 #define MM_TIMERS 32
+#define MM_PROCESSORS 16
 
 struct mm_memory_image {
     uint64_t index;            /* of the checkpoint */
@@ -38,8 +39,9 @@ struct mm_thread {
     uint64_t fs, gs, robust, robust_length, clear_tid;
     uint64_t pending;          /* signals that wait for this thread alone */
     uint32_t tid;              /* as the program knows it */
-    uint32_t scheduling;       /* bit 31 (0: not known), policy * 256 + 20 + nice */
+    uint32_t scheduling;       /* bit 31 (0: not known), priority * 65536 + policy * 256 + 20 + nice */
     char name[16];
+    uint64_t processors[MM_PROCESSORS];   /* that it may run on, a bit each; all 0: those that the run was given */
 };
 
 struct mm_timer {

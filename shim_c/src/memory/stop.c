@@ -23,6 +23,20 @@ static uint32_t known_tid(uint32_t real)
     return real;
 }
 
+/* Only a choice of the program's own: where it goes on it is given others by a batch system, or by hand. */
+static void note_processors(struct mm_thread *t)
+{
+    uint64_t given[MM_PROCESSORS] = { 0 };
+    own_fill(t->processors, 0, sizeof t->processors);
+    long n = sys(SYS_sched_getaffinity, mm_memory_head->supervisor, sizeof given, given);
+    if (n <= 0 || sys(SYS_sched_getaffinity, 0, sizeof t->processors, t->processors) != n)
+        own_fill(t->processors, 0, sizeof t->processors);
+    for (int i = 0; i < MM_PROCESSORS; i++)
+        if (given[i] != t->processors[i])
+            return;
+    own_fill(t->processors, 0, sizeof t->processors);
+}
+
 void mm_note_thread(struct mm_thread *t)
 {
     t->tid = known_tid((uint32_t)sys_gettid());
@@ -31,8 +45,12 @@ void mm_note_thread(struct mm_thread *t)
     sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
     sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
     sys(SYS_prctl, 16 /* PR_GET_NAME */, t->name);
+    int priority = 0;
+    sys(SYS_sched_getparam, 0, &priority);
     /* the kernel's own answer is 20 - nice */
-    t->scheduling = 1u << 31 | (uint32_t)sys(SYS_sched_getscheduler, 0) << 8 | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
+    t->scheduling = 1u << 31 | (uint32_t)priority << 16 | ((uint32_t)sys(SYS_sched_getscheduler, 0) & 7) << 8
+                  | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
+    note_processors(t);
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
 }
 

@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +32,62 @@ static int range_locked(const char *path)
     return r == 0 && l.l_type != F_UNLCK ? (int)(l.l_start * 1000 + l.l_len) : 0;
 }
 
+/* By locks of the process, whom other descriptions hinder.  To close one of them would drop the locks: both stay open. */
+static int held, other;
+static int process_locked(void)
+{
+    struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    pwrite(held, "overwritten", 11, 3);
+    return fcntl(other, F_OFD_GETLK, &l) < 0 ? -1 : l.l_type == F_UNLCK ? 0 : (int)(l.l_start * 1000 + l.l_len);
+}
+
+/* Which of the processors that it was given a thread runs on: the first is 1; 0: all. */
+static cpu_set_t given;
+static void choose(int last)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int i = 0, found = 0; i < CPU_SETSIZE && (last || !found); i++)
+        if (CPU_ISSET(i, &given)) {
+            CPU_ZERO(&one);
+            CPU_SET(i, &one);
+            found = 1;
+        }
+    sched_setaffinity(0, sizeof one, &one);
+}
+static int chosen(void)
+{
+    cpu_set_t now;
+    sched_getaffinity(0, sizeof now, &now);
+    for (int i = 0, number = 0; CPU_COUNT(&now) == 1 && i < CPU_SETSIZE; i++) {
+        number += CPU_ISSET(i, &given) != 0;
+        if (CPU_ISSET(i, &now))
+            return number;
+    }
+    return 0;
+}
+
+/* A second thread, with a real-time policy where the user may have one. */
+static sem_t asked, answered;
+static int its_policy, its_priority, its_processor;
+static void *second(void *nothing)
+{
+    struct sched_param p = { 3 };
+    sched_setscheduler(0, SCHED_RR, &p);
+    choose(0);
+    for (;;) {
+        sem_wait(&asked);
+        sched_getparam(0, &p);
+        its_policy = sched_getscheduler(0), its_priority = p.sched_priority, its_processor = chosen();
+        sem_post(&answered);
+    }
+    return nothing;
+}
+
 static void tell(FILE *out, int signals)
 {
+    sem_post(&asked);
+    sem_wait(&answered);
     char folder[4096], name[16], command[4096] = "";
     struct rlimit files, core;
     mode_t mask = umask(0);
@@ -47,9 +103,10 @@ static void tell(FILE *out, int signals)
     struct signalfd_siginfo got = { 0 };
     raise(SIGUSR1);
     long bytes = read(signals, &got, sizeof got);
-    fprintf(out, "umask %03o, folder %s, files %ld, core %ld, name %s, nice %d, policy %d, flock %d, range %d, signal %d of %ld, %s\n",
+    fprintf(out, "umask %03o, folder %s, files %ld, core %ld, name %s, nice %d, policy %d, flock %d, range %d, process %d, processor %d, thread %d %d %d, signal %d of %ld, %s\n",
             mask, strrchr(getcwd(folder, sizeof folder), '/'), (long)files.rlim_cur, (long)core.rlim_cur, name,
             getpriority(PRIO_PROCESS, 0), sched_getscheduler(0), locked("whole"), range_locked("range"),
+            process_locked(), chosen(), its_policy, its_priority, its_processor,
             (int)got.ssi_signo, bytes, strrchr(command, '/'));
     fflush(out);
 }
@@ -59,7 +116,13 @@ int main(void)
     struct rlimit files = { 300, 300 }, core = { 0, 0 };
     struct sched_param parameters = { 0 };
     struct flock range = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 20 };
+    struct flock process = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 5, .l_len = 7 };
     sigset_t set;
+    pthread_t thread;
+    sched_getaffinity(0, sizeof given, &given);
+    sem_init(&asked, 0, 0), sem_init(&answered, 0, 0);
+    pthread_create(&thread, NULL, second, NULL);
+    choose(1);
     umask(027);
     if (mkdir("inner", 0777) < 0 || chdir("inner") < 0)
         return 1;
@@ -69,7 +132,8 @@ int main(void)
     if (setpriority(PRIO_PROCESS, 0, 7) < 0 || sched_setscheduler(0, SCHED_BATCH, &parameters) < 0)
         return 2;
     int whole = open("whole", O_RDWR | O_CREAT | O_CLOEXEC, 0666), part = open("range", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (flock(whole, LOCK_EX) < 0 || fcntl(part, F_OFD_SETLK, &range) < 0)
+    held = open("process", O_WRONLY | O_CREAT | O_CLOEXEC, 0666), other = open("process", O_RDWR | O_CLOEXEC);
+    if (fcntl(held, F_SETLK, &process) < 0 || flock(whole, LOCK_EX) < 0 || fcntl(part, F_OFD_SETLK, &range) < 0)
         return 3;
     sigemptyset(&set), sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, NULL);
