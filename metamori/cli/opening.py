@@ -39,6 +39,8 @@ def for_reading(arguments: argparse.Namespace) -> Store:
         raise
     try:
         complete(store)
+    except StoreBusy:
+        store.refresh()    # processes that outlive their run, or a run by hand: alive without the lock
     finally:
         store.unlock()
     return store
@@ -57,16 +59,19 @@ def for_writing(arguments: argparse.Namespace) -> Store:
 
 
 def complete(store: Store) -> None:
-    """Finish what a kill left unfinished; the caller holds the lock."""
+    """Finish what a kill left unfinished; the caller holds the lock. StoreBusy while processes of a run live."""
+    run_area = commit.exists(store.door, store.layout.run_area)
+    if run_area:
+        if importlib.util.find_spec("metamori._area") is None:
+            raise MetamoriError("the last run was killed; completing it needs the built library: make build")
+        from metamori.runtime.recover import finish_if_needed, require_over
+
+        require_over(store)
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if move.recover(store):
         output.say("an interrupted restore was completed")
-    if commit.exists(store.door, store.layout.run_area):
-        if importlib.util.find_spec("metamori._area") is None:
-            raise MetamoriError("the last run was killed; completing it needs the built library: make build")
-        from metamori.runtime.recover import finish_if_needed
-
+    if run_area:
         said = finish_if_needed(store)
         if said:
             output.say(said)

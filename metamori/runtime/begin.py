@@ -9,7 +9,7 @@ from metamori.config import Config
 from metamori.errors import Damaged
 from metamori.runtime import ahead, launches
 from metamori.runtime.area import BLOCK, Area, make_folder
-from metamori.runtime.finish import finish_if_needed
+from metamori.runtime.finish import finish_if_needed, require_over
 from metamori.runtime.session import Session
 from metamori.store.checked import missing
 from metamori.store.commit import PRIVATE_FILE
@@ -25,6 +25,7 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     """
     from metamori.store import founding, move, prune
 
+    require_over(store)
     prune.recover(store)
     move.recover(store)
     said = finish_if_needed(store)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 import traceback
 
 from metamori._area import ffi, lib
 from metamori.config import Config
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, StoreBusy
 from metamori.runtime import finish, pruning, resume, rollback, swap
 from metamori.runtime.area import Area
 from metamori.runtime.begin import begin
 from metamori.runtime.session import Session
 from metamori.store.store import Store
 
+PATIENCE_S = 10.0
 _sessions: dict[tuple[int, str], Session] = {}
 
 
@@ -70,25 +72,39 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
         resume.files_back(_session(path), argument)
         return 0
     if what == lib.MM_CALL_LAST_OUT:
-        return _last_out(path)
+        return _last_out(path, argument)
     return -errno.ENOSYS
 
 
 def _begin(path: str) -> int:
     """By hand in LD_PRELOAD: whoever comes first makes the run; the lock is held only meanwhile."""
     store = Store.create_or_open(path)
-    store.lock()
+    _lock(store)
     try:
         area = os.path.join(path, "run")
         if os.path.exists(area) and finish.alive(Area(path)):
             return 0
         session, said = begin(store, Config.make({"store": path}))
+        pid = os.getpid()                  # in it before the lock goes: a run without processes is a killed one
+        lib.mm_process_join(session.area.pointer, pid, lib.mm_start_time(pid))
         session.area.close()
         if said:
             _say(said)
     finally:
         store.close()
     return 0
+
+
+def _lock(store: Store) -> None:
+    """Another process that begins the same run, or a verb that looks, has the lock for a moment only."""
+    limit = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return store.lock()
+        except StoreBusy:
+            if time.monotonic() > limit:
+                raise
+        time.sleep(0.01)
 
 
 def _say(text: str) -> None:
@@ -103,11 +119,18 @@ def _say(text: str) -> None:
         os.close(fd)
 
 
-def _last_out(path: str) -> int:
-    """The last process of a run by hand: what `metamori run` does otherwise."""
+def _last_out(path: str, run: int) -> int:
+    """The last process of a run by hand: what `metamori run` does otherwise. Several may be the last at once."""
     session = _session(path)
-    session.store.lock()
+    head = session.area.head
+    _lock(session.store)
     try:
+        if head.run != run or head.flags & lib.MM_CLOSED:
+            return 0                       # another one has done it
+        head.flags |= lib.MM_CLOSED        # from here on nobody joins
+        if any(not session.area.process(slot).leaving for slot in session.area.processes()):
+            head.flags &= ~lib.MM_CLOSED
+            return 0
         finish.finish(session, finish.END, killed=False)
         finish.close(session)
     finally:

@@ -18,7 +18,8 @@ from metamori.store.records import KeptHome
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
-__all__ = ["END", "alive", "close", "finish", "finish_if_needed", "kept_homes", "pending", "put_home"]
+__all__ = ["END", "alive", "close", "finish", "finish_if_needed", "kept_homes", "pending", "put_home",
+           "require_over"]
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
@@ -139,8 +140,24 @@ def alive(area: Area, but: int = 0) -> list[int]:
     return [area.process(slot).pid for slot in area.processes() if area.process(slot).pid != but]
 
 
+def require_over(store: Store) -> None:
+    """StoreBusy while processes of a run live; the caller holds the lock, which those that outlive their run, and all
+    of a run by hand, do not. Nothing of theirs is to be completed by others."""
+    if not files.exists(store.door, store.layout.run_area) or not _is_of_this_boot(store):
+        return
+    try:
+        area = Area(store.path)
+    except OSError:                        # finish_if_needed says what it is
+        return
+    try:
+        if alive(area):
+            raise StoreBusy(f"a run in {store.path} is alive")
+    finally:
+        area.close()
+
+
 def finish_if_needed(store: Store) -> str:
-    """Complete a run that was killed together with `metamori run`; the caller holds the lock.
+    """Complete a run that was killed together with `metamori run` and is over; the caller holds the lock.
 
     Returns a line for a person, or "" when there was nothing to do.
     """
@@ -158,9 +175,6 @@ def finish_if_needed(store: Store) -> str:
         _remove_unborn(store)              # killed while it was being made: nothing can have happened under it
         return ""
     session = Session(store, area)
-    if alive(area):
-        area.close()
-        raise StoreBusy(f"a run in {store.path} is alive")
     index = finish(session, "killed", killed=True)
     close(session)
     return f"the last run was killed: its state is checkpoint {index}"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from metamori.runtime.finish import finish_if_needed
+from metamori.runtime.finish import finish_if_needed, require_over
 
-__all__ = ["finish_if_needed"]
+__all__ = ["finish_if_needed", "require_over"]

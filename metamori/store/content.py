@@ -69,7 +69,10 @@ class Reader:
                 self._store.checked(self._index).require(piece.run, piece.offset, piece.offset + length)
                 data = self._store.buffers.read(piece.run, piece.offset, length)
             except Damaged:
+                beside = self._store.is_being_pruned()
                 if not self._store.was_pruned():
+                    if beside:
+                        raise StoreBusy(f"the store {self._store.path} is being pruned; ask again") from None
                     raise
                 data = _AGAIN
             return _AGAIN if self._store.was_pruned() else data

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 
-from metamori.errors import Damaged, MetamoriError, NoStore
+from metamori.errors import Damaged, MetamoriError, NoStore, StoreBusy
 from metamori.store import commit, formats
 from metamori.store.door import Door
 from metamori.store.layout import FORMAT_VERSION, Layout, format_line, parse_format, parse_record_name
 from metamori.store.records import Head
+
+PATIENCE_S = 10.0
 
 
 def read_format(door: Door, layout: Layout) -> None:
@@ -29,24 +32,56 @@ def read_format(door: Door, layout: Layout) -> None:
 
 
 def create(door: Door, layout: Layout) -> None:
-    """Private whatever the umask; the format file comes last: with it the store exists."""
-    parent = os.path.dirname(layout.root)
-    if _has_records(door, layout):
-        raise Damaged(f"{os.fsdecode(layout.format)} is missing")
+    """Private whatever the umask; the format file comes last: with it the store exists.
+
+    Several may want to at once: who has the lock makes it, the others wait until it is there. StoreBusy, MetamoriError.
+    """
+    if _is_to_be_made(door, layout):
+        limit = time.monotonic() + PATIENCE_S
+        while not commit.exists(door, layout.format) and not _made_with_lock(door, layout):
+            if time.monotonic() > limit:
+                raise StoreBusy(f"somebody else is making a store at {os.fsdecode(layout.root)}")
+            time.sleep(0.01)
+
+
+def _is_to_be_made(door: Door, layout: Layout) -> bool:
+    """An empty folder that nobody else may use, or what a kill left of one. False when somebody else was faster."""
     if not commit.exists(door, layout.root):
-        os.makedirs(parent, exist_ok=True)
+        os.makedirs(os.path.dirname(layout.root), exist_ok=True)
     commit.make_folder(door, layout.root)
+    names = set(door.listdir(layout.root))
+    if b"format" in names:
+        return False
     known = {os.path.basename(folder) for folder in layout.folders} | {b"lock", b"head"}
-    if any(not name.startswith(b".") for name in set(door.listdir(layout.root)) - known):
+    if any(not name.startswith(b".") for name in names - known):
         raise MetamoriError(f"{os.fsdecode(layout.root)} is a folder with other things in it, not a store")
     door.chmod(layout.root, commit.PRIVATE_FOLDER)
+    return True
+
+
+def _made_with_lock(door: Door, layout: Layout) -> bool:
+    """Whether this process, or one before it, has made the store; False while another is about it."""
+    lock = door.open(layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+    try:
+        if not door.flock(lock):
+            return False
+        if not commit.exists(door, layout.format):
+            _make(door, layout)
+        return True
+    finally:
+        door.close(lock)
+
+
+def _make(door: Door, layout: Layout) -> None:
+    if _has_records(door, layout):
+        raise Damaged(f"{os.fsdecode(layout.format)} is missing")
     for folder in layout.folders:
         commit.make_folder(door, folder)
     layout.id = int.from_bytes(os.urandom(4)) or 1
     commit.write_file(door, layout.head, formats.encode_head(Head(0), layout.id))
     commit.write_file(door, layout.format, format_line(layout.id))
     note_place(door, layout)
-    commit.fsync_folder(door, parent)
+    commit.fsync_folder(door, os.path.dirname(layout.root))
 
 
 def _place(door: Door, layout: Layout) -> bytes:

@@ -191,6 +191,10 @@ class Store:
         self._forget()
         return True
 
+    def is_being_pruned(self) -> bool:
+        """Whether somebody is about it: records go before the counters say so. To be asked before `was_pruned`."""
+        return commit.exists(self.door, self.layout.prune) and self.is_busy()
+
     def _forget(self) -> None:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
@@ -277,7 +281,8 @@ class Store:
         try:
             return decode(commit.read_file(self.door, path), self.layout.id)
         except FileNotFoundError:
-            if path != self.layout.counters and self.was_pruned():
+            beside = self.is_being_pruned()
+            if path != self.layout.counters and (self.was_pruned() or beside):
                 raise StoreBusy(f"the store {self.path} is being pruned; ask again") from None
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:

@@ -172,7 +172,8 @@ struct mm_process {
     uint64_t epoch;            /* joined in this epoch */
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
     uint32_t outside;          /* it runs a program that is not followed */
-    char pad_[24];
+    uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
+    char pad_[20];
 };
 
 /* Physical File (thesis fig. 4.3) */

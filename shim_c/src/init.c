@@ -80,6 +80,11 @@ static int join(const char *store)
         mm_release_dead(area);
         slot = mm_process_join(area, pid, start);
     }
+    if (slot && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
+        mm_process_leave(area, slot);
+        mm_detach(area);
+        return -ESRCH;
+    }
     SCRATCH(path);
     snprintf(path, SCRATCH_BYTES, "%s/buffer/%llu", store, (unsigned long long)area->head->run);
     long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
@@ -96,7 +101,7 @@ static int join(const char *store)
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
         mm_release_locks(area, (uint32_t)sys_gettid());
     mm_self->calls = 0;
-    mm_self->outside = 0;
+    mm_self->outside = mm_self->leaving = 0;
     mm_area = area;
     mm_adopt();
     return 0;
@@ -113,10 +118,11 @@ int mm_active_slow(void)
     if (!mm_area && mm_ready == 2) {
         const char *store = mm_variable("METAMORI_STORE");
         int e = join(store);
-        if (e < 0) {
-            e = mm_runtime_call(MM_CALL_BEGIN, 0, NULL);
-            if (e >= 0)
-                e = join(store);
+        for (int tries = 0; e < 0 && tries < 20; tries++) {    /* a verb that looks may take an area without processes for */
+            e = mm_runtime_call(MM_CALL_BEGIN, 0, NULL);       /* that of a killed run, and complete it before we are in it */
+            if (e < 0)
+                break;
+            e = join(store);
         }
         if (e < 0)
             mm_say("not followed: the store %s cannot be used (%s)", store, strerror(-e));
@@ -204,10 +210,13 @@ void mm_last_out(void)
     if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
         return;
     fflush(NULL);
+    /* said before the look: of two that end at once each would wait for the other; so both may be the last, and the runtime
+       takes the first */
+    __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
     for (uint32_t i = 1; i < mm_area->head->process_high; i++)
-        if (i != mm_self_slot && mm_process_alive(mm_area, i))
+        if (!__atomic_load_n(&mm_proc(mm_area, i)->leaving, __ATOMIC_SEQ_CST) && mm_process_alive(mm_area, i))
             return;
-    if (mm_runtime_call(MM_CALL_LAST_OUT, 0, NULL) >= 0) {
+    if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) >= 0) {
         mm_area = NULL;
         mm_forget_descriptors();
     }

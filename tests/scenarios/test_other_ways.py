@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from conftest import Compile
-from lab import ROOT, Lab
+from lab import ROOT, Lab, Session
 
 
 def test_copy_elsewhere_and_dry_run(lab: Lab) -> None:
@@ -129,3 +129,35 @@ def test_a_folder_that_was_something_else(lab: Lab, later: str) -> None:
     assert lab.state().keys() == {"f0"}
     lab.restore(2)
     lab.assert_state(end, "forward again")
+
+
+def test_looking_at_a_run_that_nobody_supervises(lab: Lab) -> None:
+    """It has no lock: looking works all the same, writing says 11, and neither completes what is not over."""
+    program = Session([str(lab.driver)], lab.work, by_hand(lab), lab.folder / "stderr")
+    lab.sessions.append(program)
+    program.must(["open file rw,creat", "write 3 100 1", "checkpoint", "pwrite 3 50 10 2"])
+    for verb in ("log", "verify"):
+        lab.verb(verb)
+    assert lab.run([*lab.argv("cat"), 1, lab.work / "file"], native=True).returncode == 0
+    for words in (["restore", 0], ["prune", "--keep-last", 1]):
+        assert "alive" in lab.verb(*words, code=11).stderr
+    assert lab.run("true").returncode == 125
+    assert lab.checkpoint() == 2
+    program.must(["write 3 100 3"])
+    assert program.end() == 0
+    assert [entry["message"] for entry in lab.log()["checkpoints"]][-1] == "end of run"
+
+
+def test_programs_by_hand_that_begin_at_once(lab: Lab) -> None:
+    """One of them makes the run, the others join it; a verb that looks meanwhile keeps nobody out."""
+    several = " & ".join(f"echo {number} > f{number}" for number in range(6))
+    for attempt in range(3):
+        shell = subprocess.Popen(["sh", "-c", f"{several} & wait"], cwd=lab.work, env=by_hand(lab), text=True,
+                                 stderr=subprocess.PIPE)
+        while shell.poll() is None:
+            if (lab.store / "format").exists():
+                lab.verb("log")
+        assert shell.stderr and shell.stderr.read() == "", attempt
+        shell.stderr.close()
+    lab.restore(0)
+    assert not lab.state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,10 +105,65 @@ def test_readers_beside_a_run_that_prunes_itself(lab: Lab) -> None:
         each.join(PATIENCE)
     assert session.end() == 0
     codes = {code for code, _ in answers}
-    assert codes <= {0, 11, 13} and 0 in codes, answers[-3:]
+    assert codes <= {0, 11, 13} and 0 in codes, [each for each in answers if each[0] not in (0, 11, 13)]
     for code, text in answers:
         if code == 0:
             assert len(text) == 600000
+
+
+def test_two_runs_in_a_store_that_is_not_there_yet(lab: Lab) -> None:
+    """Whoever comes first makes it; the others say that it is in use, and it is nobody's other store."""
+    argv = [*lab.argv("run"), "--", "sh", "-c", "echo $$ >> log"]
+    for _ in range(3):
+        shutil.rmtree(lab.store, ignore_errors=True)
+        (lab.work / "log").unlink(missing_ok=True)
+        runs = [subprocess.Popen(argv, cwd=lab.work, env=lab.env, text=True, stderr=subprocess.PIPE) for _ in range(4)]
+        said = [run.communicate(timeout=PATIENCE)[1] for run in runs]
+        codes = [run.returncode for run in runs]
+        assert 0 in codes and set(codes) <= {0, 125}, (codes, said)
+        assert all("in use" in text for run, text in zip(runs, said) if run.returncode), said
+        assert len((lab.work / "log").read_text().split()) == codes.count(0)
+        lab.verb("verify")
+        assert [entry["message"] for entry in lab.log()["checkpoints"][1:]] == ["end of run"] * codes.count(0)
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-last", 3]], ids=["keeping all", "pruning itself"])
+def test_checkpoints_against_prunes(lab: Lab, options: list[object]) -> None:
+    """Of a live run, from outside and at once: a prune says 11 as long as it lives, each checkpoint is there."""
+    session = lab.start(*options)
+    session.must(["open f0 rw,creat", "write 3 60000 1"])
+    trees: dict[int, str] = {}
+    for number in range(6):
+        session.must([f"pwrite 3 9000 {number * 5000} {number}"])
+        tree = session.ask("tree")
+        codes = together(lab, ["checkpoint"], ["prune", "--keep-last", 1], ["checkpoint"], ["prune", "--keep-last", 2])
+        assert [code for code, _ in codes] == [0, 11, 0, 11], codes
+        newest = max(entry["index"] for entry in lab.log()["checkpoints"])
+        trees[newest - 1] = trees[newest] = tree
+    assert session.end() == 0
+    there = {entry["index"] for entry in lab.log()["checkpoints"]}
+    assert set(trees) <= there or options
+    looker = lab.start(native=True)
+    for index in sorted(trees.keys() & there):
+        lab.restore(index)
+        assert looker.ask("tree") == trees[index], index
+    lab.verb("prune", "--keep-last", 2)
+    lab.verb("verify")
+
+
+def test_a_prune_against_a_run_that_begins(three: Lab) -> None:
+    """One has the store: the run that comes second says 125, the prune 11; every index that is kept is right."""
+    three.restore(4)
+    end = three.state()
+    command = [*three.argv("run"), "--", "true"]
+    for _ in range(ROUNDS):
+        run = subprocess.Popen(command, cwd=three.work, env=three.env, text=True, stderr=subprocess.PIPE)
+        code, _ = together(three, ["prune", "--keep-last", 2])[0]
+        said = run.communicate(timeout=PATIENCE)[1]
+        assert (run.returncode, code) in ((0, 0), (125, 0), (0, 11)), (run.returncode, code, said)
+        assert not said or (run.returncode == 125 and "in use" in said)
+        three.verb("verify")
+    three.assert_state(end, "runs that do nothing, and prunes")
 
 
 def test_a_killed_verb_leaves_no_lock(three: Lab) -> None:
