@@ -1,6 +1,7 @@
 """Plays a program on the driver beside the model; makes a failing program small.
 
-By hand: `python tests/model/player.py SEED [LENGTH] [OPTION...]`; natively with --native.
+By hand: `python tests/model/player.py SEED [LENGTH] [OPTION...]`; natively with --native;
+several processes with --several, several threads with --threads.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Played:
 
     world: World
     checkpoints: list[tuple[int, str]]
+    cuts: list[tuple[int, frozenset[str]]]  # a checkpoint amid several threads' calls, and what it may show
 
 
 class Mismatch(AssertionError):
@@ -36,6 +38,7 @@ def play(session: Session, lines: Sequence[str], restorable: bool = True, window
     """Asks line by line and compares; raises Mismatch with the lines so far at the first difference."""
     world = World(restorable, window)
     checkpoints: list[tuple[int, str]] = []
+    cuts: list[tuple[int, frozenset[str]]] = []
     for number, line in enumerate(lines):
         want = world.apply(line)
         if want is None:
@@ -44,11 +47,17 @@ def play(session: Session, lines: Sequence[str], restorable: bool = True, window
             have = session.ask(line)
         except AssertionError as died:
             raise Mismatch(f"line {number}: {line}\n  {died}") from None
-        if want == "index" and have.isdigit() and int(have) > max((i for i, _ in checkpoints), default=0):
+        newest = max((index for index, _ in [*checkpoints, *cuts]), default=0)
+        if want == "index" and have.isdigit() and int(have) > newest:
             checkpoints.append((int(have), world.state.names.tree()))
+        elif " ; " in want and len(world.cuts) > len(cuts):
+            index = have.split(" ; ")[want.split(" ; ").index("index")]
+            if have != want.replace("index", index) or not index.isdigit() or int(index) <= newest:
+                raise Mismatch(f"line {number}: {line}\n  have {have}\n  want {want}")
+            cuts.append((int(index), world.cuts[-1]))
         elif have != want:
             raise Mismatch(f"line {number}: {line}\n  have {_only(have, want)}\n  want {_only(want, have)}")
-    return Played(world, checkpoints)
+    return Played(world, checkpoints, cuts)
 
 
 def _only(one: str, other: str) -> str:
@@ -90,11 +99,13 @@ def attempt(driver: Path, lines: Sequence[str], options: Sequence[str], native: 
                 return f"after the end\n  have {_only(have, want)}\n  want {_only(want, have)}"
             if native:
                 return ""
-            for index, tree in played.checkpoints[::-1]:
+            trees = [(index, frozenset([tree])) for index, tree in played.checkpoints]
+            for index, possible in sorted(trees + played.cuts, reverse=True):
                 lab.restore(index)
                 have = reader.ask("tree")
-                if have != tree:
-                    return f"restore {index}\n  have {_only(have, tree)}\n  want {_only(tree, have)}"
+                if have not in possible:
+                    near = min(possible, key=lambda tree: len(_only(tree, have)))
+                    return f"restore {index}\n  have {_only(have, near)}\n  want {_only(near, have)}"
             return ""
         except AssertionError as failure:
             return str(failure)
@@ -110,7 +121,8 @@ def _kind(mismatch: str) -> str:
 
 def main(words: list[str]) -> int:
     native = "--native" in words
-    options = [w for w in words if w.startswith("--") and w != "--native"]
+    several, threads = ("--several" in words, "--threads" in words)
+    options = [w for w in words if w.startswith("--") and w not in ("--native", "--several", "--threads")]
     numbers = [int(w) for w in words if w.isdigit()]
     seed, length = numbers[0], (numbers[1:] or [200])[0]
     driver = Path(tempfile.gettempdir()) / "metamori-model-driver"
@@ -119,7 +131,7 @@ def main(words: list[str]) -> int:
         ["gcc", "-w", "-O1", f"-I{ROOT}/shim_c/include", *sources, "-o", str(driver)],
         check=True,
     )
-    lines = program(seed, length, not native)
+    lines = program(seed, length, not native, several, threads)
     first = attempt(driver, lines, options, native)
     if not first:
         print("passes")

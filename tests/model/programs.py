@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from files_model import Unforetold
+from together import BY_NAME, BY_NUMBER, BY_STREAM, Item
 from world import World
 
 FILES = ["f0", "f1", "f2", "f3", "d0/a", "d0/b", "d1/a"]
@@ -71,19 +73,32 @@ class Author:
     def line(self) -> str:
         return self.rng.choices(_WRITERS, _WEIGHTS)[0](self)
 
-    def line_of_several(self) -> str:
+    def line_of_threads(self) -> str:
+        """Most lines are done by one of the living threads, some by several at once."""
+        living, chance = sorted(self.world.threads), self.rng.random()
+        if len(living) < 4 and chance < 0.1:
+            return f"thread {self.rng.choice([n for n in range(6) if n not in living])}"
+        if not living or chance > 0.85:
+            return self.line()
+        if chance < 0.13:
+            return f"{self.rng.choice(['endthread', 'cancelthread'])} {self.rng.choice(living)}"
+        if chance < 0.25 and len(living) > 1:
+            return Crowd(self, living).line()
+        return f"on {self.rng.choice(living)} {self.line()}"
+
+    def line_of_several(self, threads: bool = False) -> str:
         """Most lines are done by one of the living twins; now and then one comes or goes."""
         living = sorted(self.world.twins)
         chance = self.rng.random()
         if len(living) < 3 and chance < 0.06:
             return f"twin {self.rng.choice([n for n in range(4) if n not in living])}"
         if not living or chance > 0.75:
-            return self.line()
+            return self.line_of_threads() if threads else self.line()
         which = self.rng.choice(living)
         if chance < 0.08:
             return f"{self.rng.choice(['endtwin', 'killtwin'])} {which}"
         with self.world.as_twin(which):
-            return f"in {which} {self.line()}"
+            return f"in {which} {self.line_of_threads() if threads else self.line()}"
 
 
 def _vector(a: Author, name: str) -> str:
@@ -143,7 +158,51 @@ _WEIGHTS = [weight for weight, _ in _CHOICES]
 _WRITERS = [write for _, write in _CHOICES]
 
 
-def program(seed: int, length: int, restorable: bool = True, several: bool = False) -> list[str]:
+class Crowd:
+    """What several threads do at once. Any line is tried that one of them may do; the model says which go together."""
+
+    def __init__(self, author: Author, living: list[int]) -> None:
+        self.author, self.rng, self.world = author, author.rng, author.world
+        self.living = self.rng.sample(living, self.rng.randrange(2, len(living) + 1))
+        numbers = self.world.state.descriptors
+        self.arena = author.number() if numbers else 3  # one that all write to
+        self.record = f"{self.rng.choice([32, 100, 4096, 5000])} {author.seed()}"
+        self.stripe = self.rng.choice([100, 1000, 4096, 6000])
+
+    def line(self) -> str:
+        items: list[Item] = []
+        cut = self.rng.random() < 0.4
+        for _ in range(40):
+            if len(items) == (7 if cut else 16):
+                break
+            who = self.rng.choice(self.living)
+            line = ["cut"] if cut and len(items) == 3 else self.one(self.living.index(who))
+            try:
+                self.world.foretold([*items, (who, line)])
+            except Unforetold:
+                continue
+            items.append((who, line))
+        return "together " + " ; ".join(f"{who} {' '.join(line)}" for who, line in items)
+
+    def one(self, place: int) -> list[str]:
+        a, chance = self.author, self.rng.random()
+        if chance < 0.3:
+            at = (self.rng.randrange(6) * len(self.living) + place) * self.stripe
+            return f"pwrite {self.arena} {self.stripe} {at} {a.seed()}".split()
+        if chance < 0.5:
+            return f"write {self.arena} {self.record}".split()
+        if chance < 0.6:
+            return f"fill {a.path()} {a.flags()} {a.length()} {a.seed()}".split()
+        for _ in range(50):
+            line = a.line().split()
+            if line[0] in BY_NUMBER | BY_NAME | BY_STREAM:
+                return line
+        return ["fsize", str(self.arena)]
+
+
+def program(
+    seed: int, length: int, restorable: bool = True, several: bool = False, threads: bool = False
+) -> list[str]:
     """`length` lines; a `tree` after every tenth and after every checkpoint and restore. several: processes."""
     rng = random.Random(seed)
     world = World(restorable)
@@ -152,11 +211,11 @@ def program(seed: int, length: int, restorable: bool = True, several: bool = Fal
     for line in lines:
         world.apply(line)
     while len(lines) < length:
-        line = author.line_of_several() if several else author.line()
+        line = author.line_of_several(threads) if several else author.line_of_threads() if threads else author.line()
         if world.apply(line) is None:
             continue
         lines.append(line)
-        if line.startswith(("checkpoint", "restore")) or len(lines) % 10 == 0:
+        if line.startswith(("checkpoint", "restore", "together")) or len(lines) % 10 == 0:
             world.apply("tree")
             lines.append("tree")
     return lines

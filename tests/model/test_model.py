@@ -23,11 +23,11 @@ FLAVOURS = ["plain", "large", "fortified"]
 
 
 def everything(
-    lab: Lab, seed: int, options: list[str], length: int = LENGTH, several: bool = False
+    lab: Lab, seed: int, options: list[str], length: int = LENGTH, several: bool = False, threads: bool = False
 ) -> None:
     """Plays the program, then goes to each checkpoint in random order from the command line."""
     session = lab.start(*options)
-    played = play(session, program(seed, length, several=several))
+    played = play(session, program(seed, length, several=several, threads=threads))
     assert session.end() == 0, session.stderr()
     reader = lab.start(native=True)
     assert reader.ask("tree") == played.world.state.names.tree(), "after the end"
@@ -40,6 +40,9 @@ def everything(
                 assert (shown.returncode, shown.stdout) == (0, node.content), f"cat {index} {path}"
         lab.restore(index)
         assert reader.ask("tree") == tree, f"restore {index}"
+    for index, possible in played.cuts[-4:]:
+        lab.restore(index)
+        assert reader.ask("tree") in possible, f"restore {index}: no cut through what the threads did"
     lab.verb("verify")
 
 
@@ -88,11 +91,15 @@ def test_single_mode(lab: Lab, seed: int) -> None:
 def to_the_last(lines: list[str]) -> Iterator[str]:
     checkpoints = 0
     for line in lines:
-        checkpoints += line == "checkpoint"
-        if not line.startswith("restore"):
+        words = line.split(" ")
+        before, alone = (words[:2], words[2:]) if words[0] == "on" else ([], words)
+        checkpoints += alone == ["checkpoint"]
+        if "cut" in words:
+            continue
+        if alone[0] != "restore":
             yield line
         elif checkpoints:
-            yield f"restore @{checkpoints - 1}"
+            yield " ".join([*before, "restore", f"@{checkpoints - 1}"])
 
 
 @pytest.mark.slow
@@ -122,3 +129,44 @@ def test_several_processes(lab: Lab, seed: int, options: list[str]) -> None:
 @pytest.mark.parametrize("seed", range(20000, 20060))
 def test_several_processes_for_long(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options, 1200, several=True)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["threads", "processes-too"])
+@pytest.mark.parametrize("seed", range(6000, 6003))
+def test_several_threads_natively(native_lab: Lab, seed: int, several: bool) -> None:
+    session = native_lab.start(native=True)
+    lines = program(seed, 700, restorable=False, several=several, threads=True)
+    played = play(session, lines, restorable=False)
+    assert session.end() == 0
+    assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", range(6100, 6105))
+def test_several_threads(lab: Lab, seed: int, options: list[str]) -> None:
+    """Threads act on the same and on different files, one by one and at once; any of them checkpoints and restores,
+    also amid what the others do: then the index is some cut through it, with all that the asking thread had done."""
+    everything(lab, seed, options, 250, threads=True)
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("seed", range(6200, 6203))
+def test_several_processes_of_several_threads(lab: Lab, seed: int, options: list[str]) -> None:
+    everything(lab, seed, options, 250, several=True, threads=True)
+
+
+@pytest.mark.parametrize("seed", [6300, 6301])
+def test_several_threads_in_single_mode(lab: Lab, seed: int) -> None:
+    session = lab.start("--mode", "single")
+    played = play(session, list(to_the_last(program(seed, 250, threads=True))))
+    assert session.end() == 0
+    assert lab.start(native=True).ask("tree") == played.world.state.names.tree()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True], ids=["threads", "processes-too"])
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"]],
+                         ids=["default", "isolate", "small-cache"])
+@pytest.mark.parametrize("seed", range(30000, 30040))
+def test_several_threads_for_long(lab: Lab, seed: int, options: list[str], several: bool) -> None:
+    everything(lab, seed, options, 800, several=several, threads=True)

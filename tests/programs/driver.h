@@ -20,16 +20,20 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { DATA_MAX = 1 << 20, WORDS_MAX = 24, SLOTS_MAX = 4096 };
+enum { DATA_MAX = 1 << 20, WORDS_MAX = 512, SLOTS_MAX = 4096 };
 
 typedef void (*operation)(int count, char **word);
 struct entry { const char *name; int words; operation run; }; /* words: how many must follow the name */
 
-extern char data[DATA_MAX];          /* known size: the fortified build checks reads against it */
+extern __thread char data[DATA_MAX]; /* known size: the fortified build checks reads against it */
+extern __thread char *answer_kept;   /* where the next answer goes, or NULL: out */
 extern const struct entry descriptor_operations[], name_operations[], stream_operations[], run_operations[],
-    map_operations[], twin_operations[];
+    map_operations[], twin_operations[], thread_operations[];
 
 int serve(void);                                    /* answers the lines of descriptor 0 until it ends */
+void obey(char *line);                              /* one line; changes it */
+void joined(char **word, int count, char *line, size_t room);
+void forget_threads(void);                          /* in a child: they are the parent's */
 
 void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void reply_number(long long value);                 /* the number, or -1 and the errno's name */

@@ -147,6 +147,21 @@ OP(mapwrite) /* descriptor, length, offset inside the file, seed: through a shar
     make_bytes(number(word[4]), length, map + offset);
     reply_number(munmap(map, s.st_size));
 }
+OP(fill) /* path, flags, length, seed: opened, written, closed; answers as write does */
+{
+    UNUSED;
+    int fd = open(word[1], open_flags(word[2]) | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        reply_number(-1);
+        return;
+    }
+    make_bytes(number(word[4]), size_of(word[3]), data);
+    ssize_t wrote = write(fd, data, size_of(word[3]));
+    int why = errno;
+    close(fd);
+    errno = why;
+    reply_number(wrote);
+}
 OP(flock) { UNUSED; reply_number(flock(FD, LOCK_EX | LOCK_NB)); }
 
 const struct entry descriptor_operations[] = {
@@ -158,4 +173,4 @@ const struct entry descriptor_operations[] = {
     {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate},
     {"fsync", 1, op_fsync}, {"fdatasync", 1, op_fdatasync}, {"fchmod", 2, op_fchmod}, {"fsize", 1, op_fsize},
     {"sendfile", 3, op_sendfile}, {"copyrange", 3, op_copyrange}, {"mapread", 2, op_mapread},
-    {"mapwrite", 4, op_mapwrite}, {"flock", 1, op_flock}, {0, 0, 0}};
+    {"mapwrite", 4, op_mapwrite}, {"fill", 4, op_fill}, {"flock", 1, op_flock}, {0, 0, 0}};

@@ -11,6 +11,7 @@ static int taken[65536];
 static int taken_count;
 
 OP(checkpoint) { UNUSED; reply_number(taken[taken_count++] = metamori_checkpoint()); }
+OP(cut) { UNUSED; reply_number(metamori_checkpoint()); } /* by one of several threads at once: @n does not count it */
 OP(restore) /* an index, or @n: the n-th checkpoint (from 0) that this process took */
 {
     UNUSED;
@@ -66,7 +67,7 @@ OP(forkwrite) /* descriptor, length, seed: a child writes at the shared position
 }
 
 const struct entry run_operations[] = {
-    {"checkpoint", 0, op_checkpoint}, {"restore", 1, op_restore}, {"active", 0, op_active}, {"pid", 0, op_pid},
+    {"checkpoint", 0, op_checkpoint}, {"cut", 0, op_cut}, {"restore", 1, op_restore}, {"active", 0, op_active}, {"pid", 0, op_pid},
     {"echo", 1, op_echo}, {"sleep", 1, op_sleep}, {"exit", 1, op_exit}, {"_exit", 1, op_underscore_exit},
     {"raise", 1, op_raise}, {"sh", 1, op_sh}, {"child", 0, op_child}, {"endchild", 0, op_endchild},
     {"forkwrite", 3, op_forkwrite}, {0, 0, 0}};

@@ -27,6 +27,7 @@ OP(twin)
         in[i] = far(in[i]), out[i] = far(out[i]);
     pid_t pid = fork();
     if (!pid) {
+        forget_threads();
         dup2(in[0], 0);
         dup2(out[1], 1);
         for (int i = 0; i < TWINS; i++)
@@ -43,10 +44,11 @@ OP(twin)
 
 OP(in) /* twin, then a line for it; answers as it does */
 {
-    int n = (int)number(word[1]) % TWINS, length = 0;
-    char line[4096], answer[65536];
-    for (int i = 2; i < count; i++)
-        length += snprintf(line + length, sizeof line - length, "%s%c", word[i], i + 1 < count ? ' ' : '\n');
+    int n = (int)number(word[1]) % TWINS, length;
+    char line[8192], answer[65536];
+    joined(word + 2, count - 2, line, sizeof line - 1);
+    length = (int)strlen(line);
+    line[length++] = '\n';
     if (!twins[n].pid || write(twins[n].to, line, length) != length) {
         reply("-1 ESRCH");
         return;
