@@ -15,10 +15,11 @@ import struct
 from dataclasses import dataclass
 
 from metamori._area import ffi, lib
-from metamori.errors import MetamoriError
+from metamori.errors import Damaged, MetamoriError
 from metamori.runtime import describe, launches, locks, supervise
 from metamori.runtime.area import Area
 from metamori.runtime.session import Session
+from metamori.store import image
 from metamori.store.records import DescriptorEntry, Launch, MemoryEntry, Meta
 from metamori.store.state import State
 from metamori.store.store import Store
@@ -43,19 +44,20 @@ def chain(store: Store, index: int) -> list[int]:
 
 
 def check(store: Store, index: int) -> MemoryEntry:
-    """CannotComeBack, before anything is touched: another kernel, processor, library or user than recorded."""
+    """Before anything is touched. CannotComeBack: another kernel, processor, library or user than recorded; Damaged: an
+    image of the chain is not what its record says."""
     entry = store.meta(index).memory[0]
     why = describe.machine_refuses(entry.machine)
     if not why and (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
         why = f"it ran as user {entry.uid}, group {entry.gid}"
     if not why:
         why = ", ".join(f"{os.fsdecode(each.path)} is not what it was" for each in _changed_files(store, index, entry))
-    for each in chain(store, index):
-        path = store.layout.memory(each, store.meta(each).memory[0].process)
-        if not os.path.exists(path):
-            why = f"the image {os.fsdecode(path)} is missing"
     if why:
         raise CannotComeBack(f"the memory of checkpoint {index} cannot go on: {why}")
+    for each in chain(store, index):       # the program's own side believes every byte of them
+        memory = store.meta(each).memory[0]
+        if wrong := image.check(store.door, store.layout.memory(each, memory.process), memory):
+            raise Damaged(f"the memory of checkpoint {index} cannot go on: {wrong}")
     return entry
 
 

@@ -1,0 +1,106 @@
+"""Images of memory whose bytes were changed: found and named, and no program goes on from one."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import Memory
+from lab import ROOT, picture
+
+from metamori.store import image
+from metamori.store.door import Door
+from metamori.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+
+class InMemory(Door):
+    """One file, of which a byte can be another; nothing is written anywhere."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = bytearray(content)
+
+    def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
+        return 0
+
+    def close(self, fd: int) -> None:
+        pass
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return os.stat_result((0o100600, 0, 0, 1, 0, 0, len(self.content), 0, 0, 0))
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        return bytes(memoryview(self.content)[offset:offset + length])
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Memory:
+    """Four checkpoints that a program took itself, and its end."""
+    folder = tmp_path_factory.mktemp("images")
+    source, program = Path(__file__).parent / "programs" / "own.c", folder / "own"
+    subprocess.run(["gcc", "-O1", f"-I{ROOT}/shim_c/include", str(source), "-o", str(program), "-pthread"], check=True)
+    case = Memory(folder, [program])
+    assert case.start().wait(300) == case.native.status, case.errors()
+    return case
+
+
+def flipped(case: Memory, most: int) -> int:
+    """Each image, byte by byte: is it still what its record says?"""
+    rng, count = random.Random(14), 0
+    with Store.open(str(case.store)) as store:
+        for index in case.images():
+            entry = store.meta(index).memory[0]
+            path = store.layout.memory(index, entry.process)
+            door = InMemory(Path(os.fsdecode(path)).read_bytes())
+            assert image.check(door, path, entry) == ""
+            for at in sorted(rng.sample(range(entry.size), min(most, entry.size))):
+                bit = 1 << rng.randrange(8)
+                door.content[at] ^= bit
+                assert os.fsdecode(path) in image.check(door, path, entry), (index, at)
+                door.content[at] ^= bit
+                count += 1
+    return count
+
+
+def test_flipped_bytes_are_found(case: Memory) -> None:
+    assert flipped(case, 50) == 50 * len(case.images()) > 100
+
+
+@pytest.mark.slow
+def test_every_flipped_byte_is_found(case: Memory) -> None:
+    """Of a complete image and of those that count from it."""
+    print(f"{flipped(case, 10**9)} flips, all found")
+
+
+def test_no_program_goes_on_from_a_damaged_image(case: Memory) -> None:
+    """In its head, its tables, its pages, the image below it; cut off, or another one's."""
+    first, second = case.images()[:2]
+    paths = {index: next((case.store / "checkpoints").glob(f"{index}.memory.*")) for index in (first, second)}
+    before = picture(case.work)
+    for index, harmed, at in [(second, second, 30), (second, second, 5000), (second, second, -9),
+                              (second, second, None), (second, first, -3000), (first, first, 1), (first, first, 0)]:
+        path = paths[harmed]
+        content = path.read_bytes()
+        if at is None:
+            path.write_bytes(paths[first].read_bytes())
+        elif at == 0:
+            path.write_bytes(content[:-1])
+        else:
+            path.write_bytes(content[:at] + bytes([content[at] ^ 16]) + content[at:][1:])
+        for verb in (["restart", str(index)], ["verify"]):
+            done = case.verb(*verb)
+            assert done.returncode == 12 and str(path).encode() in done.stderr, (verb, at, done)
+            assert verb == ["verify"] or done.stdout == b""
+        assert picture(case.work) == before
+        path.write_bytes(content)
+    path = paths[first]
+    content = path.read_bytes()
+    path.unlink()
+    done = case.verb("restart", str(second))
+    assert done.returncode == 12 and str(path).encode() in done.stderr, done
+    path.write_bytes(content)
+    assert case.verb("restart", str(second)).returncode == case.native.status
