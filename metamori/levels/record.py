@@ -13,6 +13,9 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import xxhash
 
 from metamori.levels import sealed
 from metamori.levels.paths import Paths
@@ -51,12 +54,18 @@ def place(paths: Paths, each: Record, rank: int) -> tuple[str, int, int | None]:
     return paths.data(each.level, each.index, each.id, rank), 0, None
 
 
+def _seal(values: dict[str, Any]) -> str:
+    """Of everything that a record says: it decides which files go with which memory."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
 def write_record(paths: Paths, record: Record) -> None:
-    sealed.put(paths.record(record.index), json.dumps({"schema": 1, **asdict(record)}, indent=1).encode() + b"\n")
+    values = {"schema": 1, **asdict(record)}
+    sealed.put(paths.record(record.index), json.dumps({**values, "seal": _seal(values)}, indent=1).encode() + b"\n")
 
 
 def read_records(paths: Paths) -> dict[int, Record]:
-    """Every checkpoint of this execution, by index. A record that cannot be read is no record."""
+    """Every checkpoint of this execution, by index. One that is damaged is no record; early ones have no seal."""
     found = {}
     try:
         names = os.listdir(paths.meta)
@@ -68,10 +77,13 @@ def read_records(paths: Paths) -> dict[int, Record]:
         try:
             with open(os.path.join(paths.meta, name), encoding="utf-8") as file:
                 values = json.load(file)
+            seal = values.pop("seal", None)
+            if seal is not None and seal != _seal(values):
+                continue
             values.pop("schema")
             values["needs"], values["places"] = tuple(values["needs"]), tuple(values.get("places", ()))
             record = Record(**values)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             continue
         found[record.index] = record
     return dict(sorted(found.items()))
