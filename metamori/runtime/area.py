@@ -129,6 +129,11 @@ class Area:
             lib.mm_detach(self._area)
             self._area = ffi.NULL
 
+    def unsound(self) -> str:
+        """What leads outside of an area in which nobody is alive; "" when all of it can be looked at."""
+        why = ffi.new("char[]", 256)
+        return "" if lib.mm_sound(self._area, why, 256) else os.fsdecode(ffi.string(why))
+
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first

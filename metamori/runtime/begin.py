@@ -9,7 +9,7 @@ from metamori.config import Config
 from metamori.errors import Damaged
 from metamori.runtime import ahead, launches
 from metamori.runtime.area import BLOCK, Area, make_folder
-from metamori.runtime.finish import finish_if_needed, require_over
+from metamori.runtime.recover import finish_if_needed, require_over
 from metamori.runtime.session import Session
 from metamori.store.checked import missing
 from metamori.store.commit import PRIVATE_FILE

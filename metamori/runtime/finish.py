@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 
 from metamori._area import lib
-from metamori.errors import StoreBusy
-from metamori.runtime import ahead, pruning
+from metamori.runtime import pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
-from metamori.store import commit as files
 from metamori.store import move, prune
 from metamori.store.records import KeptHome
-from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 
-__all__ = ["END", "alive", "close", "finish", "finish_if_needed", "kept_homes", "pending", "put_home",
-           "require_over"]
+__all__ = ["END", "alive", "close", "finish", "kept_homes", "pending", "put_home"]
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
@@ -138,53 +132,3 @@ def close(session: Session) -> None:
 def alive(area: Area, but: int = 0) -> list[int]:
     """Pids of the run's processes, without one."""
     return [area.process(slot).pid for slot in area.processes() if area.process(slot).pid != but]
-
-
-def require_over(store: Store) -> None:
-    """StoreBusy while processes of a run live; the caller holds the lock, which those that outlive their run, and all
-    of a run by hand, do not. Nothing of theirs is to be completed by others."""
-    if not files.exists(store.door, store.layout.run_area) or not _is_of_this_boot(store):
-        return
-    try:
-        area = Area(store.path)
-    except OSError:                        # finish_if_needed says what it is
-        return
-    try:
-        if alive(area):
-            raise StoreBusy(f"a run in {store.path} is alive")
-    finally:
-        area.close()
-
-
-def finish_if_needed(store: Store) -> str:
-    """Complete a run that was killed together with `metamori run` and is over; the caller holds the lock.
-
-    Returns a line for a person, or "" when there was nothing to do.
-    """
-    if not files.exists(store.door, store.layout.run_area):
-        return ""
-    if not _is_of_this_boot(store):
-        from metamori.runtime import powercut
-
-        return powercut.recover(store)
-    try:
-        area = Area(store.path)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EINVAL):
-            raise                          # the machine's trouble, not the run area's
-        _remove_unborn(store)              # killed while it was being made: nothing can have happened under it
-        return ""
-    session = Session(store, area)
-    index = finish(session, "killed", killed=True)
-    close(session)
-    return f"the last run was killed: its state is checkpoint {index}"
-
-
-def _is_of_this_boot(store: Store) -> bool:
-    """Whether what the run mapped is as it left it. An area without a header was not born yet."""
-    folder = os.fsdecode(store.layout.run_area)
-    return ahead.started_here(folder) or not os.path.exists(os.path.join(folder, "header"))
-
-
-def _remove_unborn(store: Store) -> None:
-    shutil.rmtree(os.fsdecode(store.layout.run_area))

@@ -33,8 +33,8 @@ from metamori.tables.aml import AML, AddressMap
 from metamori.tables.view import BUFFER
 
 
-def recover(store: Store) -> str:
-    """Complete the run; the caller holds the store's lock. A line for a person."""
+def recover(store: Store, why: str = "the machine went down during the last run") -> str:
+    """Complete the run; the caller holds the store's lock. A line for a person that says why it was necessary."""
     run_area = os.fsdecode(store.layout.run_area)
     store.refresh()
     base = base_of(store, read(run_area), began(run_area))
@@ -46,7 +46,7 @@ def recover(store: Store) -> str:
     shutil.rmtree(run_area + ".over", ignore_errors=True)
     move.sweep_kept(store)
     lost = "".join(f"; {os.fsdecode(path)} was not found again" for path in work.lost)
-    return f"the machine went down during the last run: what was durable of it is checkpoint {index}{lost}"
+    return f"{why}: what was durable of it is checkpoint {index}{lost}"
 
 
 def _carry_through(store: Store) -> None:

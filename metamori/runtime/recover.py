@@ -1,7 +1,97 @@
-"""What every verb that writes does first: complete what a kill left unfinished."""
+"""What every verb that writes does first: complete what a kill, a power cut or a damaged run area left unfinished."""
 
 from __future__ import annotations
 
-from metamori.runtime.finish import finish_if_needed, require_over
+import errno
+import os
+import shutil
+
+from metamori._area import ffi, lib
+from metamori.errors import StoreBusy
+from metamori.runtime import ahead
+from metamori.runtime.area import Area
+from metamori.runtime.finish import close, finish
+from metamori.runtime.session import Session
+from metamori.store import commit
+from metamori.store.store import Store
 
 __all__ = ["finish_if_needed", "require_over"]
+
+
+def require_over(store: Store) -> None:
+    """StoreBusy while processes of a run live; the caller holds the lock, which those that outlive their run, and all
+    of a run by hand, do not. Nothing of theirs is to be completed by others."""
+    if not commit.exists(store.door, store.layout.run_area):
+        return
+    folder = os.fsdecode(store.layout.run_area)
+    if _is_of_this_boot(folder) and _alive(folder):
+        raise StoreBusy(f"a run in {store.path} is alive")
+
+
+def finish_if_needed(store: Store) -> str:
+    """Complete a run that was killed together with `metamori run` and is over; the caller holds the lock.
+
+    Returns a line for a person, or "" when there was nothing to do.
+    """
+    if not commit.exists(store.door, store.layout.run_area):
+        return ""
+    folder = os.fsdecode(store.layout.run_area)
+    if not _is_of_this_boot(folder):
+        return _from_what_is_durable(store)
+    try:
+        area = Area(store.path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise                          # the machine's trouble, not the run area's
+        if not _was_born(folder):          # killed while it was being made: nothing can have happened under it
+            shutil.rmtree(folder)
+            return ""
+        return _damaged(store, folder, "its header is not one" if error.errno == errno.EINVAL else "a file is missing")
+    why = area.unsound()
+    if why:
+        area.close()
+        return _damaged(store, folder, why)
+    session = Session(store, area)
+    index = finish(session, "killed", killed=True)
+    close(session)
+    return f"the last run was killed: its state is checkpoint {index}"
+
+
+def _alive(folder: str) -> bool:
+    """Whether a process of the run lives. The area may be damaged: it is read, not mapped."""
+    size = ffi.sizeof("struct mm_process")
+    try:
+        with open(os.path.join(folder, "processes"), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return False
+    for at in range(0, len(data) - size + 1, size):
+        slot = ffi.cast("struct mm_process *", ffi.from_buffer(data[at:at + size]))
+        if slot.pid and lib.mm_start_time(slot.pid) == slot.start_time:
+            return True
+    return False
+
+
+def _is_of_this_boot(folder: str) -> bool:
+    """Whether what the run mapped is as it left it. An area without a header was not born yet."""
+    return ahead.started_here(folder) or not os.path.exists(os.path.join(folder, "header"))
+
+
+def _was_born(folder: str) -> bool:
+    """Whether the header was ever finished: it is made first, and its first bytes are written last."""
+    try:
+        with open(os.path.join(folder, "header"), "rb") as file:
+            return any(file.read(8))
+    except FileNotFoundError:
+        return os.path.exists(os.path.join(folder, "processes"))
+
+
+def _damaged(store: Store, folder: str, why: str) -> str:
+    """Nothing mapped is believed then."""
+    return _from_what_is_durable(store, f"what the last run left in {folder} is damaged ({why})")
+
+
+def _from_what_is_durable(store: Store, *why: str) -> str:
+    from metamori.runtime import powercut
+
+    return powercut.recover(store, *why)

@@ -333,6 +333,7 @@ void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t
 void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
 void mm_room_give(struct mm_area *area, int records);
+int mm_sound(struct mm_area *area, char *why, long room);
 /* CDEF-END */
 
 /* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */

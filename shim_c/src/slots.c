@@ -153,11 +153,14 @@ void mm_process_leave(struct mm_area *a, uint32_t slot)
         for (int i = 0; i < 1024; i++) {
             if (!root[i])
                 continue;
-            uint32_t *fits = mm_page(a, root[i]);
-            for (int j = 0; j < 1024; j++)
-                if (fits[j])
-                    mm_fit_unref(a, fits[j]);
-            mm_page_give(a, root[i]);
+            uint32_t map = root[i], *fits = mm_page(a, map);
+            for (int j = 0; j < 1024; j++) {
+                uint32_t fit = __atomic_exchange_n(&fits[j], 0, __ATOMIC_ACQ_REL);   /* killed in here, none is given back twice */
+                if (fit)
+                    mm_fit_unref(a, fit);
+            }
+            __atomic_store_n(&root[i], 0, __ATOMIC_RELEASE);
+            mm_page_give(a, map);
         }
         uint32_t page = p->fd_root;
         p->fd_root = 0;

@@ -123,9 +123,11 @@ void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
 
 static void release(struct mm_area *a, uint32_t *from)
 {
-    if (!*from)
+    uint32_t page = *from;
+    if (!page)
         return;
-    uint64_t *root = mm_page(a, *from);
+    __atomic_store_n(from, 0, __ATOMIC_RELEASE);   /* first: killed in here, nothing leads to pages that are given back */
+    uint64_t *root = mm_page(a, page);
     for (int i = 0; i < FAN; i++) {
         if (!root[i])
             continue;
@@ -135,8 +137,6 @@ static void release(struct mm_area *a, uint32_t *from)
                 mm_page_give(a, (uint32_t)mid[j]);
         mm_page_give(a, (uint32_t)root[i]);
     }
-    uint32_t page = *from;
-    __atomic_store_n(from, 0, __ATOMIC_RELEASE);
     mm_page_give(a, page);
 }
 
