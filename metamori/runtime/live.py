@@ -16,6 +16,7 @@ from metamori.config import Config
 from metamori.errors import MetamoriError
 from metamori.runtime import again, finish, going_on, launches, pruning, slurm, supervise
 from metamori.runtime.begin import begin
+from metamori.runtime.memory import NotBegun
 from metamori.runtime.rollback import NotThere
 from metamori.runtime.session import Session
 from metamori.store import move
@@ -36,7 +37,7 @@ class Live:
                                self.signalled, self.serve if self.config.memory else None,
                                lambda due: launches.note_due(self.session.area, due))
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self, by_timer: bool = True) -> bool:
         """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
         try:
             self.session.checkpoint(with_memory=True)
@@ -45,6 +46,8 @@ class Live:
                 supervise.say(self.session.said)
             return True
         except (MetamoriError, OSError) as error:
+            if by_timer and isinstance(error, NotBegun):
+                return False               # too early by a moment; a program that never joins was named at its start
             if not _has_ended(self.pid):   # in the same moment: there was nothing left to save
                 self._tell(f"no checkpoint: {error}")
         except Exception as error:
@@ -53,7 +56,7 @@ class Live:
 
     def signalled(self) -> bool:
         """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
-        taken = self.checkpoint()
+        taken = self.checkpoint(by_timer=False)
         if not self.config.requeue:
             return True
         try:

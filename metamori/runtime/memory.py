@@ -34,6 +34,10 @@ def all_of_it() -> str:
     return os.strerror(-result) if result < 0 else ""
 
 
+class NotBegun(Refused):
+    """The loader is still at work: the preload library has not come to its turn."""
+
+
 class Image:
     """One image, from the stop of its process to the entry in the meta file."""
 
@@ -50,6 +54,8 @@ class Image:
 
     def _one_process(self) -> tuple[int, int]:
         slots = list(self.area.processes())
+        if not slots and self.area.head.process_high == 1:
+            raise NotBegun("the program has not begun yet, or cannot be followed")
         if not slots:
             raise Refused("the run's process has ended, or cannot be followed")
         pids = [self.area.process(slot).pid for slot in slots]
