@@ -208,7 +208,8 @@ EXPORT int metamori_checkpoint_message(const char *message)
         return fail(-ENOSYS);
     if (mm_depth)
         return fail(-EAGAIN);
-    int saved = errno, e = flush_streams();
+    int saved = errno, e = mm_memory_left_alone();
+    e = e < 0 ? e : flush_streams();
     int r = e < 0 ? e : mm_memory_run() ? mm_request(mm_area, MM_CALL_CHECKPOINT, 0, message)
           : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
     if (r < 0)
@@ -225,6 +226,8 @@ EXPORT int metamori_restore(int index)
         return fail(-ENOSYS);
     if (mm_depth)
         return fail(-EAGAIN);
+    if (mm_memory_left_alone() < 0)
+        return fail(-ESRCH);
     if (mm_memory_run())               /* the program goes on from the checkpoint, in a new process: this one ends here */
         return fail(mm_request(mm_area, MM_CALL_RESTORE, index, NULL));
     size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);

@@ -26,7 +26,19 @@ void mm_memory_region(void)
 /* Does `metamori run` serve this process's calls?  Then no runtime is loaded into it: there would be no way to bring one back. */
 int mm_memory_run(void)
 {
-    return mm_memory_head && sys(SYS_kill, mm_memory_head->supervisor, 0) == 0;
+    return mm_memory_head && mm_memory_head->supervisor
+        && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
+}
+
+/* Files alone would be half a checkpoint, and half a rollback: the program relies on its memory coming along.  -ESRCH. */
+int mm_memory_left_alone(void)
+{
+    static int said;
+    if (!mm_memory_head || mm_memory_run())
+        return 0;
+    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("the program's memory can be neither saved nor brought back any more: `metamori run` has ended");
+    return -ESRCH;
 }
 
 /* A text of the environment that outlives the program's own copy. */

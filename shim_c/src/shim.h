@@ -381,6 +381,7 @@ void mm_streams_init(void);
 void mm_memory_region(void);
 void mm_memory_joined(void);
 int mm_memory_run(void);
+int mm_memory_left_alone(void);
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 int mm_memory_fd(void);
 void mm_memory_fd_moved(int fd);
