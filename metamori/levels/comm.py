@@ -181,11 +181,14 @@ class Job:
 
     def transpose(self, out: Any, into: Any, to: Sequence[int], sources: Sequence[int], step: int) -> None:
         """Slice i of `out` goes to rank to[i], slice i of `into` comes from rank sources[i]; `step` bytes each."""
-        MPI = _mpi()
-        waiting = [self.comm.Irecv([memoryview(into)[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
-                   for i, rank in enumerate(sources)]
-        waiting += [self.comm.Isend([memoryview(out)[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
-                    for i, rank in enumerate(to)]
+        MPI, out, into = _mpi(), memoryview(out), memoryview(into)
+        waiting = [self.comm.Irecv([into[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
+                   for i, rank in enumerate(sources) if rank != self.rank]
+        waiting += [self.comm.Isend([out[i * step:(i + 1) * step], MPI.BYTE], rank, 713)
+                    for i, rank in enumerate(to) if rank != self.rank]
+        for i in (i for i, rank in enumerate(sources) if rank == self.rank):
+            own = to.index(self.rank)
+            into[i * step:(i + 1) * step] = out[own * step:(own + 1) * step]
         self._wait(*waiting)
 
     # -- single messages -------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from metamori.errors import MetamoriError
+from metamori.levels import room
 
-ROW = 4 << 20                              # bytes of a row at most: fewer messages, each worth waiting for
+ROW = room.BYTES                           # of a row at most: fewer messages, each worth waiting for
 LARGEST_GROUP = 128                        # 2 * 128 pieces are the elements of GF(2^8)
 
 
@@ -71,7 +72,7 @@ class Code:
                                     pointers(*range(source, source + self.n * step, step)),
                                     into(*range(target, target + self.wanted * target_step, target_step)))
 
-    def apply(self, pieces: bytearray, into: bytearray, length: int) -> None:
+    def apply(self, pieces: bytearray | memoryview, into: bytearray | memoryview, length: int) -> None:
         """pieces: n of `length` bytes one after another; into: room for the wanted ones."""
         if self.wanted:
             self._apply(length, ctypes.addressof(ctypes.c_char.from_buffer(pieces)), length,
@@ -91,7 +92,7 @@ class Into(Protocol):
 
     def room(self, length: int) -> memoryview: ...
 
-    def filled(self, room: memoryview) -> None: ...
+    def filled(self, part: memoryview) -> None: ...
 
 
 def encode(comm: Any, read: Reader, longest: int, sink: Into) -> None:
@@ -99,7 +100,7 @@ def encode(comm: Any, read: Reader, longest: int, sink: Into) -> None:
     n = comm.size
     step = slice_bytes(longest, n)
     code = Code(n, range(n), range(n, 2 * n))
-    column, parity = bytearray(n * step), bytearray(n * step)
+    column, parity = room.lend(), room.lend()
     everybody = list(range(n))
     for at in range(0, longest, n * step):
         comm.transpose(read(at, n * step), column, everybody, everybody, step)
@@ -107,6 +108,8 @@ def encode(comm: Any, read: Reader, longest: int, sink: Into) -> None:
         into = sink.room(n * step)
         comm.transpose(parity, into, everybody, everybody, step)
         sink.filled(into)
+    room.give_back(column)
+    room.give_back(parity)
 
 
 def decode(comm: Any, read: Reader, read_parity: Reader, lost: list[bool], parity_lost: list[bool], longest: int,
@@ -122,17 +125,19 @@ def decode(comm: Any, read: Reader, read_parity: Reader, lost: list[bool], parit
     parity = [i for i in range(n) if not parity_lost[i]][:n - len(data)]
     gone, parity_gone = [i for i in range(n) if lost[i]], [i for i in range(n) if parity_lost[i]]
     code = Code(n, data + [n + i for i in parity], gone + [n + i for i in parity_gone])
-    have, made = bytearray(n * step), bytearray((len(gone) + len(parity_gone)) * step)
+    have, made = room.lend(), room.lend()
     all_of = list(range(n))
     empty = memoryview(b"")
     for at in range(0, longest, n * step):
         mine = read(at, n * step) if rank in data else empty
-        comm.transpose(mine, memoryview(have), all_of if rank in data else [], data, step)
+        comm.transpose(mine, have, all_of if rank in data else [], data, step)
         mine = read_parity(at, n * step) if rank in parity else empty
-        comm.transpose(mine, memoryview(have)[len(data) * step:], all_of if rank in parity else [], parity, step)
+        comm.transpose(mine, have[len(data) * step:], all_of if rank in parity else [], parity, step)
         code.apply(have, made, step)
         for lost_there, start, into in ((gone, 0, sink), (parity_gone, len(gone) * step, parity_sink)):
-            room = into.room(n * step) if into is not None else empty
-            comm.transpose(memoryview(made)[start:], room, lost_there, all_of if into is not None else [], step)
+            row = into.room(n * step) if into is not None else empty
+            comm.transpose(made[start:], row, lost_there, all_of if into is not None else [], step)
             if into is not None:
-                into.filled(room)
+                into.filled(row)
+    room.give_back(have)
+    room.give_back(made)

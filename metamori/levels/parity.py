@@ -21,10 +21,10 @@ class _Writer:
         self.sink, self.bytes = Sink(path), 0
         self.hashes: list[int] = []
 
-    def filled(self, row: memoryview) -> None:
-        self.hashes.append(fast(row))
-        self.bytes += len(row)
-        self.sink.filled(row)
+    def filled(self, part: memoryview) -> None:
+        self.hashes.append(fast(part))
+        self.bytes += len(part)
+        self.sink.filled(part)
 
     def room(self, length: int) -> memoryview:
         return self.sink.room(length)

@@ -6,7 +6,6 @@ An increment holds only the blocks that changed; its trailer says where all the 
 from __future__ import annotations
 
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -99,25 +98,14 @@ class Saved:
             raise Broken(f"checkpoint {self.image.index} has no variable {number}")
         if blocks.size > len(memory):
             raise Broken(f"variable {number} has room for {len(memory)} bytes, and its checkpoint {blocks.size}")
-        open_files: dict[int, tuple[int, int]] = {}
+        files: dict[int, FileSource] = {}
         try:
             for index, at, start, length in blocks.runs(self.image.block):
-                if index not in open_files:
-                    path, base, _ = self.place(index)
-                    open_files[index] = os.open(path, os.O_RDONLY | os.O_CLOEXEC), base
-                fd, base = open_files[index]
-                _fill(fd, base + at, memory[start:start + length])
-        except OSError as error:
-            raise Broken(f"variable {number}: {error.strerror}") from None
+                if index not in files:
+                    files[index] = FileSource(*self.place(index))
+                if at + length > files[index].size:
+                    raise Broken(f"{files[index].path} ends too soon")
+                files[index].read(at, memory[start:start + length])
         finally:
-            for fd, _ in open_files.values():
-                os.close(fd)
-
-
-def _fill(fd: int, at: int, into: memoryview) -> None:
-    done = 0
-    while done < len(into):
-        count = os.preadv(fd, [into[done:done + (1 << 30)]], at + done)
-        if count == 0:
-            raise Broken("a checkpoint's file ends too soon")
-        done += count
+            for file in files.values():
+                file.close()

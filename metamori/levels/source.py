@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
 
+import numpy
+
+from metamori.levels import room
 from metamori.levels.sealed import Broken
+
+PAGE = 4096
+LONG = 8 << 20                             # bytes of a file that is worth its own window
+AT_ONCE = 1 << 30                          # Linux reads at most 0x7ffff000 bytes in a call
 
 
 class MemorySource:
@@ -20,6 +29,7 @@ class MemorySource:
             total += len(piece)
             self.ends.append(total)
         self.size = total
+        self.lent: memoryview | None = None    # where a chunk is put together
 
     def read(self, place: int, into: memoryview) -> None:
         """Fill the view from this place, with zeros past the end."""
@@ -34,21 +44,30 @@ class MemorySource:
         into[done:] = bytes(len(into) - done)
 
     def chunk(self, place: int, length: int) -> memoryview:
-        """These bytes, with zeros past the end; without a copy where they lie in one piece."""
+        """These bytes, with zeros past the end, until the next chunk is asked for; not copied if they are one piece."""
         number = bisect_right(self.ends, place)
         if number < len(self.pieces) and place + length <= self.ends[number]:
             start = place - (self.ends[number] - len(self.pieces[number]))
             return self.pieces[number][start:start + length]
-        into = memoryview(bytearray(length))
+        if length > room.BYTES:
+            into = memoryview(bytearray(length))
+        else:
+            self.lent = self.lent or room.lend()
+            into = self.lent[:length]
         self.read(place, into)
         return into
 
     def close(self) -> None:
-        return
+        if self.lent is not None:
+            room.give_back(self.lent)
+            self.lent = None
 
 
 class FileSource:
-    """A file, or a part of one, read as it is asked for."""
+    """A file, or a part of one, read as it is asked for; a long one that is not in the page cache past it.
+
+    window: the bytes at `at` of the file, in memory lent by room.py; None while the page cache is read.
+    """
 
     def __init__(self, path: str, start: int = 0, size: int | None = None) -> None:
         try:
@@ -57,19 +76,65 @@ class FileSource:
             raise Broken(f"{path}: {error.strerror}") from None
         self.path, self.start = path, start
         self.room = memoryview(b"")
-        self.size = max(0, os.fstat(self.fd).st_size - start) if size is None else size
+        state = os.fstat(self.fd)
+        self.size = max(0, state.st_size - start) if size is None else size
+        self.window: memoryview | None = None
+        self.at, self.held = 0, 0
+        if self.size >= LONG and os.major(state.st_dev) and not _cached(self.fd, start):
+            self._go_direct()
+
+    def _go_direct(self) -> None:
+        try:
+            direct = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        except OSError:
+            return
+        os.close(self.fd)
+        self.fd, self.window = direct, room.lend()
 
     def read(self, place: int, into: memoryview) -> None:
-        done, wanted = 0, max(0, min(len(into), self.size - place))
+        """Fill the view from this place, with zeros past the end. Broken when the file has become shorter."""
+        wanted = max(0, min(len(into), self.size - place))
+        done = 0
         while done < wanted:
-            count = os.preadv(self.fd, [into[done:wanted]], self.start + place + done)
-            if count == 0:
-                break
-            done += count
-        into[done:] = bytes(len(into) - done)
+            done += self._some(self.start + place + done, into[done:wanted])
+        if wanted < len(into):
+            into[wanted:] = bytes(len(into) - wanted)
+
+    def _some(self, place: int, into: memoryview) -> int:
+        try:
+            if self.window is None:
+                count = os.preadv(self.fd, [into[:AT_ONCE]], place)
+            else:
+                start = self._look(place, 1)
+                count = min(len(into), self.at + self.held - place)
+                if count > 0:
+                    into[:count] = self.window[start:start + count]
+        except OSError as error:
+            raise Broken(f"{self.path}: {error.strerror}") from None
+        if count <= 0:
+            raise Broken(f"{self.path} ends too soon")
+        return count
+
+    def _look(self, place: int, length: int) -> int:
+        """Have `length` bytes of the file at `place` in the window, if it has them; where they begin there."""
+        assert self.window is not None
+        if not self.at <= place <= place + length <= self.at + self.held:
+            self.at = place // PAGE * PAGE
+            self.held = 0                  # an error leaves nothing behind
+            self.held = os.preadv(self.fd, [self.window], self.at)
+        return place - self.at
 
     def chunk(self, place: int, length: int) -> memoryview:
         """These bytes, with zeros past the end; until the next chunk is asked for."""
+        fits = (self.start + place) % PAGE + length <= room.BYTES and place + length <= self.size
+        if self.window is not None and fits:
+            try:
+                start = self._look(self.start + place, length)
+            except OSError as error:
+                raise Broken(f"{self.path}: {error.strerror}") from None
+            if start + length > self.held:
+                raise Broken(f"{self.path} ends too soon")
+            return self.window[start:start + length]
         if len(self.room) != length:
             self.room = memoryview(bytearray(length))
         self.read(place, self.room)
@@ -77,6 +142,17 @@ class FileSource:
 
     def close(self) -> None:
         os.close(self.fd)
+        if self.window is not None:
+            room.give_back(self.window)
+            self.window = None
+
+
+def _cached(fd: int, place: int) -> bool:
+    """Whether the page cache has the byte there (a read that does not wait would fetch it)."""
+    page = numpy.frombuffer(mmap.mmap(fd, PAGE, prot=mmap.PROT_READ, offset=place // PAGE * PAGE), numpy.uint8)
+    there = ctypes.c_ubyte(1)
+    return ctypes.CDLL(None).mincore(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(PAGE),
+                                     ctypes.byref(there)) != 0 or bool(there.value & 1)
 
 
 Source = MemorySource | FileSource

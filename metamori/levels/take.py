@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metamori.errors import MetamoriError
-from metamori.levels import parity, partner, plain, record
+from metamori.levels import parity, partner, plain, record, room
 from metamori.levels.crew import Crew
 from metamori.levels.paths import Paths
 from metamori.levels.plain import Written
@@ -181,9 +181,9 @@ def _protect(group: Any, part: Part, order: Order, chosen: Settings) -> None:
 
 def copy(source: Source, path: str, step: int) -> None:
     """A durable copy of a file. Broken."""
-    sink = Sink(path)
+    sink, step = Sink(path), min(step, room.BYTES)
     for at in range(0, source.size, step):
-        room = sink.room(min(step, source.size - at))
-        source.read(at, room)
-        sink.filled(room)
+        part = sink.room(min(step, source.size - at))
+        source.read(at, part)
+        sink.filled(part)
     sink.finish()
