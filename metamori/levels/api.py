@@ -6,13 +6,13 @@ States: begun -> (resuming, until recover) -> running -> done. Every method but 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
 from metamori.errors import MetamoriError, Usage
-from metamori.levels import clean, comm, crew, formats, later, record, recover, take
-from metamori.levels.files import Files
+from metamori.levels import carried, clean, comm, crew, formats, later, record, recover, take
+from metamori.levels.files import Files, Standing
 from metamori.levels.fti_ff import FtiFF
 from metamori.levels.hdf5_file import Hdf5
 from metamori.levels.image import Image, everything
@@ -23,6 +23,14 @@ from metamori.levels.sealed import Broken
 from metamori.levels.settings import MPIIO, Settings
 from metamori.levels.staging import Stage
 from metamori.levels.variables import BUILT_IN, Type, Variable, Variables, view
+
+
+class Taken(NamedTuple):
+    """What the job's stores have just taken: index and number of each, and who carries its files."""
+
+    files: dict[str, int]
+    stores: dict[str, str]
+    carried: dict[str, int]
 
 
 class Levels:
@@ -51,7 +59,8 @@ class Levels:
         self.saved: Any = None                 # what recover() reads
         self.reading: Record | None = None
         self.finished = False
-        self.reachable: dict[str, set[int]] = {}   # indexes of each store that lie behind its files
+        self.standing: dict[int, Standing] = {}    # of each store, by the rank that speaks for it
+        self.carried: list[Variable] = []      # this store's files, while a checkpoint is taken
         self.noted = False                     # that the next start is a resumption
         self.second: later.Heads | later.Threads | None = None
         self.pending = 0                       # level whose second half is under way
@@ -73,7 +82,7 @@ class Levels:
 
     def _begin(self) -> None:
         chosen = self.settings
-        self.files.elect(self.crew.app)
+        self.files.elect(self.crew.app, self.crew.topology.node_of(self.crew.world.rank))
         self.second = later.choose(self.crew)
         self.noted = chosen.failure == 1
         self.schedule = Schedule(chosen, self.crew.app.largest)
@@ -85,8 +94,8 @@ class Levels:
         """What the execution that is resumed has left. One that ended before its first checkpoint begins again."""
         chosen, app = self.settings, self.crew.app
         self.records = crew.together(app, lambda: record.read_records(self.crew.paths))
-        mine = (self.files.store, self.files.reachable()) if self.files.leader else None
-        self.reachable = dict(filter(None, app.allgather(mine)))
+        mine = (app.rank, self.files.standing()) if self.files.leader else None
+        self.standing = dict(filter(None, app.allgather(mine)))
         if not self.records and self.crew.known and chosen.failure == 1 and not chosen.restart_index:
             if app.rank == 0:
                 os.write(2, b"metamori: FTI: there was no checkpoint yet: the program begins again\n")
@@ -102,9 +111,18 @@ class Levels:
         self._read_from(recover.choose(self.crew, self.form, self.records, candidates))
 
     def _fits_files(self, each: Record) -> bool:
-        """Whether the files of every store can be those of this checkpoint by going back alone."""
-        return all(store not in self.reachable or index in self.reachable[store]
-                   for store, index in each.files.items())
+        """Whether the files of every store can be those of this checkpoint: by going back alone, or it carries them."""
+        present = {each.key: each for each in self.standing.values()}
+        for key, index in each.files.items():
+            if key in present and each.stores.get(key, present[key].number) == present[key].number:
+                if index not in present[key].reachable:
+                    return False
+            elif key in each.carried:
+                if each.carried[key] not in self.standing:
+                    return False
+            elif key in present:           # another store has its name now
+                return False
+        return True
 
     def _read_from(self, chosen: Record) -> None:
         self.reading = chosen
@@ -175,11 +193,12 @@ class Levels:
         level = level - 4 if level > 4 else level
         self._collect()
         files, newest = self._checkpoint_files(level)
-        index = self.newest = max([newest + 1, *files.values()])
+        index = self.newest = max([newest + 1, *files.files.values()])
         order = take.Order(index, number if number is not None else index, level, self.parent, self.crew.app.size,
-                           files, dcp, self._later(level))
+                           files.files, files.stores, files.carried, dcp, self._later(level))
+        variables, self.carried = [*self.variables, *self.carried], []
         try:
-            order, written = take.write(self.crew, self.form, self.variables, self._before(level), order, everything)
+            order, written = take.write(self.crew, self.form, variables, self._before(level), order, everything)
             if not self.noted:             # said before the checkpoint exists: one that exists is always found
                 crew.together(self.crew.app, lambda: crew.note_failure(self.crew, 1))
                 self.noted = True
@@ -230,23 +249,31 @@ class Levels:
             return None                    # old indexes can only go when nothing reads them
         return before
 
-    def _checkpoint_files(self, level: int) -> tuple[dict[str, int], int]:
+    def _checkpoint_files(self, level: int) -> tuple[Taken, int]:
         """The file checkpoint of each store, and the newest index of the levels."""
         newest = max(self.newest, *self.records, 0)
         if not self.files.anywhere:
-            return {}, newest
+            return Taken({}, {}, {}), newest
         self.files.flush()
         self.crew.app.barrier()
-        index, wrong = 0, ""
+        carries = bool(self.settings.node_stores) and level > 1
+        index, number, wrong = 0, "", ""
         if self.files.leader:
             try:
                 index = self.files.checkpoint(f"level {level}")
-            except OSError as error:
-                wrong = f"the files: {error.strerror}"
-        answers = self.crew.app.allgather((self.files.store if self.files.leader else "", index, wrong))
-        if any(answer[2] for answer in answers):
-            raise take.NotTaken(next(answer[2] for answer in answers if answer[2]))
-        return {store: index for store, index, _ in answers if store}, newest
+                store = self.files.opened()
+                number = f"{store.layout.id:08x}"
+                if carries:
+                    self.carried = carried.take(store, index, self.crew.paths.local)
+            except (OSError, MetamoriError) as error:
+                wrong = f"the files: {error.strerror if isinstance(error, OSError) else error}"
+        answers = self.crew.app.allgather((self.files.key if self.files.leader else "", index, number, wrong))
+        if any(answer[3] for answer in answers):
+            raise take.NotTaken(next(answer[3] for answer in answers if answer[3]))
+        led = {key: (rank, index, number) for rank, (key, index, number, _) in enumerate(answers) if key}
+        return Taken({key: index for key, (_, index, _) in led.items()},
+                     {key: number for key, (_, _, number) in led.items()},
+                     {key: rank for key, (rank, _, _) in led.items()} if carries else {}), newest
 
     def _written(self, level: int, written: Any) -> None:
         if written.image is not None:
@@ -329,13 +356,21 @@ class Levels:
         before = self.files.open_files()
         self.crew.app.barrier()
         wrong = ""
-        if self.files.leader and self.files.store in to.files:
-            try:
-                self.files.back(to.files[self.files.store])
-            except OSError as error:
-                wrong = f"the files: {error.strerror}"
+        try:
+            if self.files.leader:
+                self._mine_back(to)
+        except (OSError, MetamoriError, Broken) as error:
+            wrong = f"the files: {error}"
         take.agree(self.crew.app, wrong)
         self.files.follow(before)
+
+    def _mine_back(self, to: Record) -> None:
+        """The files of this store: by itself if it has the index, else as the checkpoint carries them."""
+        mine = self.files.standing()
+        if mine.key in to.files and to.stores.get(mine.key, mine.number) == mine.number:
+            self.files.back(to.files[mine.key])
+        elif self.crew.rank in to.carried.values():
+            carried.put_back(self.saved)
 
     def begin_parts(self, level: int, number: int) -> None:
         """Begin a checkpoint whose variables come one by one, so that not all of them need be in memory at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from dataclasses import replace
 from typing import Any
 
 from metamori.levels import record, sealed, take
@@ -88,7 +89,7 @@ def _one_to_shared(crew: Crew, records: dict[int, Record], each: Record) -> None
     except (sealed.Broken, OSError) as error:
         wrong = str(error)
     take.agree(crew.app, wrong)
-    moved = Record(each.index, each.id, 4, each.parent, each.io, each.time, each.ranks, each.needs, each.files)
+    moved = replace(each, level=4, places=())
     records[each.index] = moved
     if crew.rank == 0:
         record.write_record(crew.paths, moved)

@@ -12,7 +12,17 @@ import errno
 import fcntl
 import os
 import stat
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A store as a job finds it: its key and number, and the indexes from its first to where its files are now."""
+
+    key: str
+    number: str
+    reachable: set[int]
 
 
 class Files:
@@ -22,13 +32,16 @@ class Files:
         self._library = ctypes.CDLL(None, use_errno=True)
         self.active = hasattr(self._library, "metamori_v1_active") and self._library.metamori_v1_active(0) > 0
         self.store = os.environ.get("METAMORI_STORE", "") if self.active else ""
+        self.key = self.store              # by which the job's records know the store
         self.leader = False
         self.anywhere = self.active        # whether any process of the job has a store
 
-    def elect(self, comm: Any) -> None:
-        """Choose one process of each store. Everybody of the job calls it."""
+    def elect(self, comm: Any, node: int) -> None:
+        """Choose one process of each store. Everybody of the job calls it. node: this process's, by number."""
         host = os.uname().nodename
         stores = comm.allgather((host, self.store) if self.active else None)
+        if len({each[0] for each in stores if each and each[1] == self.store}) > 1:
+            self.key = f"{self.store}@{node}"   # every host has one of this name
         self.anywhere = any(stores)
         self.leader = self.active and stores.index((host, self.store)) == comm.rank
 
@@ -39,17 +52,19 @@ class Files:
                 for each in {os.path.abspath(path), os.path.realpath(path)}:
                     self._call("metamori_v1_ignore", os.fsencode(each))
 
-    def reachable(self) -> set[int] | None:
-        """The store's indexes from its first to where its files are now; None without a store.
+    def opened(self) -> Any:
+        """The store, to be read beside its run. MetamoriError."""
+        from metamori.store.store import Store
+
+        return Store.open(self.store)
+
+    def standing(self) -> Standing:
+        """Of this process's store.
 
         A memory that belongs to another branch would not fit the files that the user has gone back to.
         """
-        if not self.active:
-            return None
-        from metamori.store.store import Store
-
-        store = Store.open(self.store)
-        return set(store.history.chain(store.head.index))
+        store = self.opened()
+        return Standing(self.key, f"{store.layout.id:08x}", set(store.history.chain(store.head.index)))
 
     def flush(self) -> None:
         """What this process has buffered in its streams belongs to the instant."""

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from metamori.levels import image, sealed
-from metamori.levels.image import Digest, Image
+from metamori.levels.image import Blocks, Digest, Image
 from metamori.levels.sealed import Broken
 from metamori.levels.sink import Sink
 from metamori.levels.source import FileSource, MemorySource, Source
 from metamori.levels.variables import Variable
+
+AT_ONCE = 1 << 20                          # bytes of a piece (chunks)
 
 
 def md5(block: memoryview) -> int:
@@ -98,14 +101,31 @@ class Saved:
             raise Broken(f"checkpoint {self.image.index} has no variable {number}")
         if blocks.size > len(memory):
             raise Broken(f"variable {number} has room for {len(memory)} bytes, and its checkpoint {blocks.size}")
+        with self._runs(blocks) as runs:
+            for file, at, start, length in runs:
+                file.read(at, memory[start:start + length])
+
+    def chunks(self, number: int) -> Iterator[tuple[int, memoryview]]:
+        """A variable's bytes in pieces that need not be in memory together, each with its place; until the next one."""
+        with self._runs(self.image.variables[number]) as runs:
+            for file, at, start, length in runs:
+                for done in range(0, length, AT_ONCE):
+                    yield start + done, file.chunk(at + done, min(AT_ONCE, length - done))
+
+    @contextmanager
+    def _runs(self, blocks: Blocks) -> Iterator[Iterator[tuple[FileSource, int, int, int]]]:
+        """(file, place in it, start in the variable, bytes) of pieces as long as possible. Broken."""
         files: dict[int, FileSource] = {}
-        try:
+
+        def look() -> Iterator[tuple[FileSource, int, int, int]]:
             for index, at, start, length in blocks.runs(self.image.block):
                 if index not in files:
                     files[index] = FileSource(*self.place(index))
                 if at + length > files[index].size:
                     raise Broken(f"{files[index].path} ends too soon")
-                files[index].read(at, memory[start:start + length])
+                yield files[index], at, start, length
+        try:
+            yield look()
         finally:
             for file in files.values():
                 file.close()

@@ -35,6 +35,8 @@ class Record:
     ranks: int
     needs: tuple[int, ...]                 # indexes of the same level whose files it reads
     files: dict[str, int] = field(default_factory=dict)   # index of the file checkpoint in each store
+    stores: dict[str, str] = field(default_factory=dict)  # the number of each, by which a new one of its name is told
+    carried: dict[str, int] = field(default_factory=dict)   # the rank whose part has the store's files (carried.py)
     places: tuple[int, ...] = ()           # MPI-IO: where each rank's bytes begin in the one file, and the end
 
 

@@ -79,6 +79,7 @@ class Settings:
     # Metamori's own, in a section [Metamori]
     keep_ckpts: int = 0                    # checkpoints kept, 0: all
     ftiff_version: int = 1                 # 1: the manual's layout (metadata first), 2: today's (metadata last)
+    node_stores: int = 0                   # 1: stores are lost with their nodes, so levels 2 to 4 carry their files
     restart_index: int = 0                 # index to recover, 0: the newest
 
 
@@ -100,7 +101,7 @@ _switch = _whole(0, 1)
 _RULES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("head", "inline_l2", "inline_l3", "inline_l4", "keep_last_ckpt", "keep_l4_ckpt", "local_test",
                      "keep_heads_alive", "enable_staging", "enable_dcp", "dcp_mode", "cacheddcp",
-                     "h5_single_file_enable", "h5_single_file_keep", "h5_single_file_inline"), _switch),
+                     "node_stores", "h5_single_file_enable", "h5_single_file_keep", "h5_single_file_inline"), _switch),
     "node_size": _whole(1), "group_size": _whole(1, 128), "verbosity": _whole(1, 4), "failure": _whole(0, 3),
     "ckpt_io": _whole(1, 5), "dcp_block_size": _whole(512, USHRT_MAX), "dcp_stack_size": _whole(1),
     "block_size": _whole(1, 2048), "transfer_size": _whole(1), "max_var_id": _whole(1), "fast_forward": _whole(1, 10),
@@ -173,6 +174,8 @@ def _together(made: Settings, lines: dict[str, int], path: str) -> None:
         raise wrong("head", "head = 1 takes one process of each node, so node_size must be 2 or more")
     if made.enable_dcp and made.ckpt_io not in (POSIX, FTIFF):
         raise wrong("enable_dcp", f"differential checkpoints need ckpt_io = 1 or 3, not {_IO_NAMES[made.ckpt_io]}")
+    if made.node_stores and made.ckpt_io not in (POSIX, MPIIO):
+        raise wrong("node_stores", f"files are carried with ckpt_io = 1 or 2, not {_IO_NAMES[made.ckpt_io]}")
     if made.dcp_l4 and not made.enable_dcp:
         raise wrong("dcp_l4", "dcp_l4 needs enable_dcp = 1")
 

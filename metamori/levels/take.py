@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metamori.errors import MetamoriError
@@ -38,6 +38,8 @@ class Order:
     parent: int
     ranks: int
     files: dict[str, int]                  # index of the file checkpoint in each store
+    stores: dict[str, str] = field(default_factory=dict)
+    carried: dict[str, int] = field(default_factory=dict)
     dcp: bool = False
     later: bool = False                    # protected by a head or a thread, from the local file
     places: tuple[int, ...] = ()           # MPI-IO: where each rank's bytes begin in the one file, and the end
@@ -111,9 +113,7 @@ def _write_together(crew: Crew, order: Order, written: Written | None, wrong: st
     except OSError as error:
         wrong = f"rank {crew.rank}: {error}"
     agree(crew.app, wrong)
-    known = Order(order.index, order.number, order.level, order.parent, order.ranks, order.files, order.dcp,
-                  places=tuple(places))
-    return known, written
+    return replace(order, places=tuple(places)), written
 
 
 def post(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: Settings) -> Record:
@@ -150,7 +150,7 @@ def settle(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: 
     needs = {index for answer in answers for index in answer[1]}
     made = Record(order.index, order.number, order.level, order.parent, chosen.ckpt_io,
                   time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), order.ranks, tuple(sorted(needs)), order.files,
-                  order.places)
+                  order.stores, order.carried, order.places)
     try:
         if everybody.rank == 0:
             record.write_record(parts[0].paths, made)

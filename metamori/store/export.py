@@ -38,7 +38,7 @@ def export(store: Store, index: int, folder: str | bytes) -> int:
         if tells.xattrs:
             xattrs.apply(store.door, XattrOp(target, tells.xattrs))
         if entry.kind == "dir":
-            _attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+            attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     return len(entries)
 
 
@@ -74,7 +74,7 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
         os.symlink(entry.target, target)
     elif entry.kind == "fifo":
         os.mkfifo(target)
-        _attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+        attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     elif entry.kind == "file" and entry.inode in copies:
         os.link(copies[entry.inode], target)
     elif entry.kind == "file":
@@ -93,10 +93,11 @@ def _copy(store: Store, state: State, inode: int, target: bytes) -> None:
                     store.door.pwrite(fd, data, start)
     finally:
         os.close(fd)
-    _attributes(target, pif.mode, pif.uid, pif.gid, pif.mtime_ns)
+    attributes(target, pif.mode, pif.uid, pif.gid, pif.mtime_ns)
 
 
-def _attributes(path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
+def attributes(path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
+    """Owner as far as the user may give it, mode, time of change."""
     found = os.lstat(path)
     if (found.st_uid, found.st_gid) != (uid, gid):
         try:

@@ -56,7 +56,7 @@ def compiled(name: str, mpi: str, folder: Path, *more: str) -> Path:
 
 def configure(folder: Path, **keys: object) -> Path:
     """A config.fti; keys of other sections than [Basic] are found by name."""
-    own = {"ftiff_version"}
+    own = {"ftiff_version", "node_stores"}
     advanced = {"local_test", "block_size", "transfer_size", "fast_forward"}
     values = {"node_size": 1, "group_size": 4, "ckpt_dir": "./Local", "glbl_dir": "./Global", "meta_dir": "./Meta",
               "verbosity": 3, **keys}
