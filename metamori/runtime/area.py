@@ -188,6 +188,10 @@ class Area:
             if lib.mm_proc(self._area, slot).pid:
                 yield slot
 
+    def await_births(self) -> None:
+        """Until each child that was forked is among the processes: its parents may have ended before it first ran."""
+        lib.mm_await_births(self._area)
+
     def descriptors(self, process: int) -> dict[int, int]:
         """Descriptor -> FIT slot of one process."""
         room = 65536

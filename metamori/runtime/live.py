@@ -133,6 +133,7 @@ class Live:
             reason = going_on.REQUEUED
         elif not killed and os.waitstatus_to_exitcode(status):
             reason = f"{finish.END}, status {os.waitstatus_to_exitcode(status)}"
+        session.area.await_births()
         deadline = time.monotonic() + 0.05
         while finish.alive(session.area) and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out

@@ -156,7 +156,7 @@ struct mm_header {
     uint32_t ahead_lock;       /* tid of who appends to it */
     uint32_t ahead_named;      /* its name, and the buffer's, are durable */
     uint32_t note_base;        /* the file that notes are names of */
-    uint32_t pad_;
+    uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
     struct mm_memory memory;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -301,6 +301,7 @@ const void *mm_record_at(struct mm_area *area, uint64_t offset);
 uint32_t mm_pif_find(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path);
 int mm_process_alive(struct mm_area *area, uint32_t slot);
+int mm_await_births(struct mm_area *area);
 int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_slot);
 void mm_thaw(struct mm_area *area);
 int mm_session_lock(struct mm_area *area, int timeout_ms);

@@ -121,10 +121,19 @@ void mm_fork_begin(void)
     mm_holding++;
     mm_lock(&mm_table_lock);
     mm_forking = 1;
+    __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);
     for (int fd = 0; fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
             mm_fit_ref(mm_area, mm_fds[fd].fit);
     errno = 0;                         /* glibc leaves it alone when the fork succeeds */
+}
+
+static void born(void)
+{
+    for (uint32_t births; (births = __atomic_load_n(&mm_area->head->births, __ATOMIC_SEQ_CST));)
+        if (__atomic_compare_exchange_n(&mm_area->head->births, &births, births - 1, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+            return;
 }
 
 void mm_fork_in_parent(void)
@@ -134,6 +143,8 @@ void mm_fork_in_parent(void)
     for (int fd = 0; errno && fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
             mm_fit_unref(mm_area, mm_fds[fd].fit);
+    if (errno)
+        born();
     mm_forking = 0;
     mm_unlock(&mm_table_lock);
     mm_holding--;
@@ -160,6 +171,8 @@ void mm_after_fork(void)
     int known = mm_same_namespace();
     if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
         mm_say("process %u is not followed: the disk has no room for another process in the run", pid);
+    if (referenced)
+        born();
     if (!slot) {
         mm_area = NULL;
         return;

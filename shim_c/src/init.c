@@ -201,6 +201,14 @@ EXPORT void metamori_step_out(void)
     mm_ready = 1;
 }
 
+static int others_live(void)
+{
+    for (uint32_t i = 1; i < mm_area->head->process_high; i++)
+        if (!__atomic_load_n(&mm_proc(mm_area, i)->leaving, __ATOMIC_SEQ_CST) && mm_process_alive(mm_area, i))
+            return 1;
+    return 0;
+}
+
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
 void mm_last_out(void)
 {
@@ -213,9 +221,8 @@ void mm_last_out(void)
     /* said before the look: of two that end at once each would wait for the other; so both may be the last, and the runtime
        takes the first */
     __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
-    for (uint32_t i = 1; i < mm_area->head->process_high; i++)
-        if (!__atomic_load_n(&mm_proc(mm_area, i)->leaving, __ATOMIC_SEQ_CST) && mm_process_alive(mm_area, i))
-            return;
+    if (others_live() || (mm_await_births(mm_area) && others_live()))
+        return;
     if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) >= 0) {
         mm_area = NULL;
         mm_forget_descriptors();

@@ -32,7 +32,7 @@ int mm_is_ours(int fd)
 
 /* Move one of our descriptors out of the program's way: no higher than that takes, since the kernel's table of a process is
  * as long as its highest number says, and is copied by every fork. */
-static int high(int fd)
+static int above(int fd)
 {
     for (int floor = 1000; floor >= 100; floor /= 2) {
         long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
@@ -41,7 +41,22 @@ static int high(int fd)
             return (int)up;
         }
     }
-    return fd;
+    return -1;
+}
+
+static int high(int fd)
+{
+    int up = above(fd);
+    if (up >= 0)
+        return up;
+    struct rlimit now, more;               /* the program's limit is below that: it does not count ours */
+    if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
+        return fd;
+    more = (struct rlimit){ now.rlim_max, now.rlim_max };
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+    up = above(fd);
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    return up >= 0 ? up : fd;
 }
 
 int mm_high_fd(int fd) { return high(fd); }

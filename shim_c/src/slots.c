@@ -55,6 +55,19 @@ int mm_process_alive(struct mm_area *a, uint32_t slot)
     return p->pid && mm_start_time(p->pid) == p->start_time;
 }
 
+/* Children that were forked and have not yet taken a slot: their parents may have ended before they first ran.  One that was
+ * killed in between is waited for once.  Was there any? */
+int mm_await_births(struct mm_area *a)
+{
+    uint32_t *births = &a->head->births;
+    if (!__atomic_load_n(births, __ATOMIC_SEQ_CST))
+        return 0;
+    for (int i = 0; i < 2000 && __atomic_load_n(births, __ATOMIC_SEQ_CST); i++)
+        sys_pause_us(1000);
+    __atomic_store_n(births, 0, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
 {
     for (uint32_t i = 1; i < a->head->process_high; i++)

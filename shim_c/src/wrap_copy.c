@@ -311,6 +311,9 @@ static long extents(int fd, struct fiemap *map)
     }
     if (mm_usable(map, room, 1) < room)
         return -EFAULT;
+    struct fiemap probe = { .fm_length = 1 };
+    if (sys(SYS_ioctl, fd, FS_IOC_FIEMAP, &probe) == -EOPNOTSUPP)
+        return -EOPNOTSUPP;                /* tmpfs and others cannot tell of any file */
     uint64_t end = map->fm_length > INT64_MAX - map->fm_start ? INT64_MAX : map->fm_start + map->fm_length;
     map->fm_mapped_extents = 0;
     for (long at = map->fm_start;;) {

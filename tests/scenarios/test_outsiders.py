@@ -14,6 +14,8 @@ import pytest
 from conftest import Compile
 from lab import Lab, Session, wait_until
 
+import metamori
+
 OVERWRITE = "printf {} | dd of=old conv=notrunc bs=1 seek={} 2>/dev/null"
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user or the PID namespace")
 
@@ -212,6 +214,36 @@ def test_survivors_of_a_double_fork(lab: Lab) -> None:
     wait_until(lambda: lab.verb("log", code=None).returncode == 0, "the store after the daemon")
     wait_until(lambda: (lab.work / "old").read_bytes()[9:13] == b"LATE", "the daemon's bytes")
     lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+    assert not (lab.work / "flag").exists()
+
+
+SLOW_CHILDREN = """
+#include <pthread.h>
+#include <unistd.h>
+static void slow(void) { usleep(300000); }
+__attribute__((constructor)) static void before_all(void) { pthread_atfork(0, 0, slow); }
+"""
+
+
+@pytest.mark.parametrize("supervised", [True, False], ids=["run", "by-hand"])
+def test_a_child_that_runs_late(lab: Lab, supervised: bool) -> None:
+    """Its parents have ended before it ran its first instruction: the run goes on with it all the same."""
+    source, slow = lab.folder / "slow.c", lab.folder / "slow.so"
+    source.write_text(SLOW_CHILDREN)
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(slow)], check=True)
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    (lab.work / "first").write_bytes(b"1")
+    script = f"echo 2 > first; ({OVERWRITE.format('LATE', 9)}; echo > flag) > /dev/null 2>&1 &"
+    if supervised:
+        done = lab.run(["sh", "-c", script], env={"LD_PRELOAD": str(slow)})
+    else:
+        library = Path(metamori.__file__).parent / "libmetamori.so"
+        done = lab.run(["sh", "-c", script], native=True,
+                       env={"LD_PRELOAD": f"{library}:{slow}", "METAMORI_STORE": str(lab.store)})
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: (lab.work / "flag").exists(), "the daemon")
+    wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the end of the run")
     assert (lab.work / "old").read_bytes() == b"o" * 6000
     assert not (lab.work / "flag").exists()
 

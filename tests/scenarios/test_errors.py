@@ -1,0 +1,117 @@
+"""Calls that must fail, and calls that signals interrupt: the kernel's errno, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab, difference, picture
+
+MODES = [[], ["--isolate"], ["--mode=single"]]
+IDS = ["default", "isolate", "single"]
+NOBODY = 65534
+AS_NOBODY = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--"]
+PLACES = [("none", "in-none"), ("read", "in-read"), ("write", "in-write"), ("theirs", "sticky"),
+          ("sticky/in", "in-all"), ("all", "in-all"), ("in-none/in", "missing"), ("all/x", "in-all/in")]
+HERE = ["sh", "-c", 'exec "$@"', "sh"]
+
+
+def run(lab: Lab, words: list[object], options: list[str] | None, before: list[str]) -> bytes:
+    """What it prints; natively when there are no options. `before` starts the rest as somebody, or somewhere, else."""
+    command = [str(word) for word in words]
+    if options is not None:
+        command = [*lab.argv("run", *options), "--", *command]
+    done = lab.run([*before, *command], native=True)
+    said = [line for line in done.stderr.splitlines() if b"may be written here but not read" not in line]
+    assert (done.returncode, said) == (0, []), done.stderr.decode()
+    return done.stdout
+
+
+@pytest.fixture
+def open_labs(compiled: Compile, installed: None) -> Iterator[list[Lab]]:
+    """Two laboratories, natively and followed, where everybody may go."""
+    with tempfile.TemporaryDirectory(prefix="errors-") as folder:
+        Path(folder).chmod(0o755)
+        program = Path(shutil.copy(compiled("errors"), folder))
+        labs = []
+        for name in ("native", "follow"):
+            Path(folder, name).mkdir()
+            labs.append(Lab(Path(folder, name), program))
+        yield labs
+        subprocess.run(["chmod", "-R", "u+rwX", folder], check=True)
+
+
+def prepared(lab: Lab, owner: int) -> None:
+    """One file and one folder of every kind that says no."""
+    for name, mode in (("none", 0), ("read", 0o444), ("write", 0o222), ("all", 0o666)):
+        (lab.work / name).write_bytes(b"0123456789")
+        (lab.work / f"in-{name}").mkdir()
+        (lab.work / f"in-{name}" / "in").write_bytes(b"inside")
+        os.chmod(lab.work / name, mode)
+    (lab.work / "theirs").write_bytes(b"somebody's")
+    (lab.work / "sticky").mkdir()
+    (lab.work / "sticky" / "in").write_bytes(b"inside")
+    for path in [lab.folder, lab.work, *lab.work.rglob("*")]:
+        if path.name != "theirs" and "sticky" not in path.parts:
+            os.chown(path, owner, owner)
+    for name, mode in (("in-none", 0), ("in-read", 0o555), ("in-write", 0o333), ("sticky", 0o1777)):
+        os.chmod(lab.work / name, mode)
+    os.chmod(lab.work, 0o755)
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+@pytest.mark.parametrize("who", ["self", "another"])
+def test_permission(open_labs: list[Lab], who: str, options: list[str]) -> None:
+    before = HERE
+    if who == "another":
+        if os.geteuid() != 0:
+            pytest.skip("only root can become another user")
+        before = AS_NOBODY
+        if open_labs[0].run([*before, *open_labs[0].argv("log")], native=True).returncode != 10:
+            pytest.skip("another user cannot read this folder")
+    said = []
+    for lab, how in zip(open_labs, (None, options)):
+        prepared(lab, NOBODY if who == "another" else os.geteuid())
+        told = b""
+        for file, folder in PLACES:
+            told += run(lab, [lab.driver, "denied", file, folder], how, before)
+        said.append(told)
+    assert said[0] == said[1]
+    ordinary = {b"EACCES", b"EPERM"} if os.geteuid() or who == "another" else set()
+    assert {b"ENOENT", b"EEXIST", b"ENOTEMPTY", *ordinary} <= set(said[1].split())
+    wrong = difference(picture(open_labs[1].work), picture(open_labs[0].work))
+    assert not wrong
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_read_only_filesystem(open_labs: list[Lab], options: list[str]) -> None:
+    mount = "mkdir ro && mount -t tmpfs none ro && mkdir ro/f && echo 1 > ro/a && echo 2 > ro/f/in"
+    before = ["unshare", "--mount", "sh", "-c", f'{mount} && mount -o remount,ro ro && exec "$@"', "sh"]
+    if os.geteuid() != 0 or open_labs[0].run([*before, "rmdir", "none"], native=True).returncode == 32:
+        pytest.skip("a mount needs root")
+    shutil.rmtree(open_labs[0].work / "ro", ignore_errors=True)
+    words = [open_labs[0].driver, "denied", "ro/a", "ro/f"]
+    said = [run(lab, words, how, before) for lab, how in zip(open_labs, (None, options))]
+    assert said[0] == said[1]
+    assert said[0].count(b"EROFS") > 20
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_interrupted(open_labs: list[Lab], options: list[str]) -> None:
+    said = []
+    for lab, how in zip(open_labs, (None, options)):
+        (lab.work / "old").write_bytes(bytes(100000))
+        said.append(run(lab, [lab.driver, "interrupted"], how, HERE))
+    assert said[0] == said[1]
+    assert said[0].count(b"not restarted: EINTR") == 4
+    assert b"in a storm: 0 wrong, often" in said[0]
+    assert (open_labs[0].work / "old").read_bytes() == (open_labs[1].work / "old").read_bytes()
+    if "single" not in "".join(options):
+        open_labs[1].restore(0)
+        assert (open_labs[1].work / "old").read_bytes() == bytes(100000)
