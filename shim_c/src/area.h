@@ -200,7 +200,7 @@ struct mm_pif {
     uint32_t root;             /* block table, 0: every block is home */
     uint32_t next_hash, next_dirty;
     uint32_t frames;           /* cache frames that it holds */
-    uint32_t pad_;
+    uint32_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
     uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
     uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
     uint32_t next_mapped;
@@ -237,7 +237,7 @@ struct mm_frame {
     uint64_t tick;             /* last use */
     uint32_t pif;              /* 0: free */
     uint32_t low, high;        /* bytes [low, high) are newer than the disk buffer's */
-    uint32_t next_free;
+    uint32_t next_free;        /* of one that is free; else 1 where whole blocks gather: it leaves when it is full */
 };
 
 struct mm_touch {

@@ -50,6 +50,8 @@ static int own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
 /* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
 {
+    if (p->alloc_next < mm_area->head->epoch_block)
+        p->taken = 0;
     if (p->alloc_next < mm_area->head->epoch_block || p->alloc_end - p->alloc_next < count) {
         uint64_t reserve = count < 64 ? 64 : count;
         p->alloc_next = mm_blocks_take(mm_area, reserve);
@@ -57,6 +59,8 @@ uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
     }
     uint64_t first = p->alloc_next;
     p->alloc_next += count;
+    if (p->taken < 1u << 30)
+        p->taken += (uint32_t)count;
     return first;
 }
 
@@ -65,8 +69,19 @@ static long read_zeros(char *to, size_t count)
     return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);
 }
 
-/* One run of bytes that lie together; at < size. */
-long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+/* Whether any of these neighbouring buffer blocks, of which bytes are wanted, lies in a frame. */
+static int framed(uint64_t entry, uint64_t bytes)
+{
+    for (uint64_t chunk = entry * MM_BLOCK / MM_CHUNK; chunk * MM_CHUNK < entry * MM_BLOCK + bytes; chunk++)
+        if (mm_frame_of(mm_area, chunk))
+            return 1;
+    return 0;
+}
+
+/* One run of bytes that lie together; at < size.  Without the PIF's lock nothing is read from frames, or put into them:
+ * -EAGAIN where one has what is wanted. */
+static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size,
+                             int locked)
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
     uint64_t entry = mm_table_get(mm_area, p, block);
@@ -76,8 +91,13 @@ long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t coun
     if (entry) {
         for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
             run += MM_BLOCK;
-        long r = mm_buffer_read(slot, p, to, run < count ? run : count, entry * MM_BLOCK + inside, at == p->read_end);
-        return r == 0 ? read_zeros(to, run < count ? run : count) : r;
+        if (run > count)
+            run = count;
+        if (!locked && framed(entry, inside + run))
+            return -EAGAIN;
+        uint64_t from = entry * MM_BLOCK + inside;
+        long r = locked ? mm_buffer_read(slot, p, to, run, from, at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
+        return r == 0 ? read_zeros(to, run) : r;
     }
     if (at >= p->home_limit)
         return read_zeros(to, run < count ? run : count);
@@ -92,6 +112,11 @@ long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t coun
     return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
 }
 
+long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+{
+    return read_some(slot, p, fd, to, count, at, size, 1);
+}
+
 /* Bytes that a vector asks for: the kernel moves no more in one call. */
 static size_t asked_for(const struct iovec *v, int n)
 {
@@ -101,7 +126,7 @@ static size_t asked_for(const struct iovec *v, int n)
     return asked;
 }
 
-static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
 {
     size_t asked = asked_for(v, n);
     if (asked && at > INT64_MAX - asked)
@@ -113,7 +138,9 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     for (int i = 0; i < n; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length && at < (uint64_t)size;) {
-            long r = mm_read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size);
+            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size, locked);
+            if (r == -EAGAIN && !locked)
+                return r;
             if (r <= 0)
                 return total ? total : r;
             done += r, at += r, total += r;
@@ -166,11 +193,11 @@ static long unaligned(int fd, const struct iovec *v, int n, uint64_t at)
 }
 
 /* A read of an O_DIRECT description: checked as the kernel does, then by a descriptor that takes any length. */
-static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at)
+static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
 {
     long size = mm_size(p, fd), r = size < 0 ? size : at < (uint64_t)size ? unaligned(fd, v, n, at) : 0;
     int home = r < 0 ? (int)r : mm_home_reader(slot, fd);
-    return home < 0 ? home : read_at(slot, p, home, v, n, at);
+    return home < 0 ? home : read_at(slot, p, home, v, n, at, locked);
 }
 
 /* at < 0: at the description's position, which moves */
@@ -178,12 +205,13 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
-    long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t) = direct(fd) ? read_direct : read_at;
-    if (at >= 0 && !__atomic_load_n(&p->frames, __ATOMIC_RELAXED) && v[0].iov_len >= MM_BLOCK)
-        return take(slot, p, fd, v, n, at);
+    long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t, int) = direct(fd) ? read_direct : read_at;
+    long alone = at >= 0 && v[0].iov_len >= MM_BLOCK && FEW_FRAMES(p) ? take(slot, p, fd, v, n, at, 0) : -EAGAIN;
+    if (alone != -EAGAIN)
+        return alone;
     uint64_t mask = hold(p);
     if (at >= 0) {
-        long r = take(slot, p, fd, v, n, at);
+        long r = take(slot, p, fd, v, n, at, 1);
         release(p, mask);
         return r;
     }
@@ -191,7 +219,7 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
     struct mm_fit *f = mm_fit_at(mm_area, fit);
     long r = fit ? mm_own_position(f, fd) : -EBADF;
     if (r == 0) {
-        r = take(slot, p, fd, v, n, f->position);
+        r = take(slot, p, fd, v, n, f->position, 1);
         if (r > 0)
             f->position += r;
         mm_show_position(f, fd);
@@ -214,7 +242,7 @@ static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, u
     }
     if (count == low)
         return 0;
-    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low);
+    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low, 0);
     return r == (long)(count - low) ? 0 : r < 0 ? r : -ENOSPC;
 }
 
@@ -223,7 +251,7 @@ static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t 
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
     for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
         run += MM_BLOCK;
-    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside);
+    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, 1);
 }
 
 /* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
@@ -257,7 +285,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
         r = copy_up(slot, p, home, block + last, to + last, 0, size);
     if (r < 0)
         return r;
-    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside);
+    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, 1);
     if (r <= 0)
         return r;
     if ((size_t)r < count) {           /* the block where it stopped lacks what the rest would have overwritten */

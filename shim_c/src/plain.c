@@ -110,8 +110,8 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
     struct mm_pif *p = seen->p;
     struct mm_fit *f = seen->f;
     struct spot spot;
-    /* mm_read takes a large one at a place without the lock */
-    if (!ordinary(f, to, count, at, O_WRONLY) || (at >= 0 && count >= MM_BLOCK && !__atomic_load_n(&p->frames, __ATOMIC_RELAXED)))
+    /* mm_read takes a large one at a place without the lock, if it can */
+    if (!ordinary(f, to, count, at, O_WRONLY) || (at >= 0 && count >= MM_BLOCK && FEW_FRAMES(p)))
         return NOT_HERE;
     pthread_testcancel();
     enter();

@@ -290,7 +290,7 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 }
 
 /* buffer.c */
-long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at);
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int may_gather);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 extern uint32_t mm_map_generation;
 struct mm_tried { uintptr_t first, last; uint32_t generation; };
@@ -314,6 +314,9 @@ static inline void mm_frame_newer(struct mm_frame *f, uint32_t low, uint32_t hig
         f->high = high;
     f->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
 }
+
+/* A read that needs no lock is worth a try: no more than what gathers lies in memory. */
+#define FEW_FRAMES(p) (__atomic_load_n(&(p)->frames, __ATOMIC_RELAXED) <= 1)
 
 /* plain.c */
 #define NOT_HERE INT64_MIN               /* the general way has to be taken; nothing was done */
