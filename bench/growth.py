@@ -16,7 +16,8 @@ from bench import measure, table
 SIZES = ((10, 100, 10_000), (100, 1_000, 100_000), (1_000, 10_000, 1_000_000))
 FILE_BYTES = 1 << 24
 VERBS = {"open": "store.history", "newest state": "store.state(store.newest)",
-         "diff with the one before": "list(compare(store, store.newest - 1, store.newest, exact=False))"}
+         "diff with the one before": "list(compare(store, store.newest - 1, store.newest, exact=False))",
+         "diff with the first": "list(compare(store, 1, store.newest, exact=False))"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

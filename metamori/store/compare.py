@@ -72,13 +72,17 @@ def _mode(state: State, entry: NameEntry) -> int:
 
 
 def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[int, int]]:
-    """Ranges that lie at different places: only these can differ. All, when they are different files."""
+    """Ranges that may lie at different places: only these can differ. All, when they are different files."""
     if before != after:
         size = max(old.pifs[before].size, new.pifs[after].size)
         return [(0, size)] if size else []
     ranges: list[tuple[int, int]] = []
     if old.surely_like(new, before):
         return ranges
+    earlier, later = sorted((old, new), key=lambda state: state.index)
+    known = earlier.spoken_of(later, before)
+    if known is not None:
+        return known
     for start, end, _, _ in differences(old.pieces(before), new.pieces(after)):
         if ranges and ranges[-1][1] == start:
             start = ranges.pop()[0]

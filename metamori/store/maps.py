@@ -13,12 +13,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from metamori.store.records import OffsetEntry
-from metamori.store.rows import part
+from metamori.store.records import NO_LIMIT, OffsetEntry
+from metamori.store.rows import pairs, part
 from metamori.tables.aml import AML, AddressMap
 
 _Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
 _Link = tuple[Any, _Step]
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bytes in file order, ranges that meet made one; none is empty."""
+    found: list[tuple[int, int]] = []
+    low = high = -1
+    for start, end in sorted(ranges):
+        if start > high:
+            if low < high:
+                found.append((low, high))
+            low, high = start, end
+        elif end > high:
+            high = end
+    if low < high:
+        found.append((low, high))
+    return found
 
 
 class Maps:
@@ -50,6 +66,20 @@ class Maps:
     def same(self, other: Maps, inode: int) -> bool:
         """Whether both surely say the same of an object; False where that is not known without looking."""
         return self._done.get(inode) is other._done.get(inode) and self._owed.get(inode) is other._owed.get(inode)
+
+    def since(self, older: Maps, inode: int) -> list[tuple[int, int]] | None:
+        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another; None
+        where these are not `older` with more steps. Nothing is folded: what a step spoke of may differ."""
+        if self._done.get(inode) is not older._done.get(inode):
+            return None
+        link, stop = self._owed.get(inode), older._owed.get(inode)
+        found: list[tuple[int, int]] = []
+        while link is not stop:
+            if link is None:
+                return None
+            link, step = link
+            found += [(step[0], NO_LIMIT)] if len(step) == 1 else pairs(step[0], step[1], step[2], 2)
+        return merged(found)
 
     def get(self, inode: int) -> AddressMap | None:
         """The object's map, not to be changed; None when it never had redirected bytes."""

@@ -71,6 +71,14 @@ class Table(Sequence[Any]):
         body = memoryview(self._body)[low * self._row.size:high * self._row.size]
         return map(partial(tuple.__new__, self._cls), self._row.iter_unpack(body))
 
+    def pairs(self, low: int, high: int, at: int) -> list[tuple[int, int]]:
+        """Columns `at` and `at + 1` of the rows [low, high)."""
+        if sys.byteorder == "big":
+            return [(row[at], row[at + 1]) for row in self.some(low, high)]
+        cells, width = memoryview(self._body).cast("Q"), len(self._cls._fields)
+        one, other = (cells[low * width + each:high * width:width].tolist() for each in (at, at + 1))
+        return list(zip(one, other, strict=True))
+
     def column(self, at: int) -> array[int]:
         cells = array("Q", self._body)
         if sys.byteorder == "big":
@@ -91,3 +99,8 @@ def runs(rows: Sequence[Any], at: int) -> Iterator[tuple[int, int, int]]:
 def part(rows: Sequence[Any], low: int, high: int) -> Iterable[Any]:
     """The rows [low, high) of any sequence of rows."""
     return rows.some(low, high) if isinstance(rows, Table) else rows[low:high]
+
+
+def pairs(rows: Sequence[Any], low: int, high: int, at: int) -> list[tuple[int, int]]:
+    """Columns `at` and `at + 1` of the rows [low, high) of any sequence of rows."""
+    return rows.pairs(low, high, at) if isinstance(rows, Table) else [(row[at], row[at + 1]) for row in rows[low:high]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from metamori.store.maps import Maps
+from metamori.store.maps import Maps, merged
 from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.rows import runs
 from metamori.tables.aml import AddressMap
@@ -44,6 +44,19 @@ class State:
         one, two = self.pifs[inode], other.pifs[inode]
         return (one.size, one.home_limit) == (two.size, two.home_limit) and self.maps.same(other.maps, inode) \
             and self._undo_map(inode, self.index) is self._undo_map(inode, other.index)
+
+    def spoken_of(self, later: State, inode: int) -> list[tuple[int, int]] | None:
+        """Byte ranges outside of which an object is at the same places here and at a later state, up to the longer
+        one's end; None where only `pieces` would tell. Costs what was said in between, not what there is."""
+        one, two = self.pifs[inode], later.pifs[inode]
+        ranges = later.maps.since(self.maps, inode)
+        if ranges is None or one.home_limit != two.home_limit \
+                or self._undo_map(inode, self.index) is not self._undo_map(inode, later.index):
+            return None
+        sizes = sorted((one.size, two.size))
+        if sizes[0] < sizes[1]:
+            ranges = merged([*ranges, (sizes[0], sizes[1])])
+        return [(start, min(end, sizes[1])) for start, end in ranges if start < sizes[1]]
 
     def paths(self, inode: int) -> list[bytes]:
         """The object's names at this index, sorted; none for an object that only a descriptor holds."""

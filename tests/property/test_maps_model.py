@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise, zip_longest
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metamori.store.maps import Maps
-from metamori.store.records import OffsetEntry
+from metamori.store.records import NO_LIMIT, Meta, OffsetEntry, Offsets, PifEntry
 from metamori.store.rows import Table, part, runs
+from metamori.store.state import State
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.view import resolve
 
 ROWS = st.lists(st.builds(lambda inode, start, length, buffer, run: OffsetEntry(
     inode, 1, start, start + length, buffer, buffer + length, 0, run), st.integers(1, 3), st.integers(0, 40),
@@ -24,6 +27,40 @@ STEPS = st.lists(st.one_of(st.tuples(st.just("add"), ROWS, st.booleans()),
 
 def table(rows: list[OffsetEntry]) -> Table:
     return Table(OffsetEntry, b"".join(struct.pack("<8Q", *row) for row in rows))
+
+
+def whereabouts(state: State, saved: AddressMap) -> list[object]:
+    """Of each byte of file 2, looked for in a copy: the state itself stays unfolded."""
+    pif = state.pifs[2]
+    pieces = resolve(pif.size, pif.home_limit, state.maps.copy().get(2) or AddressMap(), (saved,))
+    return [piece.clip(at, at + 1) for piece in pieces for at in range(piece.start, piece.end)]
+
+
+FILES = st.lists(st.tuples(ROWS, st.integers(1, 50), st.integers(0, 50), st.sampled_from([NO_LIMIT, 30])), min_size=1,
+                 max_size=6)
+
+
+@settings(deadline=None)
+@given(FILES, st.booleans())
+def test_what_was_spoken_of_is_all_that_differs(files: list[tuple], is_saved: bool) -> None:
+    """A file of one state and of a later one: outside of the ranges every byte is at the same place, or at none."""
+    saved, nothing = AddressMap([AML(5, 25, 3, 5)]), AddressMap()
+    states = [State(0, lambda inode, index: saved if is_saved and index < 2 else nothing)]
+    for index, (rows, size, cut, home_limit) in enumerate(files, 1):
+        entries = tuple(row for row in rows if row.inode == 2)
+        pif = PifEntry(2, 1, 2, 0, 1, b"/f", 0, 0, size, home_limit, min(cut, size), 0o100644, 0, 0, 0, b"")
+        meta = Meta(index, index - 1, index, "", "", 7, 1, pifs=(pif,))
+        states.append(states[-1].successor([(meta, Offsets(index, 1, 7, entries))]))
+    earlier, later = states[1], states[-1]
+    ranges = earlier.spoken_of(later, 2)
+    if ranges is None:
+        assert is_saved or len({home_limit for *_, home_limit in files}) > 1
+        return
+    assert all(start < end for start, end in ranges)
+    assert all(end < start for (_, end), (start, _) in pairwise(ranges))
+    one, two = (whereabouts(state, saved if is_saved and state.index < 2 else nothing) for state in (earlier, later))
+    for at, (here, there) in enumerate(zip_longest(one, two)):
+        assert here == there or any(start <= at < end for start, end in ranges), (at, ranges)
 
 
 @given(STEPS)
