@@ -1,7 +1,7 @@
 """fio on one file: in sequence, at random, mixed, over a new file, an old one and checkpointed data, 1 and 4 threads.
 
 Old data is what the run must keep: everything written over it is redirected. `checkpointed` is the same with a
-checkpoint every second meanwhile.
+checkpoint every second meanwhile; `sparse` is an old file of 100 GiB without a byte in it.
 """
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from bench import measure, table
 JOBS = (("random write 4k", "randwrite", "4k"), ("random write again", "randwrite", "4k"),
         ("random read 4k", "randread", "4k"), ("sequential read after it", "read", "64k"),
         ("random write 512", "randwrite", "512"), ("random write 2k", "randwrite", "2k"),
+        ("random write 3000", "randwrite", "3000"),   # no block's edge
         ("mixed 4k", "randrw", "4k"), ("sequential write 64k", "write", "64k"))
-DATA = {"new": [], "old": [], "checkpointed": ["--every", "1s"]}
+DATA = {"new": [], "old": [], "checkpointed": ["--every", "1s"], "sparse": []}
 THREADS = (1, 4)
+SPARSE_MIB = 100 << 10
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +30,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", default="", help="only cases with TEXT in the name: 'old, 1'")
 
 
-def fio_command(file: Path, threads: int, args: argparse.Namespace) -> list[str]:
+def fio_command(file: Path, threads: int, sparse: bool, args: argparse.Namespace) -> list[str]:
     """All jobs, one after the other; each thread has its own part of the file."""
-    part = args.file_size // threads
+    part = (SPARSE_MIB if sparse else args.file_size) // threads
     command = ["fio", "--output-format=json", "--ioengine=psync", "--thread", f"--filename={file}", "--group_reporting",
                f"--numjobs={threads}", f"--size={part}m", f"--offset_increment={part}m", f"--runtime={args.seconds}",
-               "--allrandrepeat=1", "--invalidate=0", "--fallocate=none"]
+               f"--io_size={args.file_size // threads}m", "--allrandrepeat=1", "--invalidate=0", "--fallocate=none"]
     for number, (_, kind, block) in enumerate(JOBS):
         command += [f"--name=job{number}", "--stonewall", "--new_group", f"--rw={kind}", f"--bs={block}"]
     return command
@@ -46,12 +48,15 @@ def one_run(case: str, tracked: bool, args: argparse.Namespace) -> measure.Numbe
     data, threads = case.split(", ")
     with measure.fresh_folder(args.dir) as folder:
         file = folder / "data"
-        if data != "new":
+        if data == "sparse":
+            file.touch()
+            os.truncate(file, SPARSE_MIB << 20)
+        elif data != "new":
             with open(file, "wb") as target:
                 for _ in range(args.file_size):
                     target.write(os.urandom(1 << 20))
             os.sync()
-        command = fio_command(file, int(threads.split()[0]), args)
+        command = fio_command(file, int(threads.split()[0]), data == "sparse", args)
         if tracked:
             command = [measure.metamori(), "run", "--store", str(folder / "store"), *DATA[data], "--", *command]
         done = measure.timed(command, folder)

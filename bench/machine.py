@@ -13,8 +13,8 @@ def filesystem(folder: Path) -> str:
     best = ("", "unknown")
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, kind, *_ = line.split()
-        inside = str(folder.resolve()).startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) > len(best[0]):
+        inside = f"{folder.resolve()}/".startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[0]):
             best = (mount, kind)
     return best[1]
 

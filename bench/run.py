@@ -1,10 +1,12 @@
 """``python -m bench NAME``: run one bench, print its table, write its JSON and its picture. ``all``: every one of
-them into one JSON; ``show FILE``: print and draw a JSON again."""
+them into one JSON; ``show FILE``: print and draw a JSON again; ``rows FILE``: the page of figures to reach."""
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ from bench import (
     machine,
     measure,
     memory,
+    mounts,
     peers,
+    plan,
     plot,
     programs,
+    rows,
 )
 
 BENCHES: dict[str, Any] = {
@@ -45,14 +50,19 @@ def parser() -> argparse.ArgumentParser:
         module.arguments(one)
     every = names.add_parser("all", help="every bench with its own defaults, into one JSON")
     common(every)
-    every.add_argument("--without", default="", metavar="NAME,...", help="benches to leave out")
+    every.add_argument("--without", default="", metavar="NAME,...", help="benches and filesystems to leave out")
+    every.add_argument("--form", choices=("full", "quick", "tiny"), default="full",
+                       help="full: hours, on --dir; quick: 20 minutes, on four filesystems; tiny: a trial (full)")
+    page = names.add_parser("rows", help="the rows of DESIGN 8 that a JSON of `all` has, as a page of the manual")
+    page.add_argument("file", type=Path)
+    page.add_argument("--into", type=Path, help="the page (standard output)")
     again = names.add_parser("show", help="print and draw what a JSON holds")
     again.add_argument("file", type=Path)
     return top
 
 
 def common(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--rounds", type=int, default=5, help="how often every variant runs (5)")
+    one.add_argument("--rounds", type=int, default=0, help="how often every variant runs (5; quick: 3)")
     one.add_argument("--dir", type=Path, default=Path("/tmp"), help="folder on the filesystem to measure (/tmp)")
     one.add_argument("--out", type=Path, help="the JSON file (bench/results/NAME.json)")
 
@@ -60,6 +70,7 @@ def common(one: argparse.ArgumentParser) -> None:
 def document(args: argparse.Namespace) -> dict[str, Any]:
     """Run one bench: what its JSON says."""
     where = machine.description(args.dir)
+    args.rounds = args.rounds or plan.ROUNDS["full"]
     results = BENCHES[args.name].run(args)
     options = {key: str(value) for key, value in vars(args).items() if key not in ("name", "out")}
     return {"schema": 1, "bench": args.name, "options": options, "machine": where,
@@ -81,7 +92,8 @@ def show(found: dict[str, Any], picture: Path) -> None:
 def show_file(file: Path) -> None:
     found = json.loads(file.read_text())
     for each in found.get("benches", [found]):
-        show(each, file.with_name(f"{file.stem}-{each['bench']}.svg" if "benches" in found else f"{file.stem}.svg"))
+        more = f"-{each['bench']}-{each['machine']['filesystem']}" if "benches" in found else ""
+        show(each, file.with_name(f"{file.stem}{more}.svg"))
 
 
 def save(out: Path, found: dict[str, Any]) -> None:
@@ -89,21 +101,32 @@ def save(out: Path, found: dict[str, Any]) -> None:
     out.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def one_step(name: str, where: str, words: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """One bench of `all`, on the filesystem that it asks for."""
+    if not where:
+        return document(parser().parse_args([name, "--rounds", str(args.rounds), "--dir", str(args.dir), *words]))
+    with mounts.filesystem(where, args.dir) as folder:
+        return document(parser().parse_args([name, "--rounds", str(args.rounds), "--dir", str(folder), *words]))
+
+
+FAILURES = (measure.Failed, mounts.Missing, SystemExit, OSError, subprocess.SubprocessError, ValueError, LookupError)
+
+
 def run_all(args: argparse.Namespace, out: Path) -> int:
     """One after the other; each is saved as soon as it is done, and one that fails keeps no other from running."""
     done: list[dict[str, Any]] = []
-    failures = 0
-    for name in BENCHES:
-        if name in args.without.split(","):
-            continue
-        words = [name, "--rounds", str(args.rounds), "--dir", str(args.dir)]
+    failures, began = 0, time.monotonic()
+    args.rounds = args.rounds or plan.ROUNDS[args.form]
+    for name, where, words in plan.steps(args.form, BENCHES, args.without.split(",")):
+        after = f"{time.monotonic() - began:.0f} s"
+        print(f"bench: after {after}: {name} {where} {' '.join(words)}", file=sys.stderr, flush=True)
         try:
-            done.append(document(parser().parse_args(words)))
-        except (measure.Failed, SystemExit) as failure:
-            print(f"bench: {name}: {failure}", file=sys.stderr)
+            done.append(one_step(name, where, words, args))
+        except FAILURES as failure:
+            print(f"bench: {name} {where}: {failure or type(failure).__name__}", file=sys.stderr)
             failures += 1
             continue
-        save(out, {"schema": 1, "benches": done})
+        save(out, {"schema": 1, "form": args.form, "benches": done})
     if done:
         show_file(out)
     return 1 if failures else 0
@@ -113,6 +136,10 @@ def main() -> int:
     args = parser().parse_args()
     if args.name == "show":
         show_file(args.file)
+        return 0
+    if args.name == "rows":
+        text = rows.page(json.loads(args.file.read_text()))
+        args.into.write_text(text) if args.into else print(text)
         return 0
     out = args.out or Path(__file__).parent / "results" / f"{args.name}.json"
     if args.name == "all":

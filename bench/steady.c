@@ -1,6 +1,6 @@
-/* Change about 1 MiB of a large file, take a checkpoint, and again. A second thread writes all the time.
+/* Change random blocks of a large file, take a checkpoint, and again. A second thread writes all the time.
  *
- *   steady FILE MEBIBYTES ROUNDS   prints per checkpoint "index call_us stall_us": how long the call took and
+ *   steady FILE MEBIBYTES ROUNDS BLOCKS   BLOCKS of 4 KiB are changed before each; prints per checkpoint "index call_us stall_us": how long the call took and
  *                                  the longest time that one write of the other thread took meanwhile.
  */
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, BLOCKS_CHANGED = 256 };
+enum { BLOCK = 4096 };
 
 static atomic_int stop;
 static atomic_long longest_ns;
@@ -45,12 +45,12 @@ static void *writer(void *name)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: steady FILE MEBIBYTES ROUNDS\n");
+    if (argc != 5) {
+        fprintf(stderr, "usage: steady FILE MEBIBYTES ROUNDS BLOCKS\n");
         return 2;
     }
     long blocks = (atol(argv[2]) << 20) / BLOCK;
-    int rounds = atoi(argv[3]), fd = open(argv[1], O_RDWR);
+    int rounds = atoi(argv[3]), changed = atoi(argv[4]), fd = open(argv[1], O_RDWR);
     char block[BLOCK], other[4096];
     snprintf(other, sizeof other, "%s.small", argv[1]);
     pthread_t thread;
@@ -60,12 +60,12 @@ int main(int argc, char **argv)
     }
     srandom(1);
     for (int round = 0; round < rounds; round++) {
-        for (int i = 0; i < BLOCKS_CHANGED; i++) {
+        for (int i = 0; i < changed; i++) {
             memset(block, 'a' + round % 26, sizeof block);
             if (pwrite(fd, block, sizeof block, random() % blocks * BLOCK) != sizeof block)
                 return 1;
         }
-        usleep(50000);
+        usleep(rounds > 20 ? 1000 : 50000);
         atomic_store(&longest_ns, 0);
         long start = now_ns();
         int index = metamori_checkpoint();
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
             perror("metamori_checkpoint");
             return 1;
         }
-        usleep(20000);
+        usleep(rounds > 20 ? 1000 : 20000);
         printf("%d %.1f %.1f\n", index, took / 1e3, atomic_load(&longest_ns) / 1e3);
     }
     atomic_store(&stop, 1);

@@ -1,0 +1,67 @@
+"""Filesystems that this machine does not have mounted, on loop devices, for as long as the bench runs; as root only."""
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import machine
+
+IMAGE_BYTES = 8 << 30                      # sparse
+MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.btrfs", "-q"]}
+TMPFS = Path("/dev/shm")
+_CLONE_NEWNS = 0x20000
+
+
+class Missing(Exception):
+    """This machine cannot have the filesystem, and why."""
+
+
+def own_mounts() -> None:
+    """Mounts made from here on are this process's and its children's, and end with them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS) != 0:
+        raise Missing(f"no mounts of our own: {os.strerror(ctypes.get_errno())}")
+    _do("mount", "--make-rprivate", "/")
+
+
+@contextmanager
+def filesystem(kind: str, here: Path) -> Iterator[Path]:
+    """A folder on such a filesystem: `here`, /dev/shm or a loop device with its image in `here`."""
+    if machine.filesystem(here) == kind:
+        yield here
+    elif machine.filesystem(TMPFS) == kind:
+        yield TMPFS
+    else:
+        with tempfile.TemporaryDirectory(prefix="metamori-bench-", dir=here) as name:
+            image, folder = Path(name, "image"), Path(name, kind)
+            _mount(kind, image, folder)
+            try:
+                yield folder
+            finally:
+                _do("umount", "-l", str(folder))
+
+
+def _mount(kind: str, image: Path, folder: Path) -> None:
+    if os.geteuid() != 0:
+        raise Missing("only root can mount a loop device")
+    own_mounts()
+    folder.mkdir()
+    image.touch()
+    os.truncate(image, IMAGE_BYTES)
+    if kind not in MAKE:
+        raise Missing(f"there is no {kind} here")
+    _do(*MAKE[kind], str(image))
+    _do("mount", "-o", "loop", str(image), str(folder))
+
+
+def _do(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True,
+                       env=os.environ | {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Missing(f"{command[0]}: {getattr(error, 'stderr', None) or error}".strip()) from None
