@@ -2,6 +2,7 @@
 #include "shim.h"
 #include "names.h"
 
+#include <elf.h>
 #include <pthread.h>
 
 #define CREATED 1
@@ -190,11 +191,25 @@ EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
     return noted(REAL(open_by_handle_at)(mount, handle, flags & ~O_TRUNC), flags, 0, 0, NULL);
 }
 
+/* A shared library has been written: the dynamic loader will open it by calls that nobody sees, and find what is at home.
+ * Where there is no room it finds what was there before, as it would without this. */
+static void shown_to_the_loader(int fd)
+{
+    uint32_t slot = pif_of(fd);
+    if (!slot || is_native(mm_pif_at(mm_area, slot)) || !writable(fd) || (mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+        return;
+    Elf64_Ehdr head;
+    struct iovec v = { &head, sizeof head };
+    if (mm_read(slot, fd, &v, 1, 0) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_type == ET_DYN)
+        mm_settle(slot, fd);
+}
+
 EXPORT int close(int fd)
 {
     if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {
         pthread_testcancel();
         enter();
+        shown_to_the_loader(fd);
         mm_closing(fd);
         long r = sys_close(fd);
         leave();

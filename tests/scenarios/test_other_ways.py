@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from conftest import Compile
@@ -161,3 +162,26 @@ def test_programs_by_hand_that_begin_at_once(lab: Lab) -> None:
         shell.stderr.close()
     lab.restore(0)
     assert not lab.state()
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
+def test_a_shared_library_just_built(lab: Lab, options: list[str]) -> None:
+    """The dynamic loader opens it by calls that nobody sees: it is at home when its writer has closed it."""
+    code = """
+        import ctypes, subprocess, _ctypes
+        for value in (41, 42):
+            open("a.c", "w").write("int answer(void) { return %d; }" % value)
+            subprocess.run(["gcc", "-shared", "-fPIC", "a.c", "-o", "built.so"], check=True)
+            with open("built.so", "rb") as built, open("old.so", "r+b") as old:   # in place
+                old.truncate(old.write(built.read()))
+            library = ctypes.CDLL("./old.so")
+            print(library.answer())
+            _ctypes.dlclose(library._handle)
+    """
+    (lab.work / "old.so").write_bytes(b"no library" * 5000)
+    done = lab.run([sys.executable, "-c", textwrap.dedent(code)], *options)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.split() == [b"41", b"42"]
+    if "single" not in "".join(options):
+        lab.restore(0)
+        assert (lab.work / "old.so").read_bytes() == b"no library" * 5000
