@@ -15,9 +15,10 @@ _spec.loader.exec_module(_cdef)
 ffibuilder = cffi.FFI()
 for _header in ("area.h", "stream_state.h", "runtime.h"):
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
+ffibuilder.cdef("int syncfs(int fd);")
 ffibuilder.set_source(
     "metamori._area",
-    '#include "area.h"\n#include "stream_state.h"\n#include "runtime.h"\n',
+    '#include <unistd.h>\n#include "area.h"\n#include "stream_state.h"\n#include "runtime.h"\n',
 )
 
 if __name__ == "__main__":

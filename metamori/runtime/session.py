@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from dataclasses import replace
 
 from metamori._area import lib
-from metamori.runtime import ahead, launches, memory, pruning
+from metamori.runtime import ahead, durable, launches, memory, pruning
 from metamori.runtime import cut as instants
 from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
@@ -118,23 +117,5 @@ class Session:
         if buffered:
             self.store.buffers.sync(self.area.head.run)
         ahead.sync(self.area) if any(self.area.mapped()) else ahead.name(self.area)
-        folders = set()
-        for pif in cut.pifs:
-            if pif.home and not pif.home.startswith(b"/proc/"):
-                _fsync(pif.home, os.O_RDONLY)
-        for path in cut.touches:
-            folders.add(os.path.dirname(path))
-        for folder in folders:
-            _fsync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _fsync(path: bytes, flags: int) -> None:
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return                             # gone since: its absence is a name's change
-    try:
-        if flags & os.O_DIRECTORY or stat.S_ISREG(os.fstat(fd).st_mode):   # something else may have its name by now
-            os.fdatasync(fd)
-    finally:
-        os.close(fd)
+        durable.sync(((pif.home, pif.dev) for pif in cut.pifs if pif.home and not pif.home.startswith(b"/proc/")),
+                     {os.path.dirname(path) for path in cut.touches})
