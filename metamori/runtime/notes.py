@@ -17,6 +17,7 @@ from metamori.runtime.area import BLOCK, Touch, touch_of
 _SIZE: int = ffi.sizeof("struct mm_touch")
 _TEXT_MAX = 2 * 65536 + 131072
 _MASK = (1 << 64) - 1
+_PARTS_MAX = 4096                          # a note has some hundred at most
 
 
 def surviving(journal: bytes) -> list[Touch]:
@@ -46,6 +47,8 @@ def named(folder: str) -> list[Touch]:
         word = name.split(".")
         try:
             at, part, of = (int(each, 16) for each in word[:3])
+            if of > _PARTS_MAX:
+                continue
             parts.setdefault(at, {})[part] = base64.urlsafe_b64decode(word[3])
         except (ValueError, IndexError, binascii.Error):
             continue                       # the file that they are names of

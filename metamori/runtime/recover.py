@@ -7,7 +7,7 @@ import os
 import shutil
 
 from metamori._area import ffi, lib
-from metamori.errors import StoreBusy
+from metamori.errors import Damaged, StoreBusy
 from metamori.runtime import ahead
 from metamori.runtime.area import Area
 from metamori.runtime.finish import close, finish
@@ -52,7 +52,10 @@ def finish_if_needed(store: Store) -> str:
         area.close()
         return _damaged(store, folder, why)
     session = Session(store, area)
-    index = finish(session, "killed", killed=True)
+    try:
+        index = finish(session, "killed", killed=True)
+    except (ValueError, OverflowError, LookupError) as error:      # numbers that nothing can have
+        raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
     close(session)
     return f"the last run was killed: its state is checkpoint {index}"
 

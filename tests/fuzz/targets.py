@@ -7,6 +7,7 @@ What it must never do: raise anything else, allocate far more than it was given,
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
 import io
 import os
@@ -22,6 +23,8 @@ from metamori.cli import main as command_line
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, Usage
 from metamori.levels import settings as fti_settings
+from metamori.runtime import ahead as run_log
+from metamori.runtime import elf, notes
 from metamori.store import export, formats, move
 from metamori.store import image as memory_image
 from metamori.store.door import REAL
@@ -55,25 +58,36 @@ def decode(data: bytes) -> None:
         DECODERS[which](data)
 
 
-ROOT = Path(tempfile.mkdtemp(prefix="metamori-fuzz-"))
+# in memory where that is possible: making and removing files is most of what a target does
+_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+ROOT = Path(tempfile.mkdtemp(prefix="metamori-fuzz-", dir=_MEMORY))
 atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
 _outside = ROOT / "outside"
+
+
+def _emptied(folder: Path) -> None:
+    """The store's folders stay: only files and copies go."""
+    for path in (*folder.glob("store/*"), *folder.glob("store/*/*")):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+    for copy in folder.glob("copy*"):
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _plant(data: bytes) -> Path:
     """A whole store: pieces of the data, each at a name, with envelopes that fit."""
     base = ROOT / "base"
-    shutil.rmtree(base, ignore_errors=True)
+    _emptied(base)
     for folder in ("checkpoints", "buffer", "kept"):
-        (base / "store" / folder).mkdir(parents=True)
-    (base / "store/format").write_bytes(format_line(1))
-    (base / "store/head").write_bytes(sealed(b"mtmrHEAD", struct.pack("<QIIQQ", 0, 0, 0, 0, 0)))
+        (base / "store" / folder).mkdir(parents=True, exist_ok=True)
+    files = {"format": format_line(1), "head": sealed(b"mtmrHEAD", struct.pack("<QIIQQ", 0, 0, 0, 0, 0))}
     while len(data) > 3:
         which, length = data[0] % len(NAMES), data[1] + 256 * data[2]
         payload, data = data[3:3 + length], data[3 + length:]
         name = NAMES[which]
         kind = {"meta": 0, "offset": 1, "undo": 2}.get(name.split(".")[1] if "." in name else "", which)
-        raw = sealed(MAGIC[kind], payload) if which < 9 else payload
+        files[name] = sealed(MAGIC[kind], payload) if which < 9 else payload
+    for name, raw in files.items():
         (base / "store" / name).write_bytes(raw)
     return base
 
@@ -93,7 +107,7 @@ def store(data: bytes) -> None:
                     move.plan(opened, index)
     except MetamoriError:
         pass
-    assert set(os.listdir(ROOT)) <= {"base", "outside", "image"}, os.listdir(ROOT)
+    assert set(os.listdir(ROOT)) <= {"base", "outside", "image", "program", "run"}, os.listdir(ROOT)
     assert sorted(os.listdir(_outside)) == ["mine"] and (_outside / "mine").read_bytes() == b"mine"
 
 
@@ -153,5 +167,37 @@ def image(data: bytes) -> None:
     assert size <= 4096 + 2 * len(data) ** 2
 
 
+def program(data: bytes) -> None:
+    """What `run` and `doctor` look at before they start a program: ELF, or the line of its interpreter."""
+    path = ROOT / "program"
+    path.write_bytes(data)
+    for said in (elf.why_not(str(path)), elf.remark(str(path))):
+        assert len(said) < 20_000
+
+
+def ahead(data: bytes) -> None:
+    """What a power cut left of a run: its log with records that fit, torn ones between them, and notes of names."""
+    folder = ROOT / "run"
+    (folder / "notes").mkdir(parents=True, exist_ok=True)
+    for path in folder.rglob("*"):
+        if not path.is_dir():
+            path.unlink()
+    log, rest = b"", data
+    while len(rest) > 2:
+        kind, length = rest[0], min(rest[1] * 8, len(rest) - 2) // 8 * 8
+        piece, rest = rest[2:2 + length], rest[2 + length:]
+        if kind % 3 == 2:
+            name = os.fsencode(f"{kind:x}.{kind % 2}.{kind % 5:x}.") + base64.urlsafe_b64encode(piece)[:200]
+            (folder / "notes" / os.fsdecode(name)).touch()
+            continue
+        whole = struct.pack("=III", 0x6461654D, 12 + len(piece), zlib.crc32(piece)) + piece
+        log += whole if kind % 3 else piece
+    (folder / "ahead").write_bytes(log)
+    assert len(run_log.read(str(folder))) <= len(log)
+    assert len(notes.surviving(bytes(8) + data)) <= len(data)
+    assert len(notes.named(str(folder / "notes"))) <= len(data)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "decode": decode, "store": store, "words": words, "settings": settings, "fti": fti, "image": image}
+    "decode": decode, "store": store, "words": words, "settings": settings, "fti": fti, "image": image,
+    "program": program, "ahead": ahead}
