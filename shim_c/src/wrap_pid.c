@@ -77,82 +77,82 @@ EXPORT int pthread_cancel(pthread_t thread)
 }
 
 /* A descriptor to show to the libc, with the number that the kernel knows: the thread's own, or where it came back, a copy.
- * The number in the true one stays: it is the owner's in every lock that the thread holds. */
+ * The number in the true one stays: it is the owner's in every lock that the thread holds.
+ * The copy takes its room in the caller's frame only where there is one: a thread's stack may have 16 KiB. */
 #define DESCRIPTOR 8192
-struct shown { _Alignas(64) char bytes[DESCRIPTOR]; };
-static pthread_t shown(pthread_t thread, struct shown *copy)
+static pthread_t copied(pthread_t thread, pid_t real, char *copy)
 {
     static const uint32_t *size;           /* glibc's word to debuggers */
-    pid_t real = real_thread(thread);
-    if (LIKELY(!real))
-        return thread;
     if (!size)
         size = dlsym(RTLD_DEFAULT, "_thread_db_sizeof_pthread");
-    if (!size || *size > sizeof copy->bytes)
+    if (!size || *size > DESCRIPTOR)
         return thread;
-    memcpy(copy->bytes, (const void *)thread, *size);
-    memcpy(copy->bytes + ENGINE->image.tid_offset, &real, sizeof real);
-    return (pthread_t)copy->bytes;
+    memcpy(copy, (const void *)thread, *size);
+    memcpy(copy + ENGINE->image.tid_offset, &real, sizeof real);
+    return (pthread_t)copy;
 }
+#define SHOWN(thread) ({ \
+    pid_t real = real_thread(thread); \
+    LIKELY(!real) ? (thread) : copied(thread, real, __builtin_alloca_with_align(DESCRIPTOR, 512)); })
 
 EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
 {
-    struct shown copy;
-    return REAL(pthread_getattr_np)(shown(thread, &copy), attributes);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getattr_np)(known, attributes);
 }
 
 EXPORT int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *set)
 {
-    struct shown copy;
-    return REAL(pthread_getaffinity_np)(shown(thread, &copy), size, set);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getaffinity_np)(known, size, set);
 }
 
 EXPORT int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
 {
-    struct shown copy;
-    return REAL(pthread_setaffinity_np)(shown(thread, &copy), size, set);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setaffinity_np)(known, size, set);
 }
 
 EXPORT int pthread_getschedparam(pthread_t thread, int *policy, struct sched_param *parameters)
 {
-    struct shown copy;
-    return REAL(pthread_getschedparam)(shown(thread, &copy), policy, parameters);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getschedparam)(known, policy, parameters);
 }
 
 EXPORT int pthread_setschedparam(pthread_t thread, int policy, const struct sched_param *parameters)
 {
-    struct shown copy;
-    return REAL(pthread_setschedparam)(shown(thread, &copy), policy, parameters);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setschedparam)(known, policy, parameters);
 }
 
 EXPORT int pthread_setschedprio(pthread_t thread, int priority)
 {
-    struct shown copy;
-    return REAL(pthread_setschedprio)(shown(thread, &copy), priority);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setschedprio)(known, priority);
 }
 
 EXPORT int pthread_getcpuclockid(pthread_t thread, clockid_t *clock)
 {
-    struct shown copy;
-    return REAL(pthread_getcpuclockid)(shown(thread, &copy), clock);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getcpuclockid)(known, clock);
 }
 
 EXPORT int pthread_setname_np(pthread_t thread, const char *name)
 {
-    struct shown copy;
-    return REAL(pthread_setname_np)(shown(thread, &copy), name);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setname_np)(known, name);
 }
 
 EXPORT int pthread_getname_np(pthread_t thread, char *name, size_t room)
 {
-    struct shown copy;
-    return REAL(pthread_getname_np)(shown(thread, &copy), name, room);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getname_np)(known, name, room);
 }
 
 EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
 {
-    struct shown copy;
-    return REAL(pthread_sigqueue)(shown(thread, &copy), number, value);
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_sigqueue)(known, number, value);
 }
 
 EXPORT pid_t getpgid(pid_t pid) { return (int)result(sys(SYS_getpgid, real_number(pid))); }

@@ -98,8 +98,11 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
     } else if (action && !wrap) {
         wrapped[number] = 0;
     }
-    if (r == 0 && old && was_wrapped && old->sa_sigaction == enter_handler)
-        *old = before;
+    if (r == 0 && old && was_wrapped && old->sa_sigaction == enter_handler) {
+        old->sa_sigaction = before.sa_sigaction;           /* flags and mask are as the kernel tells them */
+        if (!(before.sa_flags & SA_SIGINFO))
+            old->sa_flags &= ~SA_SIGINFO;
+    }
     return r;
 }
 
@@ -127,11 +130,19 @@ EXPORT mm_handler __sysv_signal(int number, mm_handler handler)
     return install(number, handler, SA_RESETHAND | SA_NODEFER);
 }
 
+/* SIG_HOLD blocks the signal; anything else is installed and unblocks it. */
 EXPORT mm_handler sigset(int number, mm_handler handler)
 {
-    if (handler != SIG_HOLD && handler != SIG_DFL && handler != SIG_IGN)
-        mm_unwrapped_handlers = 1;     /* rare; glibc's own */
-    return REAL(sigset)(number, handler);
+    int hold = handler == SIG_HOLD;
+    struct sigaction action = { .sa_handler = handler }, old;
+    sigset_t one, before;
+    sigemptyset(&one);
+    if (sigaddset(&one, number) < 0 || (!hold && sigaction(number, &action, &old) < 0)
+        || sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) < 0)
+        return SIG_ERR;
+    if (sigismember(&before, number))
+        return SIG_HOLD;
+    return hold && sigaction(number, NULL, &old) < 0 ? SIG_ERR : old.sa_handler;
 }
 
 EXPORT int siginterrupt(int number, int interrupt)

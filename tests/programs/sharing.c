@@ -1,5 +1,6 @@
 /* Descriptors that travel, raw system calls, locks, small stacks, handlers and cancellation: as without Metamori. */
 #include "say.h"
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"   /* sigset */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -256,6 +257,10 @@ static void *on_small_stack(void *data)
     long n = (long)data;
     char name[32], other[32];
     snprintf(name, sizeof name, "small%ld", n);
+    pthread_attr_t mine;
+    if (pthread_getattr_np(pthread_self(), &mine) || pthread_attr_destroy(&mine)
+        || pthread_getname_np(pthread_self(), other, sizeof other))
+        abort();
     snprintf(other, sizeof other, "moved%ld", n);
     for (int i = 0; i < 5; i++) {
         int fd = open(name, O_RDWR | O_CREAT, 0644);
@@ -288,6 +293,9 @@ static void on_alarm(int number)
     errno = saved;
 }
 
+static volatile int signals;
+static void counted(int number) { signals += number == SIGUSR1; }
+
 static void handlers(void)
 {
     struct stat st;
@@ -319,6 +327,28 @@ static void handlers(void)
     alarms = 0;
     close(alarmed_fd), close(whole);
     unlink("by the handler"), unlink("alarmed"), unlink("whole");
+}
+
+/* System V's: a handler that stays, the signal unblocked; SIG_HOLD; what was there before. */
+static void held_signals(void)
+{
+    struct sigaction action = {.sa_handler = counted};
+    SAY(sigaction(SIGUSR1, &action, NULL));
+    SAY(sigset(SIGUSR1, SIG_DFL) == counted);
+    SAY(sigset(SIGUSR1, counted) == SIG_DFL);
+    SAY(sigset(SIGUSR1, SIG_HOLD) == counted);
+    SAY(sigset(SIGUSR1, SIG_HOLD) == SIG_HOLD);
+    raise(SIGUSR1);
+    SAY(signals);
+    SAY(sigset(SIGUSR1, counted) == SIG_HOLD);
+    SAY(signals);
+    SAY(sigaction(SIGUSR1, NULL, &action));
+    SAY(action.sa_handler == counted);
+    SAY(action.sa_flags);
+    SAY(sigset(SIGUSR1, SIG_IGN) == counted);
+    SAY(sigset(0, SIG_IGN) == SIG_ERR);
+    SAY(sigset(SIGKILL, SIG_IGN) == SIG_ERR);
+    SAY(sigset(SIGUSR1, SIG_DFL) == SIG_IGN);
 }
 
 static void *until_cancelled(void *data)
@@ -370,6 +400,7 @@ static void exercise(void)
     for (int i = 0; i < 6; i++)
         pthread_join(thread[i], NULL);
     handlers();
+    held_signals();
     cancellation();
     struct rlimit limit = {80000, 80000};
     int far = setrlimit(RLIMIT_NOFILE, &limit), fd = open("far", O_RDWR | O_CREAT, 0644);
