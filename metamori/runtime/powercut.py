@@ -18,7 +18,7 @@ from typing import cast
 
 from metamori._area import lib
 from metamori.errors import Damaged
-from metamori.runtime import notes
+from metamori.runtime import notes, torn
 from metamori.runtime.ahead import Record, began, read
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
 from metamori.runtime.base import REASON, Base, base_of
@@ -37,7 +37,11 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     """Complete the run; the caller holds the store's lock. A line for a person that says why it was necessary."""
     run_area = os.fsdecode(store.layout.run_area)
     store.refresh()
-    base = base_of(store, read(run_area), began(run_area))
+    log, begun = read(run_area), began(run_area)
+    start = next((each for each in log if each.kind == lib.MM_AHEAD_START), begun)
+    if start is not None and not start.flags & lib.MM_POWER:
+        torn.drop(store, start.run)
+    base = base_of(store, log, begun)
     _carry_through(store)
     work = _Leavings(store, base, _noted(run_area))
     index = work.commit(lambda: _retire(run_area))
@@ -115,7 +119,7 @@ class _Leavings:
             slot = self.remains.slot_of_object(inode)
             found = self.remains.files.get(slot)
             if found is None:
-                found = self.remains.search(inode, self.state.paths(inode))
+                found = self.remains.search(slot, pif, self.state.paths(inode))
                 if found is not None and not found.kept:
                     self.cut.found[found.path] = look(found.path)
             if found is None:
@@ -125,10 +129,21 @@ class _Leavings:
                 self.cut.pifs.append(self._pif(slot, found, self._log.get(slot, [])))
         known = {each.slot for each in self.cut.pifs}
         for slot, records in self._log.items():
+            if slot not in self.remains.files and self._new_and_moved(slot, records[-1]):
+                known.discard(slot)
             if slot in self.remains.files and slot not in known:
                 self.cut.pifs.append(self._pif(slot, self.remains.files[slot], records))
             self._preimages(slot, records)
         self._first_touched({each.slot for each in self.cut.pifs})
+
+    def _new_and_moved(self, slot: int, record: Record) -> bool:
+        """Whether a file that the base does not know is at another place than its record says."""
+        found = None if record.kind != lib.MM_AHEAD_SYNCED or self.remains.pif(slot).object or not record.path else \
+            self.remains.search(slot, record, [record.path])
+        if found is not None:
+            self.cut.found[found.path] = look(found.path)
+            self.cut.touches.setdefault(found.path, _absent(found.path))
+        return found is not None
 
     def _first_touched(self, known: set[int]) -> None:
         """Files that no index knew before the base, and only a note tells how they were."""

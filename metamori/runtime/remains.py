@@ -92,9 +92,8 @@ class Remains:
         pif = self._state.pifs[inode]
         return self._slot(inode, pif.ino, pif.btime_ns, pif.filename)
 
-    def search(self, inode: int, paths: list[bytes]) -> Found | None:
+    def search(self, slot: int, known: PifEntry | Record, paths: list[bytes]) -> Found | None:
         """A file that went from all its paths, below the nearest folder of one that is there."""
-        pif, slot = self._state.pifs[inode], self.slot_of_object(inode)
         for path in paths:
             top = os.path.dirname(path)
             while not os.path.isdir(top):
@@ -104,8 +103,8 @@ class Remains:
                 for name in names:
                     there = os.path.join(at, name)
                     st = lstat_or_none(self._store.door, there)
-                    if st is not None and st.st_ino == pif.ino and stat.S_ISREG(st.st_mode):
-                        return self._found(slot, inode, pif.btime_ns, there, there, b"", st)
+                    if st is not None and st.st_ino == known.ino and stat.S_ISREG(st.st_mode):
+                        return self._found(slot, self._pifs[slot].object, known.btime_ns, there, there, b"", st)
         return None
 
     def _born_alike(self, inode: int, btime_ns: int) -> bool:

@@ -188,14 +188,14 @@ class Store:
             self._numbers_damage = str(error)
         for what in self._handed:
             self._note(what, getattr(self._numbers, what))
-        self._forget()
+        self.forget()
         return True
 
     def is_being_pruned(self) -> bool:
         """Whether somebody is about it: records go before the counters say so. To be asked before `was_pruned`."""
         return commit.exists(self.door, self.layout.prune) and self.is_busy()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
         caches: tuple[MutableMapping[Any, Any] | Recent, ...] = (
@@ -315,10 +315,14 @@ class Store:
         known = self.history.indexes
         return known[1:] if self._rootless else list(known)
 
+    def is_restorable(self, index: int) -> bool:
+        """Whether an index that is there has all its bytes: not so in the past of single mode."""
+        return index >= self._single_floor or index == self.head.index
+
     def require_restorable(self, index: int) -> None:
         """NoSuchCheckpoint when the index is of the past of single mode, which keeps the last one only."""
         self.require(index)
-        if index < self._single_floor and index != self.head.index:
+        if not self.is_restorable(index):
             raise NoSuchCheckpoint(f"checkpoint {index} cannot be restored: in single mode only the last "
                                    f"one is kept, {self._single_floor}")
 

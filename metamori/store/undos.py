@@ -94,12 +94,13 @@ class UndoLog:
         self._combined.clear()
 
     def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool) -> Undo:
-        """A new record, after all that are there."""
+        """A new record, after all that are there. Whole if it is there, also when nothing has to be durable: a torn one
+        would stand in the way of every index before it."""
         self.refresh()
         seq = self.last() + 1
         undo = Undo(after_index, seq, entries)
         data = formats.encode_undo(undo, self._layout.id)
-        commit.write_file(self._door, self._layout.undo(after_index, seq), data, durable)
+        commit.write_file(self._door, self._layout.undo(after_index, seq), data, sync_folder=durable)
         self._learn(undo)
         return undo
 

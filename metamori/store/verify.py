@@ -110,10 +110,10 @@ def _name(store: Store, run: int) -> str:
 
 
 def _homes(store: Store) -> Iterator[str]:
-    """Kept homes exist and are long enough for what any index resolves to them."""
+    """Kept homes exist and are long enough for what any index that can be restored resolves to them."""
     needed: dict[int, int] = {}
     kept = {each.inode: each for each in store.head.kept}
-    for index in store.indexes:
+    for index in filter(store.is_restorable, store.indexes):
         state = store.state(index)
         for inode in state.pifs.keys() & kept.keys():
             if not state.paths(inode):     # moves look after files with names only

@@ -4,7 +4,8 @@ Invariants of the disk that is played, an ordinary journalling file system:
   * names, sizes and modes reach it in the order in which they were changed, and an fsync of anything brings all so far;
   * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
   * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
-Files keep their inodes, because a store knows them by that. Mapped files of the run area may hold anything.
+Files keep their inodes, because a store knows them by that. Mapped files of the run area may hold anything. Times of
+change cannot be put back: `Times` tells them to whoever asks in this process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pytest
 from tracing import Call
 
 from metamori.runtime import ahead
@@ -28,11 +31,49 @@ MAPPED = {"header", "processes", "fits", "pifs", "pages", "journal", "strings", 
 SYNCS = ("fsync", "fdatasync")
 
 
+class Entry(NamedTuple):
+    """What a path led to. target: of a symbolic link."""
+
+    ino: int
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    target: bytes
+
+
 @dataclass
 class Names:
-    """What the folders said at one instant: path -> (inode, mode, size, mtime_ns, target of a link)."""
+    """What the folders said at one instant."""
 
-    at: dict[bytes, tuple[int, int, int, int, bytes]] = field(default_factory=dict)
+    at: dict[bytes, Entry] = field(default_factory=dict)
+
+
+class Times:
+    """Times of change as the disk that came back has them, for every look at a file of it that is as it came back."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._told: dict[int, tuple[int, int]] = {}     # by inode: the real one, the one to tell
+        for name in ("stat", "lstat", "fstat"):
+            patch.setattr(os, name, self._telling(getattr(os, name)))
+
+    def _telling(self, look: Any) -> Any:
+        def told(*words: Any, **more: Any) -> os.stat_result:
+            st: os.stat_result = look(*words, **more)
+            real, instead = self._told.get(st.st_ino, (0, 0))
+            if st.st_ctime_ns != real:
+                return st
+            kind, (seen, rest) = st.__reduce__()        # type: ignore[misc, str-unpack]
+            return kind(seen, {**rest, "st_ctime": instead / 1e9, "st_ctime_ns": instead})  # type: ignore[operator]
+
+        return told
+
+    def take_over(self, then: Names) -> None:
+        """They are on the disk now."""
+        self._told.clear()
+        for path, entry in then.at.items():
+            st = os.lstat(path)
+            self._told[st.st_ino] = (st.st_ctime_ns, entry.ctime_ns)
 
 
 def below(folder: bytes) -> Iterator[bytes]:
@@ -49,7 +90,7 @@ def look(folder: bytes) -> Names:
             target = os.readlink(path) if stat.S_ISLNK(st.st_mode) else b""
         except FileNotFoundError:
             continue
-        names.at[path] = (st.st_ino, st.st_mode, st.st_size, st.st_mtime_ns, target)
+        names.at[path] = Entry(st.st_ino, st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns, target)
     return names
 
 
@@ -60,9 +101,9 @@ class Watched:
         self.folder = os.fsencode(folder)
         self.since: list[Names] = [look(self.folder)]   # since the last sync, that one included
         self.synced: dict[int, bytes] = {}              # by inode
-        for path, (ino, mode, *_) in self.since[0].at.items():
-            if stat.S_ISREG(mode):
-                self.synced[ino] = _content(path)
+        for path, entry in self.since[0].at.items():
+            if stat.S_ISREG(entry.mode):
+                self.synced[entry.ino] = _content(path)
 
     def seen(self, call: Call) -> None:
         now = look(self.folder)
@@ -70,16 +111,16 @@ class Watched:
             # answered before the next call: whoever is told of it is told after this
             self.since = [now]
             path = os.fsencode(call.path)
-            if path in now.at and stat.S_ISREG(now.at[path][1]):
-                self.synced[now.at[path][0]] = _content(path)
+            if path in now.at and stat.S_ISREG(now.at[path].mode):
+                self.synced[now.at[path].ino] = _content(path)
         else:
             self.since.append(now)
 
-    def cut_power(self, rng: random.Random) -> None:
+    def cut_power(self, rng: random.Random, times: Times) -> None:
         """Put a disk in place that a power cut may have left; nothing of the run is alive."""
         self.since.append(look(self.folder))
         then = rng.choice(self.since)
-        now = {ino: path for path, (ino, mode, *_) in self.since[-1].at.items() if stat.S_ISREG(mode)}
+        now = {entry.ino: path for path, entry in self.since[-1].at.items() if stat.S_ISREG(entry.mode)}
         content = {ino: _content(path) for ino, path in now.items()}
         aside = self.folder + b".aside"
         os.mkdir(aside)
@@ -93,14 +134,14 @@ class Watched:
         for path, entry in sorted(then.at.items()):
             self._make(path, entry, aside, content, rng)
         shutil.rmtree(aside)
-        for path, (_, mode, _, mtime_ns, _) in sorted(then.at.items(), reverse=True):
-            if stat.S_ISREG(mode):
-                os.utime(path, ns=(mtime_ns, mtime_ns))
         another_boot(Path(os.fsdecode(self.folder)))
+        for path, entry in sorted(then.at.items(), reverse=True):
+            if stat.S_ISREG(entry.mode):
+                os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+        times.take_over(then)
 
-    def _make(self, path: bytes, entry: tuple[int, int, int, int, bytes], aside: bytes, content: dict[int, bytes],
-              rng: random.Random) -> None:
-        ino, mode, size, _, target = entry
+    def _make(self, path: bytes, entry: Entry, aside: bytes, content: dict[int, bytes], rng: random.Random) -> None:
+        ino, mode, size, target = entry.ino, entry.mode, entry.size, entry.target
         if stat.S_ISDIR(mode):
             try:
                 os.rename(os.path.join(aside, b"%d" % ino), path)

@@ -1,39 +1,77 @@
 """The power goes while a run is alive: every checkpoint that was answered restores, and the files are none the worse.
 
 Each call of the run that changes or syncs a file is a cut. What was not synced is lost, kept or torn (rewind.py), and
-what was mapped may hold anything. `make test` takes some of the calls, `make kills` every one of them, several times.
+what was mapped may hold anything. What the program fsynced is there, byte for byte (synced.py). `make test` takes some of
+the calls, `make kills` every one of them, several times.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import Compile
-from rewind import Watched
-from tracing import Call
-from trial import Expected, Trial, tree_of
-
-from metamori.runtime import powercut
-from metamori.runtime.ahead import Record
-from metamori.store import founding
-from metamori.store.door import REAL
-from metamori.store.layout import Layout
+from rewind import Times, Watched
+from synced import Fact, facts, hold
+from tracing import Call, Traced
+from trial import SCRIPT, Expected, Trial, tree_of
 
 SAMPLE = 6
+# what is fsynced, in every way that a file can be in a run, and changed again afterwards
+SYNCING = """\
+open old rw; pwrite 3 5000 3000 5; fsync 3; pwrite 3 100 100 6; fsync 3; checkpoint; pwrite 3 4096 4096 7; fdatasync 3
+pwrite 3 600 4000 8; ftruncate 3 6000; fsync 3; open log w,append; write 4 700 9; fsync 4; write 4 300 10
+open new rw,creat,trunc; write 5 6000 11; fsync 5; open gone w,trunc; write 6 5000 12; fsync 6; pwrite 6 500 1000 13
+checkpoint; pwrite 5 1000 0 14; fsync 5; rename new d0/new; fsync 5; open d0/in w,trunc; write 7 100 15; fsync 7
+pwrite 3 3000 2000 16; fsync 3; pwrite 6 4096 4000 17; fsync 6; checkpoint; pwrite 3 10 5 18; write 4 10 19\
+""".replace("\n", "; ").split("; ")
+# stores through a mapping, which stays at home from then on, and calls on the same file
+MAPPED = """\
+open old rw; mapwrite 3 3000 5000 5; fsync 3; pwrite 3 100 100 6; fsync 3; checkpoint; mapwrite 3 6000 10 7; fsync 3
+pwrite 3 4096 4096 8; ftruncate 3 9000; mapwrite 3 500 8000 9; open new rw,creat; write 4 5000 10; mapwrite 4 100 50 11
+fsync 4; checkpoint; pwrite 4 1000 0 12; mapwrite 4 2000 3000 13; fsync 4; mapwrite 3 50 60 14; checkpoint\
+""".replace("\n", "; ").split("; ")
+# children write by descriptors that they have inherited
+FORKING = """\
+open old rw; open log w,append; forkwrite 3 3000 5; fsync 3; forkwrite 4 700 6; checkpoint; forkwrite 3 5000 7; fsync 4
+open new w,creat; forkwrite 5 6000 8; write 5 100 9; fsync 5; checkpoint; forkwrite 3 100 10; forkwrite 5 900 11\
+""".replace("\n", "; ").split("; ")
+STRAIGHT = [line for line in (*SCRIPT, *SYNCING[1:9]) if not line.startswith("restore")]   # single mode has one way
+
+
+@dataclass(frozen=True)
+class Way:
+    options: str = ""
+    script: tuple[str, ...] = tuple(SCRIPT)
+    durable: bool = True                   # its checkpoints
+
+    @property
+    def isolated(self) -> bool:
+        """Nothing comes home before a commit."""
+        return self.options in ("--isolate", "--mode single")
+
+
+WAYS = {
+    "default": Way(), "isolate": Way("--isolate"), "synced": Way(script=tuple(SYNCING)),
+    "synced-isolate": Way("--isolate", tuple(SYNCING)), "mapped": Way(script=tuple(MAPPED)),
+    "forking": Way(script=tuple(FORKING)), "forking-isolate": Way("--isolate", tuple(FORKING)),
+    "single": Way("--mode single", tuple(STRAIGHT)), "process": Way("--durability process", tuple(SYNCING), False),
+}
+TrialOf = Callable[[Way], Trial]
 
 
 @pytest.fixture
-def trial_of(tmp_path: Path, compiled: Compile, installed: None, monkeypatch):  # type: ignore[no-untyped-def]
-    def was_cut(record: Record, st: os.stat_result) -> bool:
-        # the time of the last change cannot be put back; the driver sets no times, so that of the last write is as good
-        return st.st_size <= record.length_after or st.st_mtime_ns > record.home_ctime_ns
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    return Times(monkeypatch)
 
-    monkeypatch.setattr(powercut, "was_cut", was_cut)
-    return lambda *options, **more: Trial(tmp_path, compiled("driver"), compiled("tracer"), options, **more)
+
+@pytest.fixture
+def trial_of(tmp_path: Path, compiled: Compile, installed: None) -> TrialOf:
+    return lambda way: Trial(tmp_path, compiled("driver"), compiled("tracer"), way.options.split(), way.script)
 
 
 def words(tree: str) -> dict[str, str]:
@@ -45,7 +83,8 @@ def made_later(expected: Expected, tree: str) -> set[str]:
     return {name for each in (*expected.indexes.values(), *expected.present) for name in words(each)} - {*words(tree)}
 
 
-def cut_at(trial: Trial, nth: int, seed: int, isolated: bool) -> None:
+def run_and_cut(trial: Trial, times: Times, nth: int, seed: int) -> tuple[Traced, Expected, list[Fact]]:
+    """The run as far as its nth call, and the disk that the power cut left."""
     trial.prepare()
     watched: list[Watched] = []
 
@@ -58,31 +97,66 @@ def cut_at(trial: Trial, nth: int, seed: int, isolated: bool) -> None:
         return "g"
 
     done = trial.run(decide)
-    expected = trial.expected(done.stdout)
-    watched[0].cut_power(random.Random(seed))
-    layout = Layout(str(trial.store))
-    if (trial.store / "format").exists():  # known by a time of change that cannot be put back either
-        founding.note_place(REAL, layout)
+    watched[0].cut_power(random.Random(seed), times)
+    return done, trial.expected(done.stdout), facts(trial, done.stdout)
+
+
+def cut_at(trial: Trial, way: Way, times: Times, nth: int, seed: int) -> None:
+    done, expected, synced = run_and_cut(trial, times, nth, seed)
     try:
-        check(trial, expected, isolated)
+        check(trial, way, expected, synced)
     except BaseException:
         print(f"power cut at call {nth}, seed {seed}: {done.calls[min(nth, len(done.calls)) - 1]}; {done.stderr!r}")
         raise
 
 
-def check(trial: Trial, expected: Expected, isolated: bool) -> None:
+def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact]) -> None:
     if not (trial.store / "format").exists():
+        hold(synced, trial.work, "without a store")
         return
     looked = trial.verb("verify")
-    assert looked.code == 0, looked
+    assert looked.code == 0 or not way.durable, looked
     log = trial.verb("log", "--json")
     assert log.code == 0, log
     indexes = {each["index"] for each in json.loads(log.out)["checkpoints"]}
-    assert expected.indexes.keys() - {0} <= indexes, (expected.indexes.keys(), indexes, log)
-    if isolated:                           # exactly as at the last commit: the run's start, or its end
-        ended = set() if expected.pending else expected.present
-        assert tree_of(trial.work) in {expected.indexes[0], *ended}
-    for index, tree in sorted(expected.indexes.items(), reverse=True):
+    if way.isolated:                       # exactly as at the last commit: the run's start, a checkpoint, its end
+        assert tree_of(trial.work) in commits(way, expected)
+    else:
+        hold(synced, trial.work, "when the run was completed")
+    if way.durable:
+        assert expected.indexes.keys() - {0} <= indexes, (expected.indexes.keys(), indexes, log)
+        restored(trial, way, expected, indexes)
+    if way.durable and synced:             # and the state that the power cut left stays an index
+        newest = max(indexes)
+        done = trial.verb("restore", newest, "--to", trial.folder / "copy")
+        assert done.code == 0, f"restore {newest}: {done}"
+        noted = synced if way.isolated else [fact for fact in synced if known(fact, expected)]
+        hold(noted, trial.folder / "copy" / "work", f"at checkpoint {newest}")
+    looked = trial.verb("verify")
+    assert (looked.code == 0 and not looked.err) or not way.durable, looked
+    again = trial.lab.run("true")
+    assert (again.returncode, again.stderr) == (0, b""), again.stderr
+
+
+def known(fact: Fact, expected: Expected) -> bool:
+    """Whether it was there before the run, or a checkpoint has seen it: of another new file the note may be lost."""
+    return any(fact.paths & words(tree).keys() for tree in expected.indexes.values())
+
+
+def commits(way: Way, expected: Expected) -> set[str]:
+    """What the user's files may be, where nothing comes home before a commit."""
+    ended = set() if expected.pending else expected.present
+    if way.options != "--mode single":
+        return {expected.indexes[0], *ended}
+    # of a checkpoint that was asked for and not answered nobody knows on which side of its commit it was
+    last = expected.indexes[max(expected.indexes)]
+    return {last, *ended, *(expected.present if expected.pending == "checkpoint" else ())}
+
+
+def restored(trial: Trial, way: Way, expected: Expected, indexes: set[int]) -> None:
+    """Every index that was answered, exactly; in single mode the last one."""
+    known = sorted(expected.indexes.items(), reverse=True)
+    for index, tree in known[:1] if way.options == "--mode single" else known:
         if index == 0 and (0 not in indexes or len(expected.indexes) == 1):
             continue                       # nobody was told of a checkpoint
         done = trial.verb("restore", index)
@@ -91,30 +165,28 @@ def check(trial: Trial, expected: Expected, isolated: bool) -> None:
         extra = have.keys() - want.keys()
         assert all(have.get(name) == want[name] for name in want), f"restore {index}:\n have {have}\n want {want}"
         assert extra <= made_later(expected, tree), f"restore {index}: {extra}"
-    looked = trial.verb("verify")
-    assert looked.code == 0 and not looked.err, looked
-    again = trial.lab.run("true")
-    assert (again.returncode, again.stderr) == (0, b""), again.stderr
 
 
-def last_cut(trial: Trial) -> int:
-    """Before head notes the files' times of change, which cannot be put back here (test_power_disk.py goes on)."""
-    return max(call.number for call in trial.run().calls if call.other.endswith("/head"))
+def last_cut(trial: Trial, way: Way) -> int:
+    """All of a run; where checkpoints are not durable, up to the commit at its end, whose list may be torn."""
+    calls = trial.run().calls
+    commits = [call.number for call in calls if "/store/intent" in call.other + call.path]
+    return len(calls) if way.durable else commits[0]
 
 
-@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
-def test_power_cut_at_some_calls(trial_of, options: str) -> None:  # type: ignore[no-untyped-def]
-    trial = trial_of(*options.split())
-    total = last_cut(trial)
-    for nth in range(total // SAMPLE // 2, total, total // SAMPLE):
-        cut_at(trial, nth, nth, bool(options))
+@pytest.mark.parametrize("name", WAYS)
+def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> None:
+    trial = trial_of(WAYS[name])
+    total = last_cut(trial, WAYS[name])
+    for nth in range(total // SAMPLE // 2, total + 1, total // SAMPLE):
+        cut_at(trial, WAYS[name], times, nth, nth)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("part", range(8))
-def test_power_cut_at_every_call(trial_of, options: str, part: int) -> None:  # type: ignore[no-untyped-def]
-    trial = trial_of(*options.split())
-    for nth in range(1 + part, last_cut(trial) + 1, 8):
+def test_power_cut_at_every_call(trial_of: TrialOf, times: Times, name: str, part: int) -> None:
+    trial = trial_of(WAYS[name])
+    for nth in range(1 + part, last_cut(trial, WAYS[name]) + 1, 8):
         for seed in range(3):
-            cut_at(trial, nth, 1000 * seed + nth, bool(options))
+            cut_at(trial, WAYS[name], times, nth, 1000 * seed + nth)
