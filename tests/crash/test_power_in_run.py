@@ -1,8 +1,8 @@
 """The power goes while a run is alive: every checkpoint that was answered restores, and the files are none the worse.
 
 Each call of the run that changes or syncs a file is a cut. What was not synced is lost, kept or torn (rewind.py), and
-what was mapped may hold anything. What the program fsynced is there, byte for byte (synced.py). `make test` takes some of
-the calls, `make kills` every one of them, several times.
+what was mapped may hold anything. What the program fsynced is there, byte for byte (synced.py). `make test` takes some
+of the calls, `make kills` every one of them, several times.
 """
 
 from __future__ import annotations
