@@ -1,13 +1,14 @@
-"""The same on a real file system: ext4 on a loop device, whose image is copied in the middle of a run and mounted.
+"""The same on real file systems: ext4 and XFS on a loop device, the image copied in the middle of a run and mounted.
 
-What ext4 had not given to the device is not in the copy: that is a power cut, and mounting replays the journal. Needs
-root, as mounting does. CUTS sets how many of a run's calls are cuts, SEED where they lie.
+What the filesystem had not given to the device is not in the copy: that is a power cut, and mounting replays the
+journal. Needs root, as mounting does. CUTS sets how many of a run's calls are cuts, SEED where they lie.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,12 @@ from pathlib import Path
 import pytest
 from conftest import Compile
 from rewind import another_boot
-from test_power_in_run import check
+from synced import facts
+from test_power_in_run import WAYS, check
 from tracing import Call
 from trial import Trial
 
-MEGABYTES = 48
+MEGABYTES = {"ext4": 48, "xfs": 320}
 CUTS, SEED = int(os.environ.get("CUTS", "40")), int(os.environ.get("SEED", "1"))
 
 
@@ -34,12 +36,12 @@ def do(*words: object) -> str:
 class Disk:
     """An image, mounted by one loop device all the time: a store knows files by their device's number."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self.image, self.at = folder / "image", folder / "disk"
         self.at.mkdir()
         with self.image.open("wb") as file:
-            file.truncate(MEGABYTES << 20)
-        do("mkfs.ext4", "-q", "-F", self.image)
+            file.truncate(MEGABYTES[kind] << 20)
+        do(f"mkfs.{kind}", "-q", "-F" if kind == "ext4" else "-f", self.image)
         self.device = do("losetup", "-f", "--show", self.image)
         do("mount", self.device, self.at)
 
@@ -59,20 +61,23 @@ class Disk:
         subprocess.run(["losetup", "-d", self.device], check=False, capture_output=True)
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+@pytest.fixture(params=MEGABYTES)
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
     if os.getuid() != 0:
         pytest.skip("mounting a file system needs root")
-    found = Disk(tmp_path)
+    if not shutil.which(f"mkfs.{request.param}"):
+        pytest.skip(f"mkfs.{request.param} is missing")
+    found = Disk(tmp_path, request.param)
     yield found
     found.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
-def test_power_cut_on_ext4(  # type: ignore[no-untyped-def]
-        disk: Disk, tmp_path: Path, compiled: Compile, installed: None, options: str) -> None:
-    trial = Trial(disk.at, compiled("driver"), compiled("tracer"), options.split())
+@pytest.mark.parametrize("name", ["default", "isolate", "synced", "synced-isolate"])
+def test_power_cut_on_a_disk(  # type: ignore[no-untyped-def]
+        disk: Disk, tmp_path: Path, compiled: Compile, installed: None, request, name: str) -> None:
+    way = WAYS[name]
+    trial = Trial(disk.at, compiled("driver"), compiled("tracer"), way.options.split(), way.script)
     total = len(trial.run().calls)
     chosen = set(random.Random(SEED).sample(range(5, total), min(CUTS, total - 5)))
     copies: list[tuple[Path, int]] = []
@@ -91,9 +96,9 @@ def test_power_cut_on_ext4(  # type: ignore[no-untyped-def]
             another_boot(trial.folder)
             try:
                 # what was asked and not answered may have been done: a line more of the script
-                check(trial, trial.expected(done.stdout[:answered]), bool(options))
+                check(trial, way, trial.expected(done.stdout[:answered]), facts(trial, done.stdout[:answered]))
             except BaseException:
                 print(f"power cut at {image.name} of {total}, seed {SEED}")
                 raise
         image.unlink()
-    print(f"{len(copies)} power cuts on ext4 ({options or 'default'}), seed {SEED}: 0 failures")
+    print(f"{len(copies)} power cuts ({request.node.name}), seed {SEED}: 0 failures")
