@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps analyze clean
+.PHONY: help venv build docs demo test test-fast test-levels test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps analyze clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -41,6 +41,9 @@ test-slurm: build  ## jobs of a real Slurm, in a folder of its own on the loopba
 
 test-cookbook: build  ## the how-to pages on LAMMPS and others, really run, natively too (some minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/cookbook $(ARGS)
+
+test-levels: build  ## levels in the long form: 400 kills, 2 to 16 ranks, all formats, 4 GiB (two hours)
+	@$(PYTEST) -m '' --timeout 7000 tests/levels $(ARGS)
 
 test-packages: build  ## wheel and Debian package: built, installed, used, taken away again (as root; minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/packaging/test_install.py tests/packaging/test_debian.py $(ARGS)

@@ -93,7 +93,7 @@ class Job:
     """A communicator of mpi4py, with the calls that checkpoints need."""
 
     def __init__(self, comm: Any) -> None:
-        self.comm = comm
+        self.comm = self.origin = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
 
     @classmethod
@@ -158,7 +158,9 @@ class Job:
         return None if made == MPI.COMM_NULL else Job(made)
 
     def duplicate(self) -> Job:
-        return Job(self.comm.Dup())
+        made = Job(self.comm.Dup())
+        made.origin = self.comm
+        return made
 
     def subset(self, ranks: Sequence[int]) -> Job | None:
         """A communicator of these ranks in this order; None for the others. Everybody calls it."""
@@ -201,6 +203,17 @@ class Job:
         while patient and not self.comm.Iprobe(source=source, tag=tag):
             time.sleep(0.001)
         return self.comm.recv(source=source, tag=tag)
+
+    def comes(self, tag: int, end: int) -> bool:
+        """Wait, leaving the processor to others, for a message with a tag; False when a C int with the tag `end` came
+        in the communicator that this one was made from, and nothing before it. It is taken."""
+        MPI = _mpi()
+        while not self.comm.Iprobe(MPI.ANY_SOURCE, tag):
+            if self.origin.Iprobe(MPI.ANY_SOURCE, end) and not self.comm.Iprobe(MPI.ANY_SOURCE, tag):
+                self.origin.Recv([bytearray(4), MPI.INT], MPI.ANY_SOURCE, end)
+                return False
+            time.sleep(0.001)
+        return True
 
     # -- one file of all -------------------------------------------------------------------------
 

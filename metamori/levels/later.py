@@ -117,12 +117,13 @@ def choose(crew: Crew) -> Heads | Threads | None:
 
 
 def serve(crew: Crew) -> None:
-    """A head's life: errands of all processes of its node, until all have said that they are done."""
+    """A head's life: errands of all processes of its node, until all have said that they are done, or one of them sends
+    FTI's token for that by itself (an int, FTI_ENDW, with final_tag)."""
     chosen, topology = crew.settings, crew.topology
     node = topology.nodes[topology.node_of(crew.world.rank)]
     sector = topology.place(crew.world.rank)[0]
     heads = crew.heads
-    while True:
+    while crew.world.comes(chosen.ckpt_tag, chosen.final_tag):
         errands = [crew.world.receive(rank, chosen.ckpt_tag, patient=True) for rank in node[1:]]
         if errands[0] is END:
             return

@@ -28,6 +28,19 @@ def test_dies_and_compares_every_byte(what, level, mpi, form, built, tmp_path): 
     assert launch.setting(tmp_path, "failure") == "0", done.stderr
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", pytest.param("mpich", marks=slow)])
+def test_a_head_ends_by_the_token(mpi, built, tmp_path):  # noqa: F811
+    """The checkpoint that it was asked for before is completed, and is there for the next start."""
+    launch.need(mpi)
+    program = launch.compiled("many", mpi, built)
+    launch.configure(tmp_path, node_size=2, group_size=2, head=1, inline_L2=0, inline_L3=0, inline_L4=0)
+    words = launch.command(mpi, 4, program, "token", 3)
+    launch.run(tmp_path, *words)
+    assert launch.setting(tmp_path, "failure") == "1" and launch.taken(tmp_path) == 1
+    launch.run(tmp_path, *words)
+    assert launch.setting(tmp_path, "failure") == "0"
+
+
 def test_get_config(built, tmp_path):  # noqa: F811
     launch.need("openmpi")
     program = launch.compiled("many", "openmpi", built)
@@ -71,9 +84,9 @@ ckpt_L1             = {intervals[0]}
 ckpt_L2             = {intervals[1]}
 ckpt_L3             = {intervals[2]}
 ckpt_L4             = {intervals[3]}
-inline_L2           = {inline}
-inline_L3           = {inline}
-inline_L4           = {inline}
+inline_L2           = {inline[0]}
+inline_L3           = {inline[1]}
+inline_L4           = {inline[2]}
 keep_last_ckpt     = {keep}
 group_size          = 2
 max_sync_intv       = 0
@@ -91,17 +104,20 @@ local_test          = 1
 """
 
 
-@pytest.mark.parametrize("head, intervals, keep, io, glbl", [
-    (0, (3, 5, 7, 11), 0, 1, "glbl_dir"), (1, (3, 5, 7, 11), 0, 1, "glbl_dir"), (0, (0, 5, 0, 0), 0, 1, "glbl_dir"),
-    (0, (3, 5, 7, 11), 1, 1, "gbl_dir"), (0, (3, 5, 7, 11), 0, 2, "gbl_dir"),
+@pytest.mark.parametrize("head, inline, intervals, keep, io, glbl", [
+    (0, "111", (3, 5, 7, 11), 0, 1, "glbl_dir"), (1, "000", (3, 5, 7, 11), 0, 1, "glbl_dir"),
+    (1, "100", (3, 5, 7, 11), 0, 1, "glbl_dir"), pytest.param(1, "111", (3, 5, 7, 11), 0, 1, "glbl_dir", marks=slow),
+    (0, "111", (0, 5, 0, 0), 0, 1, "glbl_dir"), (0, "111", (3, 5, 7, 11), 1, 1, "gbl_dir"),
+    (0, "111", (3, 5, 7, 11), 0, 2, "gbl_dir"),
 ])
-def test_the_manuals_configurations(head, intervals, keep, io, glbl, built, tmp_path):  # noqa: F811
-    """As printed, without sections, in folders of the test and in groups of two; then as a restart after a failure."""
+def test_the_manuals_configurations(head, inline, intervals, keep, io, glbl, built, tmp_path):  # noqa: F811
+    """As printed, without sections, in folders of the test and in groups of two; all levels in turn. With a head, some
+    levels may still be the processes' own work, as the manual says."""
     launch.need("openmpi")
     program = launch.compiled("stencil", "openmpi", built)
-    text = MANUAL.format(head=head, intervals=intervals, inline=1 - head, keep=keep, io=io, glbl=glbl)
+    text = MANUAL.format(head=head, intervals=intervals, inline=inline, keep=keep, io=io, glbl=glbl)
     (tmp_path / "config.fti").write_text(text)
-    launch.run(tmp_path, *launch.command("openmpi", 4, program, 12, 4))
+    launch.run(tmp_path, *launch.command("openmpi", 4, program, 12, 4 if keep else 0))
     assert launch.setting(tmp_path, "failure") == ("2" if keep else "0")
     if keep:                               # the job goes on from the checkpoint that was kept
         done = launch.run(tmp_path, *launch.command("openmpi", 4, program, 24, 4))

@@ -48,6 +48,7 @@ class World:
             into = bytearray(size)
             saved.read(number, view(into))
             found[number] = bytes(into)
+            assert b"".join(bytes(piece) for _, piece in saved.chunks(number)) == found[number]
         return found
 
 

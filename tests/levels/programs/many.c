@@ -1,6 +1,7 @@
 /* many.c - the less common calls.  many WHAT: takes checkpoints and dies; run again it recovers and compares every byte.
  *   thousand   1,000 variables, some of no bytes         realloc  sizes that grow and shrink between checkpoints
  *   single     one variable at a time                    parts    a checkpoint whose variables come one by one
+ *   token      heads that are ended by FTI's token and not by FTI_Finalize
  *   config     prints what FTI_GetConfig says            names    variables by name, with attributes */
 #include <fti.h>
 #include <stdio.h>
@@ -174,6 +175,25 @@ static void names(int level)
         wrong("value", number);
 }
 
+static void token(int level)
+{
+    static int step;
+    int end = FTI_ENDW, mine;
+    FTI_Protect(1, &step, 1, FTI_INTG);
+    if (FTI_Status() != 0) {
+        must(FTI_Recover(), FTI_SCES, "FTI_Recover");
+        if (step != 5)
+            wrong("step", step);
+        return;
+    }
+    step = 5;
+    must(FTI_Checkpoint(1, level), FTI_DONE, "FTI_Checkpoint");
+    MPI_Comm_rank(MPI_COMM_WORLD, &mine);
+    MPI_Send(&end, 1, MPI_INT, mine - 1, 3107, MPI_COMM_WORLD);
+    MPI_Finalize();
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -192,6 +212,8 @@ int main(int argc, char **argv)
         parts(level);
     else if (!strcmp(what, "names"))
         names(level);
+    else if (!strcmp(what, "token"))
+        token(level);
     else if (rank == 0) {
         FTIT_allConfiguration all = FTI_GetConfig("config.fti", MPI_COMM_WORLD);
         printf("%d %d %d %d %d %s %d\n", all.configuration.blockSize, all.configuration.ioMode, all.topology.nbProc,
