@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 from bisect import bisect_right
@@ -121,7 +123,13 @@ class FileSource:
         if not self.at <= place <= place + length <= self.at + self.held:
             self.at = place // PAGE * PAGE
             self.held = 0                  # an error leaves nothing behind
-            self.held = os.preadv(self.fd, [self.window], self.at)
+            try:
+                self.held = os.preadv(self.fd, [self.window], self.at)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_RDONLY)   # this device wants more than whole pages
+                self.held = os.preadv(self.fd, [self.window], self.at)
         return place - self.at
 
     def chunk(self, place: int, length: int) -> memoryview:

@@ -77,6 +77,19 @@ def test_a_file_that_became_shorter_is_broken(how, tmp_path):
     source.close()
 
 
+def test_a_device_that_wants_another_alignment_is_served_by_the_page_cache(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "_spare", [memoryview(bytearray(room.BYTES + 1))[1:] for _ in range(2)])
+    path = tmp_path / "file"
+    sink = Sink(str(path))
+    sink.put(content)
+    sink.finish()
+    source = FileSource(str(path), 7)
+    assert source.chunk(LONG, 100_000) == content[LONG + 7:LONG + 100_007]
+    assert source.chunk(5000, 1 << 20) == content[5007:5007 + (1 << 20)]
+    source.close()
+    assert path.read_bytes() == content
+
+
 def test_rooms_are_lent_again_and_a_forked_child_has_its_own():
     mine = room.lend()
     mine[:4] = b"mine"
