@@ -1,0 +1,51 @@
+"""The bench's plan can be run as it is written, and its page says what its JSON says."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import plan, rows, run
+
+
+@pytest.mark.parametrize("form", ["full", "quick", "tiny"])
+def test_every_step_is_a_bench_with_options_that_it_knows(form: str) -> None:
+    steps = plan.steps(form, run.BENCHES, ())
+    for name, where, words in steps:
+        assert run.parser().parse_args([name, "--dir", "/tmp", *words]).name == name
+        assert where in ("", "ext4", "tmpfs", "xfs", "btrfs")
+    missing = set(run.BENCHES) - {name for name, _, _ in steps}
+    assert missing <= {"full": set(), "quick": {"breakdown", "levels"}, "tiny": {"breakdown", "levels"}}[form]
+    assert not plan.steps(form, run.BENCHES, run.BENCHES)
+    assert all(where != "xfs" for _, where, _ in plan.steps(form, run.BENCHES, ["xfs"]))
+
+
+def series(**values: float) -> dict[str, dict[str, list[float]]]:
+    return {name.replace("_", " "): {"all": [value, value + 1000, value - 1000]} for name, value in values.items()}
+
+
+def document() -> dict:
+    where = {"filesystem": "ext4", "processor": "P", "cores": 2, "memory_gib": 4, "kernel": "6", "commit": "c",
+             "time": "t"}
+    native = series(write=2000, rewrite=1000, CPU_s=10_000)
+    ours = series(write=2200, rewrite=900, CPU_s=5000)
+    pauses = {"pause, ms": {"all": [1.0, 1.5, 9.0]}, "call, ms": {"all": [30.0]}, "bytes added, MiB": {"all": [1.0]}}
+    benches = [{"bench": "bonnie", "results": {"native": native, "default": ours,
+                                               "default, checkpoint every 2 s": ours}},
+               {"bench": "checkpoint", "results": {"20 MiB, 1,024 KiB changed, 8 checkpoints": pauses}},
+               {"bench": "peers", "results": {"full copy, 20 MiB": {"keep a state, ms": {"all": [7.0]},
+                                                                   "MiB per state": {"all": [20.0]}}}}]
+    return {"schema": 1, "form": "quick", "benches": [{**each, "machine": where, "options": {"rounds": "3"}}
+                                                      for each in benches]}
+
+
+def test_the_page_says_what_was_reached() -> None:
+    said = {what: (text, reached) for what, _, _, _, text, reached in rows.rows(document())}
+    assert said["Bonnie++ default: write"] == ("×1.10", True)
+    assert said["Bonnie++ default: rewrite"] == ("×0.90", False)
+    assert said["Bonnie++ default, checkpoint every 2 s: rewrite"] == ("×0.90", True)
+    assert said["Bonnie++ default: CPU seconds"] == ("×2.00", True)
+    assert said["checkpoint, 20 MiB, 1,024 KiB changed, 8 checkpoints: pause"] == ("1.5 ms", True)
+    assert said["checkpoint, 20 MiB, 1,024 KiB changed, 8 checkpoints: durable"] == ("30 ms", False)
+    page = rows.page(document())
+    assert "7 of 9 are reached." in page and page.index("## Not reached") < page.index("## Reached")
+    assert "| full copy, 20 MiB | ext4 | 7 ms | 20 MiB |" in page and "medians of 3 alternating rounds" in page
