@@ -22,14 +22,23 @@ from metamori.runtime.session import Session
 from metamori.store import move
 
 
+class NobodyLeft(MetamoriError):
+    """The program was ended for a rollback, and its new process does not start."""
+
+
 class Live:
     """The run and its process; both are others after a rollback."""
 
     def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
-        self.session, self.config, self.pid, self.environ = session, config, pid, environ
-        session.area.head.first_pid = pid
+        self.config, self.environ = config, environ
+        self._go_on_with(session, pid)
         self._said = ""
         self._requeued = False
+
+    def _go_on_with(self, session: Session, pid: int) -> None:
+        """The run area has to know its first process: one that came back shows neither its words nor its environment."""
+        self.session, self.pid = session, pid
+        session.area.head.first_pid = pid
 
     def run(self) -> int:
         """Until the program ends by itself; its wait status."""
@@ -93,6 +102,8 @@ class Live:
                 return self._roll_back(request.argument)
             result = pruning.make_room(self.session) if request.what == lib.MM_CALL_PRUNE else -errno.ENOSYS
             lib.mm_request_answer(area.pointer, result)
+        except NobodyLeft:
+            raise
         except MetamoriError as error:
             self._refuse(error.errno, str(error))
         except OSError as error:
@@ -121,7 +132,10 @@ class Live:
         os.waitpid(self.pid, 0)
         finish.finish(session, f"rolled back to {index}", killed=True)
         finish.close(session)
-        self.session, self.pid = start_again(store, self.config, index, self.environ)
+        try:
+            self._go_on_with(*start_again(store, self.config, index, self.environ))
+        except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
+            raise NobodyLeft(f"the run has ended: its program could not go on from checkpoint {index}: {error}") from None
         return self.pid
 
     def end(self, status: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from comeback import Memory
 
+from metamori.store.store import Store
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,4 +29,62 @@ def test_the_solver_goes_back_until_it_converges(tmp_path: Path) -> None:
     assert all(float(row[2]) <= 1.1 for row in rows), "no failed step is left"
     words = [entry["message"] for entry in case.log()["checkpoints"]]
     assert sum(word.startswith("rolled back to") for word in words) == 3
+    assert case.verb("verify").returncode == 0
+
+
+MANY_TIMES = """
+#include <metamori.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    for (int n = 1; n < 6; n++) {
+        if (metamori_checkpoint() == 0) {               /* one longer than what was written when it was taken */
+            FILE *f = fopen("words", "a");
+            fprintf(f, "%d %s %s %s\\n", n, argv[0], argv[1], argv[2]);
+            fclose(f);
+            n++;
+        }
+        int good = metamori_checkpoint();               /* of a program that has come back n times */
+        if (good > 0 && metamori_restore(good) < 0)
+            return 1;
+    }
+    return argc - 3;
+}
+"""
+
+
+@pytest.mark.usefixtures("installed")
+def test_rolled_back_again_and_again_it_is_started_as_the_first_time(tmp_path: Path) -> None:
+    """/proc shows neither words nor environment of a program that came back: every index has those of the first start."""
+    program = tmp_path / "program with a rather long name"
+    (tmp_path / "p.c").write_text(MANY_TIMES)
+    subprocess.run(["gcc", f"-I{ROOT / 'shim_c' / 'include'}", str(tmp_path / "p.c"), "-o", str(program)], check=True)
+    case = Memory(tmp_path, [program, "one", "two words"])
+    done = case.verb("run", "--memory", "--", str(program), "one", "two words")
+    assert done.returncode == 0, done.stderr
+    with Store.open(str(case.store)) as store:
+        entries = [each for index in store.history.indexes if index for each in store.meta(index).memory]
+        assert len(entries) > 4
+        assert {entry.argv for entry in entries} == {(bytes(program), b"one", b"two words")}
+        assert {entry.env for entry in entries} == {entries[0].env} and len(entries[0].env) > 3
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_program_that_is_gone_ends_the_run_in_words(tmp_path: Path) -> None:
+    """It asks for a rollback and has removed its own file before: nobody is left to be told by an errno."""
+    program = tmp_path / "program"
+    (tmp_path / "p.c").write_text("""
+        #include <metamori.h>
+        #include <sys/stat.h>
+        int main(int argc, char **argv) {
+            int good = metamori_checkpoint();
+            if (good > 0) chmod(argv[0], 0644), metamori_restore(good);
+            return argc;
+        }
+    """)
+    subprocess.run(["gcc", f"-I{ROOT / 'shim_c' / 'include'}", str(tmp_path / "p.c"), "-o", str(program)], check=True)
+    case = Memory(tmp_path, ["true"])
+    done = case.verb("run", "--memory", "--ignore", str(program), "--", str(program))
+    assert done.returncode == 125, done.stderr
+    assert b"the run has ended" in done.stderr and b"Traceback" not in done.stderr
     assert case.verb("verify").returncode == 0
