@@ -79,6 +79,8 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
         said = failure.read()
     if said:
         os.waitpid(pid, 0)
+        for disposition in (signal.SIG_IGN, signal.SIG_DFL):   # a program that is gone may have asked once more
+            signal.signal(REQUEST, disposition)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _before = None
         raise CannotStart(int(said), os.strerror(int(said)), name)
