@@ -68,7 +68,7 @@ def _live(store: Store) -> dict[str, Any]:
             return {}
         files = [area.pif(slot) for slot in area.pifs()]
         launch = launches.of_run(area)
-        command = shlex.join(map(os.fsdecode, launch[0].argv)) if launch else None
+        command = shlex.join(word.decode("utf-8", "replace") for word in launch[0].argv) if launch else None
         return {
             "alive": True, "run": area.head.run, "supervisor": area.head.supervisor or None, "processes": pids,
             "command": command, "files": len(files), "bytes_in_files": sum(each.size for each in files),

@@ -233,7 +233,7 @@ def _entry(this: _Open) -> DescriptorEntry:
         return this.entry("file", data=this.locks)
     if stat.S_ISDIR(mode):
         return this.entry("file")
-    if stat.S_ISCHR(mode) and this.path.startswith(b"/dev/") and not this.path.startswith((b"/dev/pts/", b"/dev/ptmx")):
+    if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
         return this.entry("file", position=0)
     if stat.S_ISFIFO(mode) and this.path.startswith(b"pipe:"):
         return this.entry("pipe", position=0, data=_in_pipe(this) if readable else b"")
@@ -242,8 +242,13 @@ def _entry(this: _Open) -> DescriptorEntry:
         if this.path == name:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
     what = "a socket" if stat.S_ISSOCK(mode) else "io_uring" if b"io_uring" in this.path else \
-        f"'{this.path.decode(errors='replace')}'"
+        ("a device, " if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "") + f"'{this.path.decode(errors='replace')}'"
     raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
+
+
+def _remembers_nothing(device: int) -> bool:
+    """/dev/null, zero, full, random and the like, /dev/tty: opened again they are as good as before. A GPU is not."""
+    return os.major(device) == 1 or device == os.makedev(5, 0)
 
 
 def _standard(this: _Open) -> int:

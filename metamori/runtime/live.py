@@ -36,7 +36,7 @@ class Live:
         self._requeued = False
 
     def _go_on_with(self, session: Session, pid: int) -> None:
-        """The run area has to know its first process: one that came back shows neither its words nor its environment."""
+        """The run area has to know its first process: of one that came back /proc has neither words nor environment."""
         self.session, self.pid = session, pid
         session.area.head.first_pid = pid
 
@@ -135,7 +135,8 @@ class Live:
         try:
             self._go_on_with(*start_again(store, self.config, index, self.environ))
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
-            raise NobodyLeft(f"the run has ended: its program could not go on from checkpoint {index}: {error}") from None
+            raise NobodyLeft(
+                f"the run has ended: its program could not go on from checkpoint {index}: {error}") from None
         return self.pid
 
     def end(self, status: int) -> None:

@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
 
 @pytest.mark.usefixtures("installed")
 def test_rolled_back_again_and_again_it_is_started_as_the_first_time(tmp_path: Path) -> None:
-    """/proc shows neither words nor environment of a program that came back: every index has those of the first start."""
+    """/proc has neither words nor environment of a program that came back: every index has those of the first start."""
     program = tmp_path / "program with a rather long name"
     (tmp_path / "p.c").write_text(MANY_TIMES)
     subprocess.run(["gcc", f"-I{ROOT / 'shim_c' / 'include'}", str(tmp_path / "p.c"), "-o", str(program)], check=True)

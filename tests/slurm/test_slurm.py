@@ -1,4 +1,5 @@
-"""Jobs of a real Slurm that are queued again end with the files of a job that was not. Their scripts are examples."""
+"""Jobs of a real Slurm that are queued again end with the files of a job that was not. Their scripts are examples,
+told of in docs/how-to/slurm.md, whose loop and unit tests/packaging/test_pages.py runs."""
 
 from __future__ import annotations
 
