@@ -48,6 +48,9 @@ GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-d
 # The memory engine runs where no libc is, and while the thread's own memory is being replaced (shim_c/src/memory).
 ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns"]
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
+# Symbols under the versions that old C libraries have too; these must be told where such a library has them.
+OLD_NAMES = ["-include", str(SHIM / "src" / "old_names.h")]
+OLD_PLACES = ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"] if os.environ.get("METAMORI_OLD_GLIBC") else []
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.
 SANITIZE = [f"-fsanitize={kinds}" for kinds in filter(None, [os.environ.get("METAMORI_SANITIZE")])]
@@ -91,7 +94,7 @@ def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -
     # wrap_pid.c: ThreadSanitizer asks for a thread's stack before it is ready to hear from that thread
     if source.name in ("runtime.c", "wrap_pid.c") or source.parent.name == "memory":
         flags = [flag for flag in flags if flag not in SANITIZE]
-    command = [*CC, *COMMON, *flags, *(ALONE if source.parent.name == "memory" else []), "-c", str(source)]
+    command = [*CC, *COMMON, *OLD_NAMES, *flags, *(ALONE if source.parent.name == "memory" else []), "-c", str(source)]
     written = output.with_suffix(".cmd")
     if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
             and output.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_ns):
@@ -211,7 +214,7 @@ class BuildNative(build_ext):
             return self.skip("libmetamori.so", "shim_c/src has no C files")
         link = SANITIZE or ["-Wl,-z,defs"]  # sanitizers find their own symbols when the program starts
         build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES, *SANITIZE],
-                      [*link, "-ldl", "-lpthread"], self.objects / "shim")
+                      [*link, "-ldl", "-lpthread", *OLD_PLACES], self.objects / "shim")
 
     def build_area(self) -> None:
         description = ROOT / "metamori" / "runtime" / "build_area.py"
@@ -236,7 +239,7 @@ class BuildNative(build_ext):
         folder = self.objects / "rt"
         source = write_if_changed(folder / "embed.c", load(description).emit)
         # An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython.
-        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
+        link = [str(libpython), "-ldl", "-lpthread", *OLD_PLACES, "-Wl,--disable-new-dtags",
                 f"-Wl,-rpath,{libpython.parent}"]
         flags = [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"]
         sources = [source, *sorted((SHIM / "src" / "rt").glob("*.c"))]
@@ -250,8 +253,8 @@ class BuildNative(build_ext):
         description = load(ROOT / "metamori" / "levels" / "build_capi.py")
         source = write_if_changed(folder / "fti.c", description.emit)
         # Lives in the program's own namespace: nothing of Python may take the place of a symbol of the program.
-        link = [str(libpython), "-ldl", "-lpthread", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{libpython.parent}",
-                "-Wl,-soname,libmetamori_fti.so"]
+        link = [str(libpython), "-ldl", "-lpthread", *OLD_PLACES, "-Wl,--disable-new-dtags",
+                f"-Wl,-rpath,{libpython.parent}", "-Wl,-soname,libmetamori_fti.so"]
         flags = [*UNFORTIFIED, *GENERATED, f"-I{sysconfig.get_path('include')}"]
         build_library(self.target / "libmetamori_fti.so", [source], flags, link, folder)
         # Debian's MPICH is libmpich.so.12; mpi4py asks for the name that the MPICH ABI has elsewhere (levels/comm.py).

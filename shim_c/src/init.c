@@ -17,6 +17,8 @@ struct mm_process *mm_self;
 uint32_t mm_self_slot;
 int mm_buffer_fd = -1;
 __thread int mm_depth __attribute__((tls_model("initial-exec")));
+static const char unknown;
+const char *mm_single_threaded = &unknown;
 int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */
 static uint32_t begin_lock;
 
@@ -43,6 +45,9 @@ static void resolve(void)
 #include "calls.def"
 #undef CALL
 #undef ALIAS
+    const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
+    if (word)
+        mm_single_threaded = word;
 }
 
 /* Process and thread numbers of another PID namespace mean other processes in the run area. */

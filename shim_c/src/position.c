@@ -1,13 +1,11 @@
 /* position.c - whose the position of a description is: the kernel's, until a file is redirected (docs/adr/0003). */
 #include "shim.h"
 
-#include <sys/single_threaded.h>
-
 /* A call that moves the kernel's position of a followed file: nobody takes the position over meanwhile (as the kernel
  * holds its own position lock, and likewise only where somebody else could come). */
 int mm_position_begin(struct mm_fit *f)
 {
-    if (__libc_single_threaded && f->refs == 1)
+    if (*mm_single_threaded && f->refs == 1)
         return 0;
     mm_holding++;
     mm_lock(&f->lock);

@@ -93,6 +93,7 @@ void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int mm_same_namespace(void);
 void mm_in_child(void);
 extern int mm_ready;
+extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
 /* is the process part of a run? */
 static inline int active(void)
 {

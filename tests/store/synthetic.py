@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +21,15 @@ from metamori.tables.aml import AML, AddressMap
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
 Snapshot = dict[str, tuple]
+
+
+@contextmanager
+def held(home: Path) -> Iterator[None]:
+    """A program that had it open before its mode was changed goes on to write; an ordinary user's test could not."""
+    mode = stat.S_IMODE(home.stat().st_mode)
+    home.chmod(mode | stat.S_IWUSR)
+    yield
+    home.chmod(mode)
 
 
 @dataclass
@@ -139,7 +150,7 @@ class Run:
             self._write_home(thing, offset + inside, data[inside:])
 
     def _write_home(self, thing: Thing, offset: int, data: bytes) -> None:
-        with open(thing.home, "r+b") as file:
+        with held(thing.home), open(thing.home, "r+b") as file:
             file.seek(offset)
             file.write(data)
 
@@ -177,12 +188,14 @@ class Run:
         thing.current.cut(size)
         if shrinks and thing.home_limit == NO_LIMIT and self.rng.random() < 0.5:
             self._save(thing, size, os.lstat(thing.home).st_size)
-            os.truncate(thing.home, size)
+            with held(thing.home):
+                os.truncate(thing.home, size)
             thing.fresh_from = min(thing.fresh_from, size)
         elif shrinks:
             thing.home_limit = min(thing.home_limit, size)
         elif thing.home_limit == NO_LIMIT:
-            os.truncate(thing.home, size)
+            with held(thing.home):
+                os.truncate(thing.home, size)
 
     def create(self, path: Path) -> None:
         self._touch_name(path)

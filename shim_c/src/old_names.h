@@ -1,0 +1,14 @@
+/* old_names.h - the names that functions of the C library had before glibc 2.34 moved them into libc.so.6.
+ *
+ * They have not changed since; linked under their newest version the library would start nowhere else.  Included by every
+ * file of every library that we build (setup.py, OLD_NAMES): tests/packaging/test_install.py asserts what is reached.
+ */
+#ifdef __x86_64__
+__asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
+__asm__(".symver dlerror,dlerror@GLIBC_2.2.5");
+__asm__(".symver dlmopen,dlmopen@GLIBC_2.3.4");
+__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
+__asm__(".symver pthread_mutexattr_init,pthread_mutexattr_init@GLIBC_2.2.5");
+__asm__(".symver pthread_mutexattr_settype,pthread_mutexattr_settype@GLIBC_2.2.5");
+__asm__(".symver pthread_testcancel,pthread_testcancel@GLIBC_2.2.5");
+#endif
