@@ -32,7 +32,7 @@ def take(path: str, message: str) -> int:
     try:
         area = Area(path)
     except OSError:
-        raise NoLiveRun(f"no run is alive in {path}") from None
+        raise NoLiveRun(f"no run is alive in {path}; metamori run -- COMMAND begins one") from None
     try:
         if not finish.alive(area) and not _supervised(area):
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")

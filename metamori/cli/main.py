@@ -40,7 +40,20 @@ class Parser(argparse.ArgumentParser):
     """Says a usage error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise Usage(f"{message} (see {self.prog} --help)")
+        raise Usage(f"{message}{self._meant(message)} (see {self.prog} --help)")
+
+    def _meant(self, message: str) -> str:
+        """What an unknown verb or option was probably meant to be."""
+        import re
+
+        found = re.search(r"invalid choice: '([^']*)'|unrecognized arguments: (--[^\s=]+)", message)
+        if not found:
+            return ""
+        import difflib
+
+        known = list(VERBS) if found[1] else [name for name in self._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(found[1] or found[2], known, 1)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -154,9 +154,16 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         pid = supervise.spawn(command, environ, again.no_random_addresses if config.memory else None)
     except supervise.CannotStart as error:
         session.area.remove()
-        supervise.say(f"{command[0]}: {error.strerror}")
+        supervise.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
     return follow(Live(session, config, pid, own_part(environ)))
+
+
+def _for_a_shell(command: list[str]) -> str:
+    """A line that a shell would have understood was given as the name of a program."""
+    if len(command) == 1 and " " in command[0] or command[0] in ("cd", "export", "source", "ulimit", "umask"):
+        return "; a shell's line is run so: metamori run -- sh -c 'LINE'"
+    return ""
 
 
 def follow(live) -> int:  # type: ignore[no-untyped-def]

@@ -20,8 +20,9 @@ def draw(facts: Facts) -> Drawing:
     rows = [(facts.shown(name), counts) for name, counts in largest(facts.stored, FILES)]
     total = sum(sum(counts.values()) for counts in facts.stored.values())
     picture.text(16, 26, "What takes room", size=15)
-    picture.text(16, 44, f"{size_text(total)} of old and buffered bytes are kept for {len(facts.stored)} files; "
-                 f"the store takes {size_text(facts.disk_bytes)} on disk. Darker: more, by the logarithm.", "m")
+    files = f"{len(facts.stored)} file{'s' * (len(facts.stored) != 1)}"
+    picture.text(16, 44, f"{size_text(total)} of old and buffered bytes are kept for {files}; "
+                 f"the store takes {size_text(facts.disk_bytes)} on disk. The stronger, the more, by the logarithm.", "m")
     most = max((count for _, counts in rows for count in counts.values()), default=1)
     widest = max((sum(counts.values()) for _, counts in rows), default=1)
     y = _TOP

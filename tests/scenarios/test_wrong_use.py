@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,54 @@ def test_unrelated_files_are_nobodys_business(lab: Lab) -> None:
     changed_outside(lab, "other")
     lab.restore(1)
     assert (lab.work / "other").read_text().endswith("else")
+
+
+# What a new user types, the status, and what the one line that he reads must name: what, which, and what to do.
+MISTAKES = [
+    ("restor 1", 2, "'restor'", "did you mean restore?"),
+    ("chekpoint", 2, "'chekpoint'", "did you mean checkpoint?"),
+    ("run --evry 5m -- true", 2, "--evry", "did you mean --every?"),
+    ("run --every 5minutes -- true", 2, "'5minutes'", "10m"),
+    ("run --cache-size 5X -- true", 2, "'5X'", "25M"),
+    ("run --keep-last 0 -- true", 2, "'0'", "from 1 on"),
+    ("run --on-signal KILL -- true", 2, "'KILL'", "USR1"),
+    ("run --requeue -- true", 2, "SLURM_JOB_ID", "--resume"),
+    ("run --stdio -- true", 2, "--stdio", "--resume"),
+    ("run --resume-at x -- true", 2, "--resume-at", "--resume"),
+    ("run", 2, "needs a command", "metamori run -- COMMAND"),
+    ("run -- cd /tmp", 127, "cd", "sh -c"),
+    ("run -- 'echo hi > out'", 127, "echo hi > out", "sh -c"),
+    ("run -- ./nothing", 127, "./nothing", "No such file"),
+    ("run -- .", 126, ".", "Permission denied"),
+    ("restore latest", 2, "'latest'", "index of a checkpoint"),
+    ("restore 99", 13, "99", "there are 0 to"),
+    ("restore", 2, "INDEX", "--help"),
+    ("restore 1 --to taken", 1, "taken", ""),
+    ("cat 1 nofile", 1, "nofile", "checkpoint 1"),
+    ("cat 1", 2, "PATH", "--help"),
+    ("show 0", 13, "0", "before the first run"),
+    ("checkpoint", 15, "store", "metamori run -- COMMAND"),
+    ("status --watch", 15, "store", "metamori log"),
+    ("prune", 2, "--keep-last", "--max-bytes"),
+    ("report graph", 2, "'graph'", "timeline, heatmap, space"),
+    ("report timeline -o no/folder.svg", 1, "no/folder.svg", "No such file"),
+    ("log --store elsewhere", 10, "elsewhere", "--store names another"),
+    ("run --store taken/file -- true", 125, "taken/file", "--store names another"),
+    ("config", 2, "--cflags", "--libs"),
+]
+
+
+def test_mistakes_are_told_in_one_line(lab: Lab) -> None:
+    lab.run("touch file")
+    (lab.work / "taken").mkdir()
+    (lab.work / "taken" / "file").write_text("somebody's")
+    before = lab.state()
+    environment = {name: value for name, value in lab.env.items() if not name.startswith("SLURM")}
+    environment["METAMORI_STORE"] = str(lab.store)
+    for typed, status, which, what_to_do in MISTAKES:
+        done = subprocess.run([sys.executable, "-m", "metamori", *shlex.split(typed)], cwd=lab.work, env=environment,
+                              capture_output=True, text=True, timeout=100, check=False)
+        line = one_line(done.stderr)
+        assert (done.returncode, done.stdout) == (status, ""), (typed, line)
+        assert which in line and what_to_do in line and "Traceback" not in line, (typed, line)
+    lab.assert_state(before, "nothing has happened to the files")
