@@ -50,7 +50,7 @@ ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-lo
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # Symbols under the versions that old C libraries have too; these must be told where such a library has them.
 OLD_NAMES = ["-include", str(SHIM / "src" / "old_names.h")]
-OLD_PLACES = ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"] if os.environ.get("METAMORI_OLD_GLIBC") else []
+OLD_PLACES = ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"] * bool(os.environ.get("METAMORI_OLD_GLIBC"))
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.
 SANITIZE = [f"-fsanitize={kinds}" for kinds in filter(None, [os.environ.get("METAMORI_SANITIZE")])]

