@@ -161,7 +161,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
 
 def _for_a_shell(command: list[str]) -> str:
     """A line that a shell would have understood was given as the name of a program."""
-    if len(command) == 1 and " " in command[0] or command[0] in ("cd", "export", "source", "ulimit", "umask"):
+    if (len(command) == 1 and " " in command[0]) or command[0] in ("cd", "export", "source", "ulimit", "umask"):
         return "; a shell's line is run so: metamori run -- sh -c 'LINE'"
     return ""
 

@@ -29,7 +29,7 @@ def draw(facts: Facts, paths: list[bytes]) -> Drawing:
     picture.text(16, 26, "Where files changed", size=15)
     left_out = len(facts.touched) - len(paths)
     also = f" {len(paths)} of {len(facts.touched)} files." if left_out > 0 else ""
-    picture.text(16, 44, "coloured: changed since the checkpoint that it grew from; the line: the end of the file." + also,
+    picture.text(16, 44, "coloured: changed since the checkpoint before; the line: the end of the file." + also,
                  "m")
     y = _TOP
     for path in paths:

@@ -22,7 +22,7 @@ def draw(facts: Facts) -> Drawing:
     picture.text(16, 26, "What takes room", size=15)
     files = f"{len(facts.stored)} file{'s' * (len(facts.stored) != 1)}"
     picture.text(16, 44, f"{size_text(total)} of old and buffered bytes are kept for {files}; "
-                 f"the store takes {size_text(facts.disk_bytes)} on disk. The stronger, the more, by the logarithm.", "m")
+                 f"the store takes {size_text(facts.disk_bytes)} on disk. The stronger, the more (logarithmic).", "m")
     most = max((count for _, counts in rows for count in counts.values()), default=1)
     widest = max((sum(counts.values()) for _, counts in rows), default=1)
     y = _TOP

@@ -88,7 +88,8 @@ def _tip(each: Checkpoint) -> str:
         return "0: before the first run"
     memory = ", with the program's memory" if each.has_memory else ""
     return (f"{each.index}, from {each.parent}: {each.message or each.reason}\n{size_text(each.bytes)} added, "
-            f"{each.files} file{'s' * (each.files != 1)}{memory}\n{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(each.time_ns / 1e9))}")
+            f"{each.files} file{'s' * (each.files != 1)}{memory}\n"
+            f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(each.time_ns / 1e9))}")
 
 
 def _words(picture: Drawing, facts: Facts, axis: Axis, lane: dict[int, int], rows: dict[int, float]) -> None:

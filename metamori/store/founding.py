@@ -22,7 +22,8 @@ def read_format(door: Door, layout: Layout) -> None:
     except (FileNotFoundError, NotADirectoryError):
         if _has_records(door, layout):
             raise Damaged(f"{name} is missing") from None
-        raise NoStore(f"there is no store at {os.fsdecode(layout.root)}: metamori run makes one, --store names another") from None
+        raise NoStore(
+            f"there is no store at {os.fsdecode(layout.root)}: metamori run makes one, --store names another") from None
     if found is None:
         raise Damaged(f"{name}: this is not what a store begins with (at byte 0)")
     if found[0] != FORMAT_VERSION:

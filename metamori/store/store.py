@@ -92,7 +92,8 @@ class Store:
             try:
                 founding.create(door, store.layout)
             except OSError as error:
-                raise MetamoriError(f"no store can be made at {store.path}: {error.strerror}; --store names another place") from error
+                raise MetamoriError(
+                    f"no store can be made at {store.path}: {error.strerror}; --store names another place") from error
         return cls.open(path, door=door)
 
     @property

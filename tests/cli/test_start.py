@@ -11,7 +11,8 @@ OURS = {"metamori", "metamori.cli", "metamori.cli.main", "metamori.errors", "met
         "metamori.runtime.outside"}
 # What argparse, and Python's own start, bring along is not ours to choose; none of these is needed to print a page.
 HEAVY = {"asyncio", "cffi", "ctypes", "dataclasses", "email", "hashlib", "http", "importlib.metadata", "inspect",
-         "json", "logging", "multiprocessing", "numpy", "pickle", "socket", "sortedcontainers", "ssl", "subprocess", "tempfile",
+         "json", "logging",
+         "multiprocessing", "numpy", "pickle", "socket", "sortedcontainers", "ssl", "subprocess", "tempfile",
          "tokenize", "typing_extensions", "unittest", "xml"}
 
 
