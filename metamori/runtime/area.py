@@ -114,6 +114,7 @@ class Area:
         self.path = os.path.join(store_path, "run")
         self._area = lib.mm_attach(os.fsencode(store_path), create)
         self._retired = False
+        self._frozen = 0
         if self._area == ffi.NULL:
             raise OSError(ffi.errno, os.strerror(ffi.errno), self.path)
         self.head = lib.mm_head(self._area)
@@ -169,12 +170,23 @@ class Area:
         lib.mm_session_unlock(self._area)
 
     def freeze(self, timeout_s: float = 1.0) -> None:
-        """From here on no call on a tracked file is under way, in any process."""
-        if lib.mm_freeze(self._area, int(timeout_s * 1000), 0) != 0:
+        """From here on no call on a tracked file is under way, in any process, until as many `thaw`. In a session."""
+        if not self._frozen and lib.mm_freeze(self._area, int(timeout_s * 1000), 0) != 0:
             raise NotAtRest("a process of the run is stopped in the middle of a call: no checkpoint was taken")
+        self._frozen += 1
 
     def thaw(self) -> None:
-        lib.mm_thaw(self._area)
+        self._frozen = max(0, self._frozen - 1)
+        if not self._frozen:
+            lib.mm_thaw(self._area)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
 
     # -- slots -----------------------------------------------------------------------------------
 

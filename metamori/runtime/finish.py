@@ -96,13 +96,11 @@ def finish(session: Session, reason: str, killed: bool) -> int:
         with area.session():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(records=True)
-    index = session.checkpoint("", reason) if not (killed and session.single) else _last_single(session, reason)
-    if killed and area.head.flags & lib.MM_ISOLATE:
-        with area.session():
-            _leave_at(session, index, committed)
-    elif not session.single or killed:
-        with area.session():
-            put_home(session, index)
+    if not (killed and area.head.flags & lib.MM_ISOLATE):
+        return session.checkpoint("", reason, home=True)
+    index = session.checkpoint("", reason) if not session.single else _last_single(session, reason)
+    with area.session():
+        _leave_at(session, index, committed)
     return index
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 
 from metamori._area import lib
@@ -39,16 +40,20 @@ class Session:
     def single(self) -> bool:
         return bool(self.area.head.flags & lib.MM_SINGLE)
 
-    def checkpoint(self, message: str = "", reason: str = "checkpoint", with_memory: bool = False) -> int:
+    def checkpoint(
+        self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False
+    ) -> int:
         """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
 
-        with_memory: of a run with memory; Refused when it cannot be part of it.
+        with_memory: of a run with memory; Refused when it cannot be part of it. home: what is buffered comes home with
+        it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only.
         """
-        with self.area.session():
+        home = home or self.single
+        with self.area.session(), self.area.frozen() if home else nullcontext():
             prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
             pruning.prune(self)
-            if self.single:
+            if home:
                 from metamori.runtime import finish
                 finish.put_home(self, index)
             return index

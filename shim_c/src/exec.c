@@ -130,6 +130,31 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st)
     return NULL;
 }
 
+/* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */
+static int calls_by_itself(int fd)
+{
+    Elf64_Ehdr e;
+    Elf64_Phdr entry[16];
+    char notes[512];
+    if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
+        || e.e_phentsize != sizeof *entry)
+        return 0;
+    long count = sys_pread(fd, (char *)entry, sizeof entry, e.e_phoff) / (long)sizeof *entry;
+    for (long i = 0; i < count && i < e.e_phnum; i++) {
+        if (entry[i].p_type != PT_NOTE)
+            continue;
+        long n = sys_pread(fd, notes, entry[i].p_filesz < sizeof notes ? entry[i].p_filesz : sizeof notes, entry[i].p_offset);
+        for (long at = 0; at >= 0 && at + 16 <= n;) {
+            Elf64_Nhdr note;
+            memcpy(&note, notes + at, sizeof note);
+            if (note.n_namesz == 4 && memcmp(notes + at + 12, "Go\0", 4) == 0)
+                return 1;
+            at += 12 + (long)((note.n_namesz + 3ul) & ~3ul) + (long)((note.n_descsz + 3ul) & ~3ul);
+        }
+    }
+    return 0;
+}
+
 /* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
 static const char *why_not(int fd, int depth)
 {
@@ -427,6 +452,12 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         if (why && replaces) {
             mm_self->outside = 1;
             outsider(itself ? "a program" : path, &st, why);
+        }
+        if (!why && calls_by_itself((int)fd)) {
+            char text[300];
+            snprintf(text, sizeof text, "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is "
+                     "not followed", itself ? "it" : path);
+            mm_outsider_for_good(st.st_ino | 1ull << 63, text);
         }
     }
     if (fd >= 0 && !itself)

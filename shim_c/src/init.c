@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 
 #define CALL(group, type, name, parameters) type (*real_##name) parameters;
 #define ALIAS(group, alias, name)
@@ -174,6 +175,10 @@ __attribute__((constructor)) void mm_init(void)
     int saved = errno;
     mm_ready = 1;
     resolve();
+    if (getauxval(AT_SECURE)) {            /* rights that whoever chose the environment does not have */
+        errno = saved;
+        return;
+    }
     if (getenv("METAMORI_MEMORY"))
         mm_memory_region();
     mm_names_config();

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -82,8 +83,8 @@ def start(lab: Lab, program: Path, *words: object) -> Session:
     return session
 
 
-@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"]],
-                         ids=["default", "isolate", "small-cache"])
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"], ["--mode=single"]],
+                         ids=["default", "isolate", "small-cache", "single"])
 def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list[str]) -> None:
     old_files(lab.work)
     session = start(lab, compiled("records"), 3, 2, 600, *options)
@@ -96,7 +97,7 @@ def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list
     assert session.end() == 0, session.stderr()
     assert check(lab.work, 6) == 6 * 600
     before = -1
-    for index in indexes:
+    for index in indexes if "--mode=single" not in options else []:   # there only the last one is kept
         lab.restore(index)
         reached = check(lab.work, 6)
         assert reached >= before, "a later checkpoint holds less"
@@ -104,6 +105,24 @@ def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list
     lab.restore(max(lab.messages()))
     assert check(lab.work, 6) == 6 * 600
     lab.verb("verify")
+
+
+def test_killed_in_single_mode(lab: Lab, compiled: Compile) -> None:
+    """What a kill of everything leaves at home is the last checkpoint's cut."""
+    old_files(lab.work)
+    session = start(lab, compiled("records"), 3, 2, 10_000_000, "--mode=single")
+    seen = [lab.work / f"seen.{n:04d}" for n in range(6)]
+    wait_until(lambda: all(path.exists() for path in seen), "the writers")
+    last = [lab.checkpoint() for _ in range(3)][-1]
+    first = children(session.process.pid)[0]
+    family = [session.process.pid, first, *children(first)]
+    for pid in family:
+        os.kill(pid, signal.SIGKILL)
+    session.end()
+    wait_until(lambda: all(gone(pid) for pid in family), "everybody's end")
+    lab.verb("verify")
+    lab.restore(last)
+    assert check(lab.work, 6) > 0
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
@@ -128,6 +147,40 @@ def test_killed_while_others_go_on(lab: Lab, compiled: Compile, options: list[st
     assert steps == sorted(steps, reverse=True)
     assert steps[0] > steps[3]
     lab.verb("verify")
+
+
+SURVIVOR = """
+import os, time
+if os.fork():
+    while not os.path.exists("started"):
+        time.sleep(0.01)
+    os._exit(0)
+table, log = os.open("table", os.O_RDWR), os.open("log", os.O_WRONLY | os.O_APPEND)
+n, end = 0, time.monotonic() + 3
+while time.monotonic() < end:
+    n += 1
+    os.pwrite(table, b"%-31d" % n, n % 2000 * 32)
+    os.write(log, b"%-31d" % n)
+    if n == 500:
+        os.close(os.open("started", os.O_CREAT | os.O_WRONLY))
+os.write(os.open("count", os.O_CREAT | os.O_WRONLY), b"%d" % n)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
+def test_a_survivor_writes_on_through_the_end(lab: Lab, options: list[str]) -> None:
+    """The run's first process ends and the buffered bytes come home, while another one goes on writing."""
+    (lab.work / "table").write_bytes(b"-" * 32 * 2000)
+    (lab.work / "log").write_bytes(b"")
+    assert lab.run([sys.executable, "-c", SURVIVOR], *options).returncode == 0
+    count = lab.work / "count"
+    wait_until(lambda: count.exists() and count.read_bytes() != b"", "the survivor")
+    wait_until(lambda: lab.verb("restore", max(lab.messages()), code=None).returncode == 0, "the end of the run")
+    last = int(count.read_bytes())
+    assert (lab.work / "log").read_bytes() == b"".join(b"%-31d" % n for n in range(1, last + 1))
+    table = (lab.work / "table").read_bytes()
+    for n in range(max(1, last - 1999), last + 1):
+        assert table[n % 2000 * 32:][:31] == b"%-31d" % n
 
 
 def children(pid: int) -> list[int]:

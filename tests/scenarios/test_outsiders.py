@@ -218,6 +218,41 @@ def test_survivors_of_a_double_fork(lab: Lab) -> None:
     assert not (lab.work / "flag").exists()
 
 
+GO = r"""
+__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.asciz \"Go\"\n.byte 0\n.long 7\n.text");
+static long raw(long call, long a, long b, long c)
+{
+    long r;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(call), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return r;
+}
+int main(void)
+{
+    char text[12];
+    long fd = raw(2, (long)"old", 0, 0);
+    return raw(1, 1, (long)text, raw(0, fd, (long)text, 12)) != 12;
+}
+"""
+
+
+SPAWN = "import os; os.posix_spawn('./go', ['go'], {}); os.wait()"
+
+
+@pytest.mark.parametrize("start", ["./go", f'{sys.executable} -c "{SPAWN}"'], ids=["exec", "spawn"])
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_programs_of_the_go_linker(lab: Lab, options: list[str], start: str) -> None:
+    """The loader takes our library, but what it reads and writes passes below: said, and files are at home for it."""
+    (lab.work / "go.c").write_text(GO)
+    subprocess.run(["gcc", "-O1", "go.c", "-o", "go"], cwd=lab.work, check=True)
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    done = lab.run(["sh", "-c", f"{OVERWRITE.format('AAA', 3)}; {start}; {start}"], *options)
+    assert done.stdout == b"oooAAAoooooo" * 2
+    assert len(said(done)) == 1
+    assert "is a Go program" in said(done)[0]
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+
+
 SLOW_CHILDREN = """
 #include <pthread.h>
 #include <unistd.h>
