@@ -7,6 +7,7 @@ records know, the first one with after_index >= k says what it was at k.
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from metamori.errors import Damaged
@@ -18,15 +19,22 @@ from metamori.store.rows import part, runs
 from metamori.tables.aml import AML, AddressMap
 
 _COMBINED_MAX = 4096
+_HELD_MAX = 500_000                        # entries of records held in memory: 24 MB
 
 
 class UndoLog:
-    """Read lazily. `records` is sorted by (after_index, seq): the order in which they count."""
+    """Read lazily. `records` is sorted by (after_index, seq): the order in which they count.
+
+    Of every record the files that it speaks of are known; its entries are held as _HELD_MAX allows, those looked
+    at last, and read again.
+    """
 
     def __init__(self, door: Door, layout: Layout) -> None:
         self._door = door
         self._layout = layout
-        self._records: dict[tuple[int, int], Undo] = {}
+        self._known: set[tuple[int, int]] = set()
+        self._held: OrderedDict[tuple[int, int], Undo] = OrderedDict()
+        self._weight = 0                   # entries in those
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._combined: dict[tuple[int, int, int], AddressMap] = {}
         self._loaded = False
@@ -35,12 +43,12 @@ class UndoLog:
     @property
     def records(self) -> list[Undo]:
         self._load()
-        return [self._records[key] for key in sorted(self._records)]
+        return [self._record(key) for key in sorted(self._known)]
 
     def names(self) -> list[tuple[int, int]]:
         """(after_index, seq) of every record that is there, readable or not."""
         self._load()
-        return sorted({*self._records, *self.damaged})
+        return sorted(self._known | self.damaged.keys())
 
     def last(self) -> int:
         """The highest seq; 0 without a record."""
@@ -49,24 +57,26 @@ class UndoLog:
     def forget(self) -> None:
         """Records have gone, or say something else: the next look begins anew."""
         self.damaged.clear()
-        self._records.clear()
+        self._known.clear()
+        self._held.clear()
+        self._weight = 0
         self._by_inode.clear()
         self._combined.clear()
         self._loaded = False
 
     def refresh(self) -> bool:
         """Read the records that others have added; whether there are any."""
-        before = len(self._records)
+        before = len(self._known)
         self._loaded = False
         self._load()
-        return len(self._records) != before
+        return len(self._known) != before
 
     def _load(self) -> None:
         if self._loaded:
             return
         for raw in self._door.listdir(self._layout.checkpoints):
             name = parse_record_name(raw)
-            if name is not None and name.kind == "undo" and (name.index, name.number) not in self._records:
+            if name is not None and name.kind == "undo" and (name.index, name.number) not in self._known:
                 try:
                     self._learn(self._read(name.index, name.number))
                     self.damaged.pop((name.index, name.number), None)
@@ -88,10 +98,26 @@ class UndoLog:
 
     def _learn(self, undo: Undo) -> None:
         key = (undo.after_index, undo.seq)
-        self._records[key] = undo
+        self._known.add(key)
+        self._hold(key, undo)
         for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
             self._by_inode.setdefault(inode, []).append(key)
         self._combined.clear()
+
+    def _hold(self, key: tuple[int, int], undo: Undo) -> None:
+        self._held[key] = undo
+        self._weight += len(undo.entries)
+        while self._weight > _HELD_MAX and len(self._held) > 1:
+            self._weight -= len(self._held.popitem(last=False)[1].entries)
+
+    def _record(self, key: tuple[int, int]) -> Undo:
+        found = self._held.get(key)
+        if found is None:
+            found = self._read(*key)
+            self._hold(key, found)
+        else:
+            self._held.move_to_end(key)
+        return found
 
     def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool) -> Undo:
         """A new record, after all that are there. Whole if it is there, also when nothing has to be durable: a torn one
@@ -101,7 +127,7 @@ class UndoLog:
         undo = Undo(after_index, seq, entries)
         data = formats.encode_undo(undo, self._layout.id)
         commit.write_file(self._door, self._layout.undo(after_index, seq), data, sync_folder=durable)
-        self._learn(undo)
+        self._learn(formats.decode_undo(data, self._layout.id))   # rows, a third of what tuples take
         return undo
 
     def saved_for(self, inode: int, index: int) -> AddressMap:
@@ -118,7 +144,7 @@ class UndoLog:
         if cached is None:
             cached = AddressMap()
             for key in reversed(keys):
-                cached.overlay(AddressMap(self._amls(self._records[key], inode)))
+                cached.overlay(AddressMap(self._amls(self._record(key), inode)))
             if len(self._combined) >= _COMBINED_MAX:
                 self._combined.clear()
             self._combined[(inode, *keys[0])] = cached

@@ -37,23 +37,26 @@ def killed_at(trial: Trial, nth: int, how: str, present: bool) -> None:
         raise
 
 
-@pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
-@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
+WAYS = pytest.mark.parametrize(("options", "how"), [
+    ("", "k"), ("", "p"), ("--isolate", "k"), ("--isolate", "p"), ("--durability process", "k"),
+], ids=["default-all", "default-one", "isolate-all", "isolate-one", "process-all"])
+
+
+@WAYS
 def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type: ignore[no-untyped-def]
     trial = trial_of(*options.split())
     total = len(trial.run().calls)
     step = total // SAMPLE
-    chosen = {*range(1 + len(how) * ord(how) % step, total, step), *KEPT[options]} if how == "k" else \
+    chosen = {*range(1 + len(how) * ord(how) % step, total, step), *KEPT.get(options, ())} if how == "k" else \
         {*range(3, total, 2 * step)}
     for nth in sorted(chosen):
-        killed_at(trial, nth, how, not options)
+        killed_at(trial, nth, how, options != "--isolate")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
-@pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
+@WAYS
 @pytest.mark.parametrize("part", range(8))
 def test_killed_at_every_call(trial_of, options: str, how: str, part: int) -> None:  # type: ignore[no-untyped-def]
     trial = trial_of(*options.split())
     for nth in range(1 + part, len(trial.run().calls) + 1, 8):
-        killed_at(trial, nth, how, not options)
+        killed_at(trial, nth, how, options != "--isolate")
