@@ -1,4 +1,7 @@
-"""Filesystems that this machine does not have mounted, on loop devices, for as long as the bench runs; as root only."""
+"""Filesystems that --dir is not on, mounted for as long as the bench runs, on loop devices or in memory; as root only.
+
+Not /dev/shm for a tmpfs: what lies there is not tracked.
+"""
 from __future__ import annotations
 
 import ctypes
@@ -13,7 +16,6 @@ from bench import machine
 
 IMAGE_BYTES = 8 << 30                      # sparse
 MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.btrfs", "-q"]}
-TMPFS = Path("/dev/shm")
 _CLONE_NEWNS = 0x20000
 
 
@@ -31,11 +33,9 @@ def own_mounts() -> None:
 
 @contextmanager
 def filesystem(kind: str, here: Path) -> Iterator[Path]:
-    """A folder on such a filesystem: `here`, /dev/shm or a loop device with its image in `here`."""
+    """A folder on such a filesystem: `here`, or one below it that is mounted now."""
     if machine.filesystem(here) == kind:
         yield here
-    elif machine.filesystem(TMPFS) == kind:
-        yield TMPFS
     else:
         with tempfile.TemporaryDirectory(prefix="metamori-bench-", dir=here) as name:
             image, folder = Path(name, "image"), Path(name, kind)
@@ -48,15 +48,17 @@ def filesystem(kind: str, here: Path) -> Iterator[Path]:
 
 def _mount(kind: str, image: Path, folder: Path) -> None:
     if os.geteuid() != 0:
-        raise Missing("only root can mount a loop device")
+        raise Missing("only root can mount a filesystem")
     own_mounts()
     folder.mkdir()
+    if kind == "tmpfs":
+        return _do("mount", "-t", "tmpfs", "-o", "size=75%", "none", str(folder))
     image.touch()
     os.truncate(image, IMAGE_BYTES)
     if kind not in MAKE:
         raise Missing(f"there is no {kind} here")
     _do(*MAKE[kind], str(image))
-    _do("mount", "-o", "loop", str(image), str(folder))
+    return _do("mount", "-o", "loop", str(image), str(folder))
 
 
 def _do(*command: str) -> None:
