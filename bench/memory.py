@@ -1,6 +1,7 @@
 """The memory of a program, saved and brought back: pause, bytes, time behind the program, what it costs to run with it.
 
-There is no native side; a plain copy of the memory within the program stands beside it.
+Beside it stand a plain copy of the memory within the program and, where it works, CRIU's dump of the same program. The
+overhead is that of a program that computes for some time, with a checkpoint every 10 seconds, over the same natively.
 """
 from __future__ import annotations
 
@@ -9,17 +10,27 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench import measure, table
 
 SIZES_MIB = (100, 1024)
 PERCENTS = (1, 10, 100)
+EVERY_S = 10
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(",") if word)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES_MIB,
-                        metavar="MIB,...", help="sizes of the program's memory, in MiB (100,1024)")
+    parser.add_argument("--sizes", type=numbers, default=SIZES_MIB, metavar="MIB,...",
+                        help="sizes of the program's memory, in MiB (100,1024)")
+    parser.add_argument("--overhead", type=numbers, default=SIZES_MIB[-1:], metavar="MIB,...",
+                        help="sizes for which the overhead is measured, too; '' for none (1024)")
+    parser.add_argument("--seconds", type=float, default=2 * EVERY_S + 1, metavar="S",
+                        help="how long the program computes for that (21: two checkpoints)")
 
 
 class Program:
@@ -43,15 +54,15 @@ class Program:
         return float(said)
 
     def checkpoint(self) -> dict[str, float]:
+        """Taken by the program itself, so nobody's start is in it; it is durable when the call returns."""
         from metamori.runtime.area import Area
 
-        started = time.monotonic()
-        subprocess.run([measure.metamori(), "checkpoint", "--store", str(self.store)], check=True, capture_output=True)
-        whole = time.monotonic() - started
+        whole_us = self.answer("checkpoint")
         area = Area(str(self.store))
         memory = area.head.memory
-        result = {"pause, ms": memory.pause_ns / 1e6, "image, MiB": memory.file_bytes / 2**20,
-                  "whole verb, ms": whole * 1e3}
+        result = {"pause, ms": memory.pause_ns / 1e6, "of it stop": memory.stop_ns / 1e6,
+                  "find": memory.gather_ns / 1e6, "copy aside": memory.copy_ns / 1e6,
+                  "image, MiB": memory.file_bytes / 2**20, "behind, ms": whole_us / 1e3 - memory.pause_ns / 1e6}
         area.close()
         return result
 
@@ -68,7 +79,7 @@ def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace)
         program = Program(binary, size_mib, folder)
         program.answer()
         first = program.checkpoint()
-        unarmed = program.answer("copy")
+        full_copy = program.answer("copy")
         armed = []
         for _ in range(3):
             armed.append(program.answer(str(percent)))
@@ -77,30 +88,76 @@ def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace)
         restart_s = _restart(binary, size_mib, folder)
         shutil.rmtree(folder / "store", ignore_errors=True)
         pages = size_mib * 256 * percent // 100
-        return {"first pause, ms": first["pause, ms"], **last, "copy, ms": unarmed / 1e3,
-                "us per first write": measure.median(armed) / pages, "restart, s": restart_s}
+        return {"first pause, ms": first["pause, ms"], **last, "restart, s": restart_s,
+                "us per first write": measure.median(armed) / pages, "full copy, ms": full_copy / 1e3}
 
 
 def _restart(binary: Path, size_mib: int, folder: Path) -> float:
     """From the command to the program's first answer."""
     program = Program(binary, size_mib, folder, "restart", "--store", str(folder / "store"), "4")
-    started = program.started
     program.answer("0")
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - program.started
     program.kill()
     return seconds
 
 
+def overhead(size_mib: int, percent: int, binary: Path, args: argparse.Namespace, turn: list[int]) -> measure.Numbers:
+    """In percent of the time without Metamori; natively first in every other round."""
+    def seconds(units: int, *before: str) -> float:
+        with measure.fresh_folder(args.dir) as folder:
+            done = measure.timed([*before, str(binary), str(size_mib), "steady", str(percent), str(units)], folder)
+            return float(done.output) / 1e6
+
+    units = max(1, round(args.seconds / (seconds(100) / 100)))
+    followed = (measure.metamori(), "run", "--memory", "--every", f"{EVERY_S}s", "--")
+    turn[0] += 1
+    if turn[0] % 2:
+        native, run = seconds(units), seconds(units, *followed)
+    else:
+        run, native = seconds(units, *followed), seconds(units)
+    return {"overhead, %": (run / native - 1) * 100}
+
+
+def criu(size_mib: int, binary: Path, args: argparse.Namespace) -> measure.Numbers:
+    """What a dump takes that leaves the program running; it is complete each time."""
+    with measure.fresh_folder(args.dir) as folder:
+        program = subprocess.Popen([binary, str(size_mib), "idle"], cwd=folder, stdin=subprocess.DEVNULL,
+                                   stdout=(folder / "out").open("w"), stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            while not (folder / "out").read_text():
+                time.sleep(0.05)
+            images = folder / "images"
+            images.mkdir()
+            done = measure.timed(["criu", "dump", "-D", str(images), "-t", str(program.pid), "--leave-running"], folder)
+            size = sum(path.stat().st_size for path in images.iterdir())
+            return {"CRIU dump, ms": done.wall_s * 1e3, "CRIU image, MiB": size / 2**20}
+        finally:
+            program.kill()
+            program.wait()
+
+
+def has_criu() -> bool:
+    return os.geteuid() == 0 and shutil.which("criu") is not None and \
+        subprocess.run(["criu", "check"], capture_output=True, check=False).returncode == 0
+
+
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
+    turn, beside = [0], has_criu()
     with measure.fresh_folder(args.dir) as folder:
         binary = measure.compiled("memory", folder)
-        kinds = {f"{size} MiB, {percent} %": (lambda size=size, percent=percent: one_run(size, percent, binary, args))
-                 for size in args.sizes for percent in PERCENTS}
+
+        def cell(size: int, percent: int) -> Callable[[], measure.Numbers]:
+            return lambda: {**one_run(size, percent, binary, args),
+                            **(overhead(size, percent, binary, args, turn) if size in args.overhead else {}),
+                            **(criu(size, binary, args) if beside and percent == PERCENTS[0] else {})}
+
+        kinds = {f"{size} MiB, {percent} %": cell(size, percent) for size in args.sizes for percent in PERCENTS}
         return measure.alternate(kinds, args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:
-    metrics = list(next(iter(results.values())))
+    metrics = list(dict.fromkeys(metric for series in results.values() for metric in series))
     return table.render(["memory, changed", *metrics],
-                        [[name, *(table.number(measure.median(series[metric])) for metric in metrics)]
+                        [[name, *(table.number(measure.median(series[metric])) if metric in series else ""
+                                  for metric in metrics)]
                          for name, series in results.items()])

@@ -75,6 +75,8 @@ def _limits(bench: str, results: Results) -> Iterator[tuple[str, float, float, s
         yield f"memory, {name}: pause", _value(results, name, "pause, ms"), 10.0, "ms"
         yield f"memory, {name}: bytes", _value(results, name, "image, MiB"), 12.0, "MiB"
         yield f"memory, {name}: restart", _value(results, name, "restart, s"), 1.0, "s"
+        if "overhead, %" in results[name]:
+            yield f"memory, {name}: overhead, every 10 s", _value(results, name, "overhead, %"), 3.0, "%"
     elif bench == "growth":
         for metric in next(iter(results.values())):
             if metric.endswith("CPU s"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -30,6 +31,7 @@ CASES = {
                               "maps a file that was deleted"),
     "shared memory": ("import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096)", "",
                       "maps shared memory"),
+    "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "", "is io_uring"),
     "another's pipe": ("import subprocess; r, w = os.pipe(); child = subprocess.Popen(['true'], stdin=r); child.wait();"
                        "os.close(w)", "", "pipe to another process"),
 }
@@ -44,6 +46,8 @@ if DEVICE:                                 # as one of a GPU would be: what it k
 @pytest.mark.parametrize("what", CASES)
 def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: str) -> None:
     before, after, words = CASES[what]
+    if what == "io_uring" and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
+        pytest.skip("this kernel or container forbids io_uring")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")
     (tmp_path / "work").mkdir()
@@ -63,6 +67,51 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     finally:
         run.kill()
     assert case.images() == []
+
+
+THREAD = """
+import os, threading
+def wait():
+    open("thread", "w").write(str(threading.get_native_id()))
+    while not os.path.exists("go"):
+        event.wait(0.05)
+event = threading.Event()
+thread = threading.Thread(target=wait)
+thread.start()
+print("ready", flush=True)
+thread.join()
+print("done")
+"""
+SEIZE, INTERRUPT, DETACH, ALL = 0x4206, 0x4207, 17, 0x40000000
+
+
+def test_a_thread_that_does_not_come_to_rest(tmp_path: Path) -> None:
+    """A debugger holds it: no checkpoint, not half a one; as soon as it runs again there is one."""
+    script = tmp_path / "program.py"
+    script.write_text(THREAD)
+    case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    try:
+        wait_until(lambda: b"ready" in (tmp_path / "out").read_bytes(), "the program is ready")
+        wait_until(lambda: (case.work / "thread").exists() and (case.work / "thread").read_text(), "its thread too")
+        tid = int((case.work / "thread").read_text())
+        if ptrace(SEIZE, tid, None, None) < 0:
+            pytest.skip(f"no debugger may be here: {os.strerror(ctypes.get_errno())}")
+        assert ptrace(INTERRUPT, tid, None, None) == 0
+        os.waitpid(tid, ALL)
+        done = case.verb("checkpoint")
+        assert done.returncode == 1 and b"does not come to rest" in done.stderr, done
+        assert case.images() == []
+        assert ptrace(DETACH, tid, None, None) == 0
+        assert case.verb("checkpoint").returncode == 0
+        (case.work / "go").touch()
+        assert run.wait(60) == 0, case.errors()
+        assert (tmp_path / "out").read_bytes() == case.native.output
+    finally:
+        run.kill()
+    assert len(case.images()) == 1
 
 
 def test_a_changed_library_is_noticed(tmp_path: Path) -> None:

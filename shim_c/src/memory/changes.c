@@ -48,30 +48,40 @@ static int opened(void)
     return 0;
 }
 
-/* Append the pages of a mapping that the scan finds.  out NULL: only protect. */
-static int scan(const struct mm_vma *v, int changes, int whole, struct mm_span *out, uint64_t *n)
+struct list { struct mm_span *span; uint64_t count; };
+
+static int append(struct list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
+{
+    if (to->count && to->span[to->count - 1].end == start && start > v->start) {
+        to->span[to->count - 1].end = end;
+        return 0;
+    }
+    if (to->count == SPANS)
+        return -E2BIG;
+    to->span[to->count++] = (struct mm_span){ start, end };
+    return 0;
+}
+
+/* One walk over a mapping's pages: those that exist, and among them those written since the last time, which are protected
+ * again.  Either list may be NULL; without `changes` nothing counts as written. */
+static int scan(const struct mm_vma *v, int changes, struct list *written, struct list *existing)
 {
     struct mm_engine *e = ENGINE;
     struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = 4096 };
-    /* a page that was never touched counts as written: it must be there, too */
-    a.any = PRESENT | SWAPPED;
-    a.inverted = ZERO_PAGE | (whole ? 0 : OF_FILE);
-    a.mask = a.inverted | (changes ? WRITTEN : 0);
-    a.ret = PRESENT;
+    a.any = PRESENT | SWAPPED;             /* a page that was never touched counts as written: it must be there, too */
+    a.inverted = a.mask = ZERO_PAGE | (v->inode ? OF_FILE : 0);
+    a.ret = PRESENT | (changes ? WRITTEN : 0);
     a.flags = changes ? PROTECT_MATCHING | CHECK_ASYNC : 0;
     for (;;) {
         long r = sys(SYS_ioctl, pagemap, SCAN, &a);
         if (r < 0)
             return (int)r;
-        for (long i = 0; out && i < r; i++) {
+        for (long i = 0; i < r; i++) {
             uint64_t start = e->region[i].start, end = e->region[i].end;
-            if (*n && out[*n - 1].end == start && start > v->start) {
-                out[*n - 1].end = end;
-            } else {
-                if (*n == SPANS)
-                    return -E2BIG;
-                out[(*n)++] = (struct mm_span){ start, end };
-            }
+            if (existing && append(existing, start, end, v) < 0)
+                return -E2BIG;
+            if (written && e->region[i].categories & WRITTEN && append(written, start, end, v) < 0)
+                return -E2BIG;
         }
         if (a.walk_end >= v->end)
             return 0;
@@ -79,16 +89,25 @@ static int scan(const struct mm_vma *v, int changes, int whole, struct mm_span *
     }
 }
 
-/* Protected from here on; what was written since the last time. */
-static int changed(const struct mm_vma *v, int whole, struct mm_span *out, uint64_t *n)
+/* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */
+static int look(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
-    uint64_t before = *n;
-    int r = scan(v, 1, whole, out, n);
-    if (r < 0) {                           /* a new mapping, or one that grew or moved: all of it counts */
-        *n = before;
-        r = watch(v);
-        r = r < 0 ? r : scan(v, 1, whole, out, n);
+    uint64_t had = written ? written->count : 0, first = existing->count;
+    int r = tracking ? scan(v, 1, written, existing) : -ENOSYS;
+    if (r < 0 && tracking && watch(v) >= 0) {      /* a new mapping, or one that grew or moved */
+        existing->count = first;
+        if (written)
+            written->count = had;
+        r = scan(v, 1, written, existing);
     }
+    if (r >= 0)
+        return r;
+    existing->count = first;
+    if (written)
+        written->count = had;
+    r = scan(v, 0, 0, existing);
+    for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
+        r = append(written, existing->span[k].start, existing->span[k].end, v);
     return r;
 }
 
@@ -97,38 +116,26 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
 {
     struct mm_engine *e = ENGINE;
     int tracking = opened() == 0;
-    *saved = *existing = 0;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     int r = pagemap < 0 ? pagemap : 0;
     if (!tracking)
         complete = 1;
+    struct list written = { e->saved, 0 }, all = { e->existing, 0 };
     for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
-        struct mm_vma *v = &t->area[i];
-        if (!counts(v))
-            continue;
-        if (v->shared && !shared_memory(t, v))
-            continue;                      /* a file's content: the files' part of the checkpoint */
+        const struct mm_vma *v = &t->area[i];
+        if (!counts(v) || (v->shared && !shared_memory(t, v)))
+            continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
-            if (*existing == SPANS || *saved == SPANS) {
-                r = -E2BIG;
-                continue;
-            }
-            e->existing[(*existing)++] = (struct mm_span){ v->start, v->end };
-            e->saved[(*saved)++] = (struct mm_span){ v->start, v->end };
-            continue;
-        }
-        uint64_t first = *existing;
-        int always = 0;
-        if (tracking && changed(v, !v->inode, complete ? 0 : e->saved, saved) < 0)
-            always = 1;                    /* the kernel does not watch this one */
-        r = scan(v, 0, !v->inode, e->existing, existing);
-        for (uint64_t k = first; r >= 0 && (complete || always) && k < *existing; k++) {
-            if (*saved == SPANS)
-                r = -E2BIG;
-            else
-                e->saved[(*saved)++] = e->existing[k];
+            r = append(&all, v->start, v->end, v);
+            r = r < 0 || complete ? r : append(&written, v->start, v->end, v);
+        } else {
+            r = look(v, tracking, complete ? 0 : &written, &all);
         }
     }
+    if (complete && r >= 0)
+        own_copy(written.span, all.span, all.count * sizeof *all.span);
+    *saved = complete ? all.count : written.count;
+    *existing = all.count;
     if (pagemap >= 0)
         sys_close(pagemap);
     return r;
@@ -144,9 +151,8 @@ int mm_changes_begin(struct mm_tables *t)
     r = pagemap < 0 ? pagemap : 0;
     for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
         struct mm_vma *v = &t->area[i];
-        uint64_t none = 0;
         if (counts(v) && !v->shared && (r = watch(v)) >= 0)
-            r = scan(v, 1, !v->inode, 0, &none);
+            r = scan(v, 1, 0, 0);
     }
     if (pagemap >= 0)
         sys_close(pagemap);

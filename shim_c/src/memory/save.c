@@ -1,7 +1,7 @@
 /* save.c - an image: the pages that changed, copied aside while every thread is parked and written out while they run again.
  *
- * Up to STAGE bytes are copied into the engine's region and written from there by a process that shares this memory; more than
- * that is left to a copy of the process, whose pages the kernel copies as they are written to.  Either is a child of our
+ * A little, or little of much, is copied into the engine's region and written from there by a process that shares this memory;
+ * the rest is left to a copy of the process, whose pages the kernel copies as they are written to.  Either is a child of our
  * parent and not of ours: the program has no more children than before.
  */
 #include "engine.h"
@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #define GIVE_UP_US 200000
+#define FORK_PAYS 8     /* a fork copies the page tables of all memory: about as long as copying an eighth of it aside */
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
 
@@ -73,7 +74,7 @@ static void put_tables(struct out *out, uint64_t pages)
 }
 
 static int from_stage;
-static uint64_t page_bytes;
+static uint64_t page_bytes, existing_bytes;
 
 /* In a process of its own. */
 static void write_out(void)
@@ -187,6 +188,9 @@ static int gather(void)
     page_bytes = 0;
     for (uint64_t i = 0; i < image->saved; i++)
         page_bytes += e->saved[i].end - e->saved[i].start;
+    existing_bytes = 0;
+    for (uint64_t i = 0; i < image->existing; i++)
+        existing_bytes += e->existing[i].end - e->existing[i].start;
     return 0;
 }
 
@@ -196,7 +200,7 @@ static int start_writer(void)
     struct mm_memory *m = &mm_memory_head->memory;
     long pid;
     m->written = m->write_error = m->writer_ready = 0;
-    from_stage = page_bytes <= STAGE;
+    from_stage = page_bytes <= STAGE_KEPT || (page_bytes <= STAGE && page_bytes < existing_bytes / FORK_PAYS);
     if (from_stage) {
         stage();
         pid = mm_clone_process(CLONE_VM | CLONE_FS | CLONE_PARENT, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
