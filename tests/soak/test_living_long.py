@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from lab import Lab, Session
+from lab import ROOT, Lab, Session
 
 MB = 1 << 20
 
@@ -68,3 +69,60 @@ def test_files_opened_and_closed(lab: Lab, files: int) -> None:
     assert disk(lab.store / "run") < area + 2 * MB + 300 * files
     session.must(["checkpoint"])
     assert session.end() == 0
+
+
+EXTENTS = r"""
+#include <fcntl.h>
+#include <metamori.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* One byte in every second block of an old file: each is an extent of its own. A checkpoint after each tenth. */
+int main(int argc, char **argv)
+{
+    long extents = atol(argv[argc - 1]);
+    int fd = open("old", O_RDWR);
+    for (long i = 0; i < extents; i++) {
+        if (pwrite(fd, "x", 1, i * 8192) != 1)
+            return 1;
+        if ((i + 1) % (extents / 10) == 0) {
+            long pages = 0, resident = 0;
+            FILE *file;
+            if (metamori_checkpoint() < 0)
+                return 2;
+            file = fopen("/proc/self/statm", "r");
+            if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2)
+                return 3;
+            fclose(file);
+            printf("%ld %d\n", resident * 4096, open("/dev/null", O_RDONLY | O_CLOEXEC));
+            close(fd + 1);
+        }
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("extents", [5000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_extents(lab: Lab, extents: int) -> None:
+    """What they cost in memory is said here; every one of them is in each index that should have it."""
+    source, program = lab.folder / "extents.c", lab.folder / "extents"
+    source.write_text(EXTENTS)
+    subprocess.run(["gcc", "-O1", f"-I{ROOT}/shim_c/include", source, "-o", program], check=True)
+    with (lab.work / "old").open("wb") as old:
+        old.truncate(extents * 8192)
+    done = lab.run([program, extents], "--durability", "process", timeout=3000)
+    assert done.returncode == 0, done.stderr
+    said = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(said) == 10 and len({descriptor for _, descriptor in said}) == 1
+    each = (said[-1][0] - said[1][0]) / (extents * 0.8)
+    print(f"{extents} extents: {each:.0f} bytes of memory for each, {said[-1][0] / MB:.0f} MB in the end")
+    assert said[-1][0] - said[1][0] < 16 * MB or each < 600
+    for index, ends in ((5, extents // 2), (10, extents), (0, 0)):
+        lab.restore(index)
+        with (lab.work / "old").open("rb") as old:
+            for i in {0, extents // 20, extents // 2 - 1, extents // 2, extents - 1}:
+                old.seek(i * 8192)
+                assert old.read(2) == (b"x\0" if i < ends else b"\0\0"), (index, i)
+    lab.verb("verify")
