@@ -126,3 +126,18 @@ def test_extents(lab: Lab, extents: int) -> None:
                 old.seek(i * 8192)
                 assert old.read(2) == (b"x\0" if i < ends else b"\0\0"), (index, i)
     lab.verb("verify")
+
+
+def test_names_that_come_and_go(lab: Lab) -> None:
+    """Restart files with numbers in their names: of each a pruned store keeps the name and the number (docs/limits.md),
+    and nothing else."""
+    session = lab.start("--keep-last", "2", "--durability", "process")
+    sizes = []
+    for number in range(1, 25):
+        session.must([f"open restart.{number:04d} rw,creat", "write 3 100 1", "close 3"])
+        session.must([f"unlink restart.{number - 2:04d}"] if number > 2 else [])
+        session.must(["checkpoint"])
+        sizes.append(sum(path.stat().st_size for path in (lab.store / "checkpoints").iterdir()))
+    assert sizes[-1] - sizes[5] <= 18 * 500, sizes
+    assert session.end() == 0
+    assert len(list((lab.store / "kept").iterdir())) < 8
