@@ -281,18 +281,11 @@ class World:
         d.node.write(len(d.node.content) if d.append else int(offset), made(int(seed), int(length)))
         return length
 
-    _writev, _pwritev = _write, _pwrite
-
-    def _readv(self, number: str, length: str) -> str:
-        return self._nothing_of_a_folder(number, length) or self._read(number, length)
-
-    def _preadv(self, number: str, length: str, offset: str) -> str:
-        return (int(offset) >= 0 and self._nothing_of_a_folder(number, length)) or self._pread(number, length, offset)
-
-    def _nothing_of_a_folder(self, number: str, length: str) -> str:
-        """The kernel asks nobody for nothing (`read` it does ask); "" where there is something to be asked for."""
-        self._stream_free(number)
-        return told(b"") if length == "0" and self._get(number).node.kind == "folder" else ""
+    def _readv(self, number: str, length: str, *offset: str) -> str:
+        d = self.state.descriptors.get(int(number))   # other than for read, the kernel asks nobody for nothing
+        nothing = length == "0" and d and d.node.kind == "folder" and not "".join(offset).startswith("-")
+        return told(b"") if nothing else self._pread(number, length, *offset) if offset else self._read(number, length)
+    _preadv, _writev, _pwritev = _readv, _write, _pwrite
 
     def _mapread(self, number: str, length: str) -> str:
         self._stream_free(number)
