@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from metamori.cli import output
+from metamori.cli.run import too_old
 from metamori.runtime import elf
 from metamori.store.door import REAL
 
@@ -50,6 +51,8 @@ def _libc() -> Finding:
     streams = all(_has(None, table) for table in ("_IO_file_jumps", "_IO_wfile_jumps"))
     if name != "glibc":
         return Finding("C library", False, f"{name or 'an unknown one'}: programs must use the GNU C library")
+    if too_old(f"glibc {version}"):
+        return Finding("C library", False, f"glibc {version}: programs can be followed from glibc 2.34 on")
     if not streams:
         return Finding("C library", False, f"glibc {version} does not export its stream tables: stdio output "
                                            "cannot be followed")

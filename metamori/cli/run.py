@@ -12,6 +12,7 @@ from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, StoreBusy, Usage
 
 FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
+OLDEST_LIBC = (2, 34)  # before 2.33 stat and its like are no symbols, and the preload library has nothing to call
 LIBRARY = Path(__file__).resolve().parents[1] / "libmetamori.so"
 
 
@@ -124,6 +125,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
 
     if not LIBRARY.exists():
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
+    if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
+        raise MetamoriError(f"the C library is {libc}; programs can be followed from glibc 2.34 on")
     store = Store.create_or_open(config.store)
     try:
         if resumes:
@@ -164,6 +167,12 @@ def _for_a_shell(command: list[str]) -> str:
     if (len(command) == 1 and " " in command[0]) or command[0] in ("cd", "export", "source", "ulimit", "umask"):
         return "; a shell's line is run so: metamori run -- sh -c 'LINE'"
     return ""
+
+
+def too_old(libc: str) -> str:
+    """`libc`, such as "glibc 2.31", when the preload library would crash the programs of it; else ""."""
+    version = tuple(int(part) for part in libc.removeprefix("glibc ").split(".")[:2] if part.isdigit())
+    return libc if version and version < OLDEST_LIBC else ""
 
 
 def follow(live) -> int:  # type: ignore[no-untyped-def]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from metamori.cli.run import too_old
 from metamori.runtime.elf import why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,3 +96,10 @@ def test_doctor_says_static(tmp_path: Path) -> None:
     findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
     assert "static" in findings["program"]["text"] and findings["program"]["good"] is False
     assert "filesystem" in findings and findings["C library"]["good"]
+
+
+def test_a_c_library_that_is_too_old_is_refused() -> None:
+    """Debian 11's crashes programs: it has no symbols stat, fstat and lstat."""
+    assert too_old("glibc 2.31") and too_old("glibc 2.9")
+    assert not too_old("glibc 2.34") and not too_old("glibc 2.100")
+    assert not too_old(os.confstr("CS_GNU_LIBC_VERSION") or "")
