@@ -44,7 +44,7 @@ static void *working(void *which)
         record(text, "done", me, step);
         write(seen, text, RECORD);
         if (step % 16 == 0)
-            usleep(500);
+            usleep(1500);
         if (step % 16 == 0 && access("stop", F_OK) == 0)
             break;
     }
