@@ -200,6 +200,7 @@ static void first_values(struct mm_header *h)
     struct stat st;
     h->version = 2;
     h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
+    h->boot = mm_boot();
     h->epoch = 1;
     h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;
     h->next_page = 1;

@@ -147,7 +147,8 @@ struct mm_header {
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
-    uint64_t pid_namespace;    /* process and thread numbers of the area are this one's */
+    uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
+    uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
     uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
@@ -301,6 +302,7 @@ const void *mm_record_at(struct mm_area *area, uint64_t offset);
 uint32_t mm_pif_find(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path);
 int mm_process_alive(struct mm_area *area, uint32_t slot);
+uint64_t mm_boot(void);
 int mm_await_births(struct mm_area *area);
 int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_slot);
 void mm_thaw(struct mm_area *area);

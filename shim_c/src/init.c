@@ -60,6 +60,13 @@ static int same_namespace(struct mm_area *area)
 }
 int mm_same_namespace(void) { return same_namespace(mm_area); }
 
+/* Ranks of a job inherit the environment of the first one's node: a run area on a shared disk means nothing there. */
+static int same_machine(struct mm_area *area)
+{
+    uint64_t boot = mm_boot();
+    return !boot || !area->head->boot || boot == area->head->boot;
+}
+
 static int join(const char *store)
 {
     struct mm_area *area = mm_attach(store, 0);
@@ -69,9 +76,10 @@ static int join(const char *store)
         mm_detach(area);
         return -ESRCH;
     }
-    if (!same_namespace(area)) {
+    int where = !same_machine(area) ? -EREMOTE : !same_namespace(area) ? -EXDEV : 0;
+    if (where < 0) {
         mm_detach(area);
-        return -EXDEV;
+        return where;
     }
     uint32_t pid = (uint32_t)sys_getpid();
     uint64_t start = mm_start_time(pid);
@@ -191,6 +199,8 @@ __attribute__((constructor)) void mm_init(void)
             mm_ready = 2;
         else if (e == -EXDEV)
             mm_say("%s is not followed: it has process numbers of its own (a PID namespace)", program_invocation_name);
+        else if (e == -EREMOTE)
+            mm_say("%s is not followed: the run of %s is on another machine", program_invocation_name, store);
         else if (e < 0 && e != -ENOENT && e != -ESRCH)     /* these two: the run is over */
             mm_say("%s is not followed: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
         if (mm_area || mm_ready == 2)

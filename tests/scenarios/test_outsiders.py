@@ -147,6 +147,19 @@ def test_process_numbers_of_its_own(lab: Lab) -> None:
     assert (lab.work / "old").read_bytes() == b"o" * 6000
 
 
+def test_another_machine(lab: Lab) -> None:
+    """A job over several nodes, whose processes inherit the environment: the run area is another kernel's."""
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    (lab.folder / "boot.py").write_text(
+        f"from metamori.runtime.area import Area; area = Area({str(lab.store)!r}); area.head.boot ^= 1\n"
+    )
+    script = f"{sys.executable} {lab.folder}/boot.py; {OVERWRITE.format('AAA', 3)}; head -c 12 old"
+    done = lab.run(["sh", "-c", script])
+    assert done.stdout == b"oooAAAoooooo"
+    assert said(done)
+    assert all("another machine" in line for line in said(done))
+
+
 def test_doctor_names_them(lab: Lab, outsider: Path) -> None:
     script, lost, broken = lab.work / "script", lab.work / "lost", lab.work / "broken"
     script.write_text(f"#!{outsider}\n")
