@@ -131,6 +131,7 @@ def test_several_processes_for_long(lab: Lab, seed: int, options: list[str]) -> 
     everything(lab, seed, options, 1200, several=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True], ids=["threads", "processes-too"])
 @pytest.mark.parametrize("seed", range(6000, 6003))
 def test_several_threads_natively(native_lab: Lab, seed: int, several: bool) -> None:
@@ -141,6 +142,7 @@ def test_several_threads_natively(native_lab: Lab, seed: int, several: bool) -> 
     assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(6100, 6105))
 def test_several_threads(lab: Lab, seed: int, options: list[str]) -> None:
@@ -149,12 +151,14 @@ def test_several_threads(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options, 250, threads=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(6200, 6203))
 def test_several_processes_of_several_threads(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options, 250, several=True, threads=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [6300, 6301])
 def test_several_threads_in_single_mode(lab: Lab, seed: int) -> None:
     session = lab.start("--mode", "single")
