@@ -179,15 +179,15 @@ class _Places:
 def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
-    if p.flags & (lib.MM_NAMELESS | lib.MM_COPIED):
-        return
+    if p.flags & lib.MM_NAMELESS or (p.flags & lib.MM_COPIED and area.head.flags & lib.MM_SINGLE):
+        return                             # a commit in single mode goes to where the file's home is now: the copy
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
             if path != first:
                 area.set_path(p, path)
-            if p.flags & lib.MM_KEPT:
+            if p.flags & lib.MM_KEPT and not p.flags & lib.MM_COPIED:
                 p.flags &= ~lib.MM_KEPT
                 os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
             return
@@ -200,7 +200,8 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
     kept = os.path.join(kept_folder, area.kept_name(slot))
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
-        if found.st and (p.flags & lib.MM_COPIED or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
+        a_copy = p.flags & lib.MM_COPIED and (candidate == kept or head.flags & lib.MM_SINGLE)
+        if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
             home, st = candidate, found.st
             break
     if not p.flags & lib.MM_NAMELESS:

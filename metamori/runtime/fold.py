@@ -139,9 +139,11 @@ class Fold:
         known = self.before.pifs.get(inode)
         st = pif.st
         mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
-        if pif.flags & lib.MM_COPIED and known:
+        at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino) and not self.area.head.flags & lib.MM_SINGLE
+        a_copy = pif.flags & lib.MM_COPIED and not at_home
+        if a_copy and known:
             mode, uid, gid = known.mode, known.uid, known.gid
-        elif pif.flags & lib.MM_COPIED:
+        elif a_copy:
             mode, uid, gid = pif.old[2:]
         nameless = bool(pif.flags & lib.MM_NAMELESS)
         entry = PifEntry(

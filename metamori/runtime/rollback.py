@@ -44,10 +44,17 @@ class OthersAlive(MetamoriError):
     errno = errno.EBUSY
 
 
+class AcrossFilesystems(MetamoriError):
+    """A removed or replaced file would have to change filesystems while the program has it open."""
+
+    errno = errno.EXDEV
+
+
 def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
-    On success the run stays frozen and the session locked until `go_on`.
+    On success the run stays frozen and the session locked until `go_on`. AcrossFilesystems, before anything changes:
+    the store is on another filesystem than a file that lost its name before or after the checkpoint.
     """
     area, store = session.area, session.store
     store.refresh()
@@ -97,8 +104,13 @@ def _back_or_as_it_is(session: Session, index: int) -> None:
     try:
         try:
             back(session, index)
+        except AcrossFilesystems:
+            session.area.head.restoring = 0
+            raise
         except (MetamoriError, OSError):
             back(session, index, again=True)
+    except AcrossFilesystems:
+        raise
     except (MetamoriError, OSError):
         _find_names(session, index)
         commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
@@ -156,12 +168,14 @@ def back(session: Session, index: int, again: bool = False) -> None:
             cut.found.setdefault(path, instants.look(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
+    now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
+    then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
+    if not again:
+        _on_one_filesystem(session, _names(session, now, then))
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
     for after_index, entries in sorted(fold.undo_entries().items()):
         store.add_undo(entries, after_index, durable=session.durable)
-    now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
-    then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
     instants.advance(area, cut)
     area.head.committed_epoch = cut.epoch
     area.head.committed_block = area.head.next_block
@@ -190,7 +204,16 @@ def _now_back(area: Area, index: int, durable: bool) -> None:
         ahead.sync(area)
 
 
-def _names_back(session: Session, now: State, then: State) -> None:
+def _on_one_filesystem(session: Session, plan: NamesPlan) -> None:
+    area = session.area
+    copies = (area.pif_path(area.pif(slot)) for slot in area.pifs() if area.pif(slot).flags & lib.MM_COPIED)
+    path = next(copies, b"") or plan.across()
+    if path:
+        raise AcrossFilesystems(f"{os.fsdecode(path)} was removed or replaced, and the store is on another filesystem")
+
+
+def _names(session: Session, now: State, then: State) -> NamesPlan:
+    """What brings the names back, also of files that are kept in the store."""
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
     kept.update({home.inode: home for home in run_homes(session)})
@@ -198,8 +221,12 @@ def _names_back(session: Session, now: State, then: State) -> None:
     for inode in {*then.pifs, *now.pifs}:
         if inode not in kept and os.path.exists(store.layout.kept_by_move(inode)):
             kept[inode] = KeptHome(inode, b"%d" % inode)
-    homes = tuple(kept.values())
-    plan = NamesPlan(store.door, store.layout, now, then, homes)
+    return NamesPlan(store.door, store.layout, now, then, tuple(kept.values()))
+
+
+def _names_back(session: Session, now: State, then: State) -> None:
+    store = session.store
+    plan = _names(session, now, then)
     intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
     clear_stages(store, intent)
     write_intent(store, intent, session.durable, store.layout.run_intent)

@@ -59,6 +59,20 @@ class NamesPlan:
         ]
         self.kept = tuple(KeptHome(inode, name) for inode, name in sorted(self._homes.items()))
 
+    def across(self) -> bytes:
+        """A file that would come back from the store to another filesystem; b"" when there is none."""
+        kept = self._layout.kept_folder + b"/"
+        for op in self.ops:
+            if op.op == "link" and op.other.startswith(kept) and self._device(op.path) != self._kept_dev:
+                return op.path
+        return b""
+
+    def _device(self, path: bytes) -> int:
+        """Of the filesystem that a path is on, or will be."""
+        while not (found := lstat_or_none(self._door, path)):
+            path = os.path.dirname(path)
+        return found.st_dev
+
     # -- comparing -------------------------------------------------------------------------------
 
     def _moved_folders(self) -> dict[bytes, tuple[bytes, int]]:
