@@ -123,8 +123,8 @@ def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True)
             for pid in processes(name, folder):
                 _kill(pid)
     limit = time.monotonic() + LIMIT
-    while processes(name, folder) and time.monotonic() < limit:
-        time.sleep(0.02)
+    while any(processes(each, folder) for each in (name, "mpirun", "mpiexec", "orterun")) and time.monotonic() < limit:
+        time.sleep(0.02)                   # until then the run is alive, and another is refused
 
 
 def _kill(pid: int) -> None:
