@@ -89,7 +89,7 @@ soak-hour: build  ## random programs and kills for an hour (SECONDS_LONG=300: fi
 bench: build  ## small measurements beside native: calls, exec, checkpoints, programs, levels, memory, growth (minutes; BENCH='--rounds 3')
 	@for name in calls exec checkpoint programs levels memory growth; do $(PY) -m bench $$name $(BENCH) || exit 1; done
 
-bench-all: build  ## every bench into one JSON, its tables and pictures (hours; BENCH='--form quick': 20 minutes, all figures to reach)
+bench-all: build  ## every bench into one JSON, its tables and pictures (hours; BENCH='--form quick': 25 minutes, all figures to reach)
 	@$(PY) -m bench all $(BENCH)
 
 bench-bonnie: build  ## Bonnie++ beside native, the thesis's figure 5.1 (long; BENCH='--size 2g --rounds 5')

@@ -17,13 +17,14 @@ from bench import measure, table
 # Columns of Bonnie++'s CSV, format 1.98 (bon_csv2txt(1)): KiB per second.
 COLUMNS = {"write per char": 9, "write": 11, "rewrite": 13, "read per char": 15, "read": 17}
 PER_CHAR = {"write per char", "read per char"}
-PER_CHAR_MIB = 20
+PER_CHAR_PART = 20                         # of the file is written and read byte by byte
 SHORTEST_TIMED_S = 0.5
 CACHES = ("0", "25M", "50M", "100M")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-chars", action="store_true", help="leave out the per character phases")
+    parser.add_argument("--phases", choices=("all", "blocks", "chars"), default="all",
+                        help="blocks: without the per character phases, chars: those only are counted (all)")
     parser.add_argument("--only", metavar="TEXT", help="besides native, only variants with TEXT in the name")
 
 
@@ -38,7 +39,7 @@ def parse(line: str, size: str) -> measure.Numbers:
     numbers: measure.Numbers = {}
     for phase, column in COLUMNS.items():
         if fields[column].startswith("+"):
-            amount = PER_CHAR_MIB if phase in PER_CHAR else mebibytes(size)
+            amount = mebibytes(size) // (PER_CHAR_PART if phase in PER_CHAR else 1)
             numbers[phase] = -amount / SHORTEST_TIMED_S
         elif fields[column]:
             numbers[phase] = float(fields[column]) / 1024
@@ -62,12 +63,14 @@ def one_run(options: list[str] | None, args: argparse.Namespace) -> measure.Numb
         ram = str(max(1, int(mebibytes(args.size)) // 2))
         command = [program, "-d", str(work), "-s", args.size, "-n", "0", "-r", ram, "-q"]
         command += ["-u", "root"] if os.geteuid() == 0 else []
-        command += ["-f"] if args.no_chars else []
+        command += ["-f"] if args.phases == "blocks" else []
         if options is not None:
             command = [measure.metamori(), "run", "--store", str(store), *options, "--", *command]
         done = measure.timed(command, work)
-        numbers = parse(done.output, args.size) | {"CPU s": done.cpu_s, "wall s": done.wall_s,
-                                                         "peak MiB": done.peak_mib}
+        numbers = parse(done.output, args.size)
+        if args.phases == "chars":
+            return {phase: value for phase, value in numbers.items() if phase in PER_CHAR}
+        numbers |= {"CPU s": done.cpu_s, "wall s": done.wall_s, "peak MiB": done.peak_mib}
         if options is not None:
             numbers["checkpoints"] = float(checkpoints(store))
         return numbers

@@ -23,6 +23,7 @@ VERBS = {"open": "store.history", "newest state": "store.state(store.newest)",
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--largest", type=int, default=len(SIZES), choices=range(1, len(SIZES) + 1),
                         help="how many of the sizes, smallest first")
+    parser.add_argument("--only-largest", action="store_true", help="of them, the largest only")
 
 
 def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
@@ -76,7 +77,7 @@ def one_run(stores: dict[str, Path], name: str) -> measure.Numbers:
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
     with measure.fresh_folder(args.dir) as folder:
         stores = {}
-        for checkpoints, files, ranges in SIZES[:args.largest]:
+        for checkpoints, files, ranges in SIZES[:args.largest][-1 if args.only_largest else 0:]:
             name = f"{checkpoints:,} checkpoints, {files:,} files, {ranges:,} ranges"
             stores[name] = folder / str(checkpoints)
             make(stores[name], checkpoints, files, ranges)

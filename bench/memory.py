@@ -29,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="sizes of the program's memory, in MiB (100,1024)")
     parser.add_argument("--overhead", type=numbers, default=SIZES_MIB[-1:], metavar="MIB,...",
                         help="sizes for which the overhead is measured, too; '' for none (1024)")
+    parser.add_argument("--percents", type=numbers, default=PERCENTS, metavar="N,...",
+                        help="how much of it changes (1,10,100)")
     parser.add_argument("--seconds", type=float, default=2 * EVERY_S + 1, metavar="S",
                         help="how long the program computes for that (21: two checkpoints)")
 
@@ -149,9 +151,10 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
         def cell(size: int, percent: int) -> Callable[[], measure.Numbers]:
             return lambda: {**one_run(size, percent, binary, args),
                             **(overhead(size, percent, binary, args, turn) if size in args.overhead else {}),
-                            **(criu(size, binary, args) if beside and percent == PERCENTS[0] else {})}
+                            **(criu(size, binary, args) if beside and percent == args.percents[0] else {})}
 
-        kinds = {f"{size} MiB, {percent} %": cell(size, percent) for size in args.sizes for percent in PERCENTS}
+        kinds = {f"{size} MiB, {percent} %": cell(size, percent) for size in args.sizes
+                 for percent in args.percents}
         return measure.alternate(kinds, args.rounds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bench import measure
+from bench import measure, missed
 
 Results = dict[str, dict[str, dict[str, Any]]]   # variant -> metric -> its summary
 Row = tuple[str, str, str, float, str, bool]     # what, filesystem, to reach, figure, its form, reached
@@ -29,7 +29,8 @@ def _bonnie(results: Results) -> Iterator[tuple[str, float, float]]:
                 yield f"Bonnie++ {variant}: {metric}", _ratio(results, variant, metric), least
             elif "per char" in metric:
                 yield f"Bonnie++ {variant}: {metric}", _ratio(results, variant, metric), 15.0
-        yield f"Bonnie++ {variant}: CPU seconds", _ratio(results, variant, "CPU s", True), 1.0
+        if "CPU s" in series:
+            yield f"Bonnie++ {variant}: CPU seconds", _ratio(results, variant, "CPU s", True), 1.0
 
 
 def _kept(results: Results) -> Iterator[tuple[str, float, float]]:
@@ -106,19 +107,27 @@ def page(found: dict[str, Any]) -> str:
     """The page of the manual. Written by `python -m bench rows`, never by hand."""
     first = found.get("benches", [found])[0]
     where, rounds = first["machine"], first["options"]["rounds"]
+    minutes = sum(each.get("seconds", 0) for each in found.get("benches", [found])) // 60
     every = list(rows(found))
-    missed = [row for row in every if not row[5]]
+    missed_rows = [row for row in every if not row[5]]
     lines = ["# Figures", "",
              "Written by `python -m bench rows FILE --into docs/figures.md` from one run of",
              f"`make bench-all BENCH='--form {found.get('form', 'full')} --rounds {rounds}'` on {where['processor']},",
              f"{where['cores']} cores, {where['memory_gib']} GiB, Linux {where['kernel']}, commit {where['commit']},",
-             f"{where['time']}; medians of {rounds} alternating rounds. Ratios are speeds, native is ×1;",
-             "Bonnie++'s phases of less than half a second are lower bounds. What limits the rows that are not",
-             "reached is in `bench/README.md`.", "",
-             f"{len(every) - len(missed)} of {len(every)} are reached.", ""]
-    for title, some in (("Not reached", missed), ("Reached", [row for row in every if row[5]])):
-        lines += [f"## {title}", "", "| what | filesystem | to reach | measured |", "|---|---|---|---|"]
-        lines += [f"| {what} | {kind} | {reach} | {text} |" for what, kind, reach, _, text, _ in some] + [""]
+             f"{where['time']}, {minutes} minutes; medians of {rounds} alternating rounds.",
+             "Ratios are speeds, native is ×1; Bonnie++'s phases of less than half a second are lower bounds. The letters of the rows that are not",
+             "reached lead to what limits them and what was tried.", "",
+             f"{len(every) - len(missed_rows)} of {len(every)} are reached.", ""]
+    why = {row: missed.why(*row[:2]) for row in missed_rows}
+    letters = {text: chr(ord("a") + number) for number, text in enumerate(dict.fromkeys(why.values()))}
+    lines += ["## Not reached", "", "| what | filesystem | to reach | measured | why |", "|---|---|---|---|---|"]
+    lines += [f"| {what} | {kind} | {reach} | {text} | {letters[why[row]]} |"
+              for row in missed_rows for what, kind, reach, _, text, _ in [row]]
+    for text, letter in letters.items():
+        lines += ["", f"**{letter}** {text}"]
+    lines += ["", "## Reached", "", "| what | filesystem | to reach | measured |", "|---|---|---|---|"]
+    lines += [f"| {what} | {kind} | {reach} | {text} |" for what, kind, reach, _, text, reached in every if reached]
+    lines += [""]
     peers = list(_peers(found))
     if peers:
         lines += ["## Others, ten states of a file with 1 MiB changed before each", "",

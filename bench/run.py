@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     common(every)
     every.add_argument("--without", default="", metavar="NAME,...", help="benches and filesystems to leave out")
     every.add_argument("--form", choices=("full", "quick", "tiny"), default="full",
-                       help="full: hours, on --dir; quick: 20 minutes, on four filesystems; tiny: a trial (full)")
+                       help="full: hours, on --dir; quick: 25 minutes, on four filesystems; tiny: a trial (full)")
+    every.add_argument("--resume", action="store_true",
+                       help="go on after the steps that --out has of this commit, machine, form and rounds")
     page = names.add_parser("rows", help="the rows of DESIGN 8 that a JSON of `all` has, as a page of the manual")
     page.add_argument("file", type=Path)
     page.add_argument("--into", type=Path, help="the page (standard output)")
@@ -112,20 +114,34 @@ def one_step(name: str, where: str, words: list[str], args: argparse.Namespace) 
 FAILURES = (measure.Failed, mounts.Missing, SystemExit, OSError, subprocess.SubprocessError, ValueError, LookupError)
 
 
+def finished(out: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """What an earlier `all` that was cut off has done of the same measurement: commit, machine, form and rounds."""
+    if not args.resume or not out.exists():
+        return []
+    found, here = json.loads(out.read_text()), machine.description(args.dir)
+    same = ("commit", "processor", "cores", "kernel", "memory_gib")
+    return [each for each in found.get("benches", []) if found.get("form") == args.form and "step" in each
+            and each["options"]["rounds"] == str(args.rounds)
+            and all(each["machine"][key] == here[key] for key in same)]
+
+
 def run_all(args: argparse.Namespace, out: Path) -> int:
     """One after the other; each is saved as soon as it is done, and one that fails keeps no other from running."""
-    done: list[dict[str, Any]] = []
     failures, began = 0, time.monotonic()
     args.rounds = args.rounds or plan.ROUNDS[args.form]
+    done = finished(out, args)
     for name, where, words in plan.steps(args.form, BENCHES, args.without.split(",")):
-        after = f"{time.monotonic() - began:.0f} s"
-        print(f"bench: after {after}: {name} {where} {' '.join(words)}", file=sys.stderr, flush=True)
+        step, started = " ".join([name, where, *words]), time.monotonic()
+        if any(each["step"] == step for each in done):
+            continue
+        print(f"bench: after {started - began:.0f} s: {step}", file=sys.stderr, flush=True)
         try:
-            done.append(one_step(name, where, words, args))
+            one = one_step(name, where, words, args)
         except FAILURES as failure:
             print(f"bench: {name} {where}: {failure or type(failure).__name__}", file=sys.stderr)
             failures += 1
             continue
+        done.append(one | {"step": step, "seconds": round(time.monotonic() - started)})
         save(out, {"schema": 1, "form": args.form, "benches": done})
     if done:
         show_file(out)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from pathlib import Path
+
 import pytest
 
-from bench import plan, rows, run
+from bench import machine, missed, plan, rows, run
 
 
 @pytest.mark.parametrize("form", ["full", "quick", "tiny"])
@@ -49,3 +53,36 @@ def test_the_page_says_what_was_reached() -> None:
     page = rows.page(document())
     assert "7 of 9 are reached." in page and page.index("## Not reached") < page.index("## Reached")
     assert "| full copy, 20 MiB | ext4 | 7 ms | 20 MiB |" in page and "medians of 3 alternating rounds" in page
+    assert missed.why("Bonnie++ default: rewrite", "ext4") in page
+
+
+def test_a_reason_is_given_once() -> None:
+    """A text that no row leads to, or that an earlier one hides, would be read by nobody."""
+    patterns = [(pattern, where) for pattern, where, _ in missed.WHY]
+    assert len(set(patterns)) == len(patterns)
+    assert missed.why("no such row", "ext4") == missed.OTHER
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, ran = tmp_path / "all.json", []
+
+    def step(name: str, where: str, words: list[str], args: argparse.Namespace) -> dict:
+        ran.append(name)
+        if name == "kept" and ran.count("kept") == 1:
+            raise KeyboardInterrupt
+        return {"bench": "exec", "results": {}, "machine": machine.description(tmp_path),
+                "options": {"rounds": str(args.rounds)}}
+
+    monkeypatch.setattr(run, "one_step", step)
+    monkeypatch.setattr(run, "show_file", lambda out: None)
+    monkeypatch.setattr(run.plan, "steps", lambda *_: [("exec", "ext4", []), ("kept", "ext4", []), ("fio", "xfs", [])])
+
+    def go(*words: str) -> int:
+        return run.run_all(run.parser().parse_args(["all", "--form", "quick", "--out", str(out), *words]), out)
+
+    with pytest.raises(KeyboardInterrupt):
+        go()
+    assert go("--resume") == 0 and ran == ["exec", "kept", "kept", "fio"]
+    assert [each["step"] for each in json.loads(out.read_text())["benches"]] == ["exec ext4", "kept ext4", "fio xfs"]
+    go("--resume", "--rounds", "1")
+    assert ran[4:] == ["exec", "kept", "fio"], "another number of rounds is another measurement"
