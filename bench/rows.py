@@ -115,8 +115,8 @@ def page(found: dict[str, Any]) -> str:
              f"`make bench-all BENCH='--form {found.get('form', 'full')} --rounds {rounds}'` on {where['processor']},",
              f"{where['cores']} cores, {where['memory_gib']} GiB, Linux {where['kernel']}, commit {where['commit']},",
              f"{where['time']}, {minutes} minutes; medians of {rounds} alternating rounds.",
-             "Ratios are speeds, native is ×1; Bonnie++'s phases of less than half a second are lower bounds. The letters of the rows that are not",
-             "reached lead to what limits them and what was tried.", "",
+             "Ratios are speeds, native is ×1; Bonnie++'s phases of less than half a second are lower bounds.",
+             "The letters of the rows that are not reached lead to what limits them and what was tried.", "",
              f"{len(every) - len(missed_rows)} of {len(every)} are reached.", ""]
     why = {row: missed.why(*row[:2]) for row in missed_rows}
     letters = {text: chr(ord("a") + number) for number, text in enumerate(dict.fromkeys(why.values()))}
