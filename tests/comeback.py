@@ -133,7 +133,8 @@ class Memory:
         done = self.verb("restart", *options, str(index))
         assert done.returncode == self.native.status, (index, done.returncode, done.stderr.decode(errors="replace"))
         assert self.native.output.endswith(done.stdout), (index, done.stdout[-300:], self.native.output[-300:])
-        assert difference(picture(self.work), self.native.files) == "", index
+        found = difference(picture(self.work), self.native.files)
+        assert found == "", (index, found)
 
     def everywhere(self, indexes: Sequence[int], most: int = 3) -> None:
         """Backward and forward, and the store is whole afterwards."""

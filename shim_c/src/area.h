@@ -59,8 +59,9 @@
 /* memory.state */
 #define MM_MEMORY_IDLE 0
 #define MM_MEMORY_ASKED 1      /* somebody wants an image of process pid */
-#define MM_MEMORY_STOPPED 2    /* its threads are parked, the image is being written */
-#define MM_MEMORY_FAILED 3     /* they run on: error and message say why */
+#define MM_MEMORY_AGAIN 2      /* a call was just beginning: ask once more */
+#define MM_MEMORY_STOPPED 3    /* its threads are parked, the image is being written */
+#define MM_MEMORY_FAILED 4     /* they run on: error and message say why */
 /* memory.written */
 #define MM_MEMORY_WRITTEN 1
 #define MM_MEMORY_WRITE_FAILED 2

@@ -31,7 +31,13 @@ int mm_memory_stop(struct mm_area *a, uint32_t pid, int timeout_ms)
     m->message[0] = 0;
     __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
     queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
-    for (int waited = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED;) {
+    for (int waited = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED
+                          || state == MM_MEMORY_AGAIN;) {
+        if (state == MM_MEMORY_AGAIN) {
+            sys_pause_us(100);
+            __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
+            queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
+        }
         if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && (waited += 50) >= timeout_ms
             && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return -EAGAIN;

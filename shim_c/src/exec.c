@@ -415,22 +415,21 @@ static void strip(struct mm_image *image, char *const envp[])
 /* A program file with redirected bytes is run by the kernel from its home: put them there. */
 static void settle_program(int fd, const struct stat *st)
 {
-    uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
-    if (!slot || is_native(mm_pif_at(mm_area, slot)))
-        return;
-    char path[40];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    int own = mm_locked_reader(slot);
-    long home = own >= 0 ? own : sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
-    if (home < 0)
-        return;
     enter();
-    mm_settle(slot, (int)home);
-    leave();
-    if (own < 0) {
-        mm_drop_reader(slot);          /* the kernel runs nothing that is open for writing */
-        sys_close((int)home);
+    uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    if (slot && !is_native(mm_pif_at(mm_area, slot))) {
+        char path[40];
+        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+        int own = mm_locked_reader(slot);
+        long home = own >= 0 ? own : sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+        if (home >= 0)
+            mm_settle(slot, (int)home);
+        if (own < 0 && home >= 0) {
+            mm_drop_reader(slot);      /* the kernel runs nothing that is open for writing */
+            sys_close((int)home);
+        }
     }
+    leave();
 }
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be

@@ -15,11 +15,11 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
         && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
 }
 
-/* With the lock held: is the descriptor still this file's, and may its bytes be away from home? */
-static inline int still(const struct mm_seen *seen, int fd)
+/* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be away from home? */
+static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
-    return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
-        && LIKELY(!mm_area->head->outsiders);
+    return mm_still(seen, fd) && !(seen->p->flags & MM_HOME) && LIKELY(!mm_area->head->outsiders)
+        && (at >= 0 || LIKELY(seen->f->owned));
 }
 
 /* A place in the AML cache. */
@@ -79,9 +79,13 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
         return NOT_HERE;
     pthread_testcancel();
     enter();
+    if (!mm_still(seen, fd)) {
+        leave();
+        return NOT_HERE;
+    }
     uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
-    if (still(seen, fd) && place + count <= FAR) {
+    if (still(seen, fd, at) && place + count <= FAR) {
         char *to = in_memory(p, place, count, mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
         if (to && mm_usable(from, count, 0) == count) {
@@ -115,9 +119,13 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
         return NOT_HERE;
     pthread_testcancel();
     enter();
+    if (!mm_still(seen, fd)) {
+        leave();
+        return NOT_HERE;
+    }
     uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
-    if (still(seen, fd) && place + count <= FAR) {
+    if (still(seen, fd, at) && place + count <= FAR) {
         const char *from = in_memory(p, place, count, 0, &spot);
         if (from && mm_usable(to, count, 1) == count) {
             memcpy(to, from, count);

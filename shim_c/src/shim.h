@@ -1,7 +1,7 @@
 /* shim.h - what the wrappers share.
  *
  * Every wrapper: if the call is about nothing that is followed, the real call at once.  Otherwise between enter() and
- * leave(), which a checkpoint waits for.  Engine code uses raw system calls (sys.h): it is never intercepted, never a
+ * leave(), which a checkpoint waits for, and with slots that were looked up in between.  Engine code uses raw system calls (sys.h): it is never intercepted, never a
  * cancellation point, and returns -errno; only the outermost wrapper sets errno.
  */
 #ifndef MM_SHIM_H
@@ -174,7 +174,7 @@ static inline uint32_t pif_of(int fd)
 /* A quick look: a few loads and no call, so that a wrapper that hands on to the kernel saves no register.  UNSURE where there is
  * more to find out; whoever gets that looks again by pif_of. */
 enum mm_kind { MM_UNSURE, MM_UNFOLLOWED, MM_ALL_HOME, MM_REDIRECTED };
-struct mm_seen { uint32_t slot; struct mm_pif *p; struct mm_fit *f; };
+struct mm_seen { uint32_t slot, fit; struct mm_pif *p; struct mm_fit *f; };
 static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
 {
     const struct mm_area *a = mm_area;
@@ -187,6 +187,7 @@ static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
                  != __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE)))
         return MM_UNSURE;
     seen->slot = __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+    seen->fit = fit;
     if (!seen->slot)
         return MM_UNFOLLOWED;
     seen->p = mm_region_if_mapped(a, PIFS, (uint64_t)seen->slot * sizeof *seen->p);
@@ -195,6 +196,22 @@ static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
         return MM_UNSURE;
     return __atomic_load_n(&seen->p->root, __ATOMIC_ACQUIRE) || seen->f->owned
         || (__atomic_load_n(&seen->p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL) ? MM_REDIRECTED : MM_ALL_HOME;
+}
+/* What was looked at before enter() may be no more after it: a program whose memory is saved while it waits there comes back
+ * in another process, where the run area is a new one and every slot may be another.  So a slot is what it is after it. */
+static inline int mm_still(const struct mm_seen *seen, int fd)
+{
+    return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot)
+        && LIKELY(__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED) == seen->fit);
+}
+/* The call begins on a file that was just seen to be followed: its PIF.  0: it is not any more, and nothing has begun. */
+static inline uint32_t enter_file(int fd)
+{
+    enter();
+    uint32_t slot = pif_of(fd);
+    if (UNLIKELY(!slot))
+        leave();
+    return slot;
 }
 /* is the position of this description the FIT's? */
 static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }

@@ -95,10 +95,9 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 {
-    uint32_t slot = pif_of(fd);
-    if (!slot || !writable(fd))
+    uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
+    if (!slot)
         return REAL(fallocate)(fd, mode, at, length);
-    enter();
     long r = allocate(slot, fd, mode, at, length);
     leave();
     return (int)result(r);
@@ -107,10 +106,9 @@ EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 /* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be at home. */
 EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 {
-    uint32_t slot = pif_of(fd);
-    if (!slot || !writable(fd))
+    uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
+    if (!slot)
         return REAL(posix_fallocate)(fd, at, length);
-    enter();
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r = allocate(slot, fd, 0, at, length), size = mm_size(p, fd);
     if (r == -EOPNOTSUPP && (p->fresh_from == MM_NO_LIMIT || (p->flags & MM_VIRTUAL)))

@@ -37,8 +37,11 @@ static int followed_read(int fd, uint32_t *slot)
 }
 
 /* Cancellation points stay that, before the call and never in the middle: system calls without libc know none. */
-#define READ(fd, slot, vector, count, at) \
-    ({ pthread_testcancel(); enter(); long r_ = mm_read(slot, fd, vector, count, at); leave(); result(r_); })
+#define READ(fd, libc, vector, count, at) \
+    ({ pthread_testcancel(); uint32_t slot_ = enter_file(fd); long r_; \
+       if (UNLIKELY(!slot_)) { r_ = libc; } \
+       else { r_ = mm_read(slot_, fd, vector, count, at); leave(); r_ = result(r_); } \
+       r_; })
 
 /* A file all at home, read at the kernel's position, which nobody may take over meanwhile. */
 static int at_kernels_position(int fd, uint32_t slot, long number, const void *what, size_t count, long *r)
@@ -64,7 +67,7 @@ static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, 
         if (at_kernels_position(fd, slot, SYS_read, buffer, count, &r))
             return result(r);
     }
-    return READ(fd, slot, (&(struct iovec){ buffer, count }), 1, -1);
+    return READ(fd, REAL(read)(fd, buffer, count), (&(struct iovec){ buffer, count }), 1, -1);
 }
 
 /* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
@@ -90,7 +93,7 @@ static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, si
     uint32_t slot;
     if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
         return REAL(pread)(fd, buffer, count, at);
-    return READ(fd, slot, (&(struct iovec){ buffer, count }), 1, at);
+    return READ(fd, REAL(pread)(fd, buffer, count, at), (&(struct iovec){ buffer, count }), 1, at);
 }
 
 EXPORT HOT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
@@ -120,7 +123,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
         if (at_kernels_position(fd, slot, SYS_readv, vector, count, &r))
             return result(r);
     }
-    return READ(fd, slot, vector, count, -1);
+    return READ(fd, REAL(readv)(fd, vector, count), vector, count, -1);
 }
 
 EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
@@ -128,7 +131,7 @@ EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd_vector(vector, count))
         return REAL(preadv)(fd, vector, count, at);
-    return READ(fd, slot, vector, count, at);
+    return READ(fd, REAL(preadv)(fd, vector, count, at), vector, count, at);
 }
 
 static int any(const struct iovec *v, int n)
@@ -155,7 +158,7 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
     long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, flags) : 0;
     if (refused)
         return result(refused);
-    return READ(fd, slot, vector, count, at);
+    return READ(fd, REAL(preadv2)(fd, vector, count, at, flags), vector, count, at);
 }
 
 /* Appends by the kernel to a file that an index knows: its last block must not be copied up meanwhile. */
@@ -172,13 +175,14 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
 
 /* A write of a followed file: by the kernel where the engine has nothing to decide. */
 #define WRITE(fd, libc, kernel, refused, vector, count, at, append, sync) \
-    ({ uint32_t slot_ = pif_of(fd); long r_; \
-       if (LIKELY(!slot_) || !writable(fd) || (refused)) { r_ = libc; } else { \
-           struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
+    ({ long r_; \
+       if (LIKELY(!pif_of(fd)) || !writable(fd) || (refused)) { r_ = libc; } else { \
            uint64_t mask_; \
            pthread_testcancel(); \
            do { \
-               enter(); \
+               uint32_t slot_ = enter_file(fd); \
+               struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
+               if (UNLIKELY(!slot_)) { r_ = libc; break; } \
                if (LIKELY(free_to_write(p_, fd)) && LIKELY(p_->fresh_from == 0)) { \
                    touched(slot_, p_); \
                    r_ = kernel; \
@@ -216,7 +220,8 @@ static inline long fresh_write(const struct mm_seen seen, long number, int fd, c
         return NOT_HERE;
     pthread_testcancel();
     enter();
-    int fresh = seen.p->fresh_from == 0 && is_native(seen.p) && !(seen.p->flags & MM_MAPPED) && !seen.f->owned;
+    int fresh = mm_still(&seen, fd) && seen.p->fresh_from == 0 && is_native(seen.p) && !(seen.p->flags & MM_MAPPED)
+                && !seen.f->owned;
     long r = NOT_HERE;
     if (fresh) {
         touched(seen.slot, seen.p);
@@ -274,8 +279,10 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
                      count, at, APPENDS(fd), SYNCS(fd));
     if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
         return REAL(pwritev2)(fd, vector, count, at, flags);
+    slot = enter_file(fd);
+    if (!slot)
+        return REAL(pwritev2)(fd, vector, count, at, flags);
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    enter();
     long r;
     if (is_native(p) && p->fresh_from == 0 && !owned(fd)) {
         touched(slot, p);
@@ -306,7 +313,9 @@ static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int when
     if (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)
         && at_kernels_position(fd, slot, SYS_lseek, (const void *)at, whence, &r))
         return result(r);
-    enter();
+    slot = enter_file(fd);
+    if (!slot)
+        return REAL(lseek)(fd, at, whence);
     if (whence == SEEK_SET || whence == SEEK_CUR || whence == SEEK_END) {
         r = mm_seek(slot, fd, at, whence);
     } else if (is_native(mm_pif_at(mm_area, slot)) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
@@ -331,10 +340,9 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
 
 EXPORT int ftruncate(int fd, off_t length)
 {
-    uint32_t slot = pif_of(fd);
-    if (!slot || length < 0 || !writable(fd))
+    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+    if (!slot)
         return REAL(ftruncate)(fd, length);
-    enter();
     long r = mm_truncate(slot, fd, length);
     leave();
     return (int)result(r);
@@ -354,13 +362,12 @@ EXPORT int truncate(const char *path, off_t length)
     if (!following() || length < 0 || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, 0) < 0 || !S_ISREG(st.st_mode))
         return REAL(truncate)(path, length);
     uint32_t known;
+    enter();
     int locked = locked_here(path, &st, &known);
-    if (locked >= 0) {
-        enter();
-        long r = mm_truncate(known, locked, length);
-        leave();
-        return (int)result(r);
-    }
+    long done = locked >= 0 ? mm_truncate(known, locked, length) : 0;
+    leave();
+    if (locked >= 0)
+        return (int)result(done);
     long fd = mm_open_own(path, O_WRONLY | O_NONBLOCK);
     if (fd < 0)
         return (int)result(fd);
@@ -376,8 +383,8 @@ EXPORT int truncate(const char *path, off_t length)
 }
 
 #define SYNC(fd, kernel) \
-    ({ uint32_t slot_ = pif_of(fd); if (slot_) mapped_barrier(); int r_ = kernel; \
-       if (r_ == 0 && slot_) { enter(); long e_ = mm_ahead_blocks(slot_); leave(); r_ = (int)result(e_); } r_; })
+    ({ if (pif_of(fd)) mapped_barrier(); int r_ = kernel; uint32_t slot_ = r_ == 0 && pif_of(fd) ? enter_file(fd) : 0; \
+       if (slot_) { long e_ = mm_ahead_blocks(slot_); leave(); r_ = (int)result(e_); } r_; })
 
 EXPORT int fsync(int fd) { return SYNC(fd, REAL(fsync)(fd)); }
 EXPORT int fdatasync(int fd) { return SYNC(fd, REAL(fdatasync)(fd)); }

@@ -18,13 +18,12 @@ int mm_ring;                               /* this process has an io_uring */
 /* 0 or -errno */
 static long may_use(int fd, int writes)
 {
-    uint32_t slot = mm_area ? pif_of(fd) : 0;
+    uint32_t slot = mm_area && pif_of(fd) ? enter_file(fd) : 0;
     if (!slot)
         return 0;
     int flags = (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes;
     /* appending destroys nothing: the file grows at its end, which no index knows */
     int unseen = writes && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_APPEND);
-    enter();
     long r = mm_stay_home(slot, fd, unseen ? MM_UNSEEN : 0, MM_ENGINE);
     mm_give_position(fd);
     leave();

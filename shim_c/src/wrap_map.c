@@ -169,7 +169,9 @@ EXPORT void *mmap(void *address, size_t length, int protection, int flags, int f
         slot = unfollowed(fd);
     if (!slot || refused)              /* the kernel says why */
         return REAL(mmap)(address, length, protection, flags, fd, at);
-    enter();
+    slot = enter_file(fd);
+    if (!slot)
+        return REAL(mmap)(address, length, protection, flags, fd, at);
     void *r = map_followed(slot, address, length, protection, flags, fd, at);
     leave();
     return r;

@@ -18,10 +18,10 @@ static int peer_in_run(int socket)
 
 static void leaves(int socket, int fd)
 {
-    uint32_t slot = pif_of(fd);
     if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return;
     enter();
+    uint32_t slot = pif_of(fd);
     if (slot && !is_native(mm_pif_at(mm_area, slot)))
         mm_stay_home(slot, fd, 0, 0);
     if (slot && !peer_in_run(socket))

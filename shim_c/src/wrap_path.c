@@ -203,7 +203,8 @@ EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path
        uint32_t slot_ = following() && c_ != 0 ? pif_of(fd) : 0; \
        if (!slot_ && (c_ != 0 || !mm_tracked(name_))) { r_ = call; } else { \
            enter(); \
-           long e_ = slot_ ? 0 : mm_touch(name_); \
+           slot_ = c_ != 0 ? pif_of(fd) : 0; \
+           long e_ = c_ != 0 ? 0 : mm_touch(name_); \
            if (slot_) \
                touched(slot_, mm_pif_at(mm_area, slot_)); \
            r_ = e_ < 0 ? fail(e_) : call; \

@@ -45,6 +45,13 @@ def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
     assert case.verb("verify").returncode == 0
 
 
+def test_in_the_middle_of_its_calls(tmp_path: Path) -> None:
+    """A call that waits while an image is taken goes by nothing afterwards that it saw before: slots are others."""
+    setup = {f"f{i}": bytes(64 * 64) for i in range(4)}
+    case = Memory(tmp_path, [built(tmp_path, "calls.c"), "2000000"], setup=setup)
+    case.everywhere(case.run_and_kill("50ms", 6), most=6)
+
+
 @pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c", "state.c"])
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])

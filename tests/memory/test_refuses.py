@@ -135,8 +135,8 @@ def test_a_changed_library_is_noticed(tmp_path: Path) -> None:
 def test_a_lock_that_another_process_has_now(tmp_path: Path, how: str) -> None:
     """Refused while the files are as they were; when it is free again the program has it again."""
     script = tmp_path / "program.py"
-    script.write_text(f"import fcntl, hashlib\nf = open('held', 'r+')\n{how}\nstate = b''\nfor i in range(150000):\n"
-                      "    state = hashlib.sha256(state * 10).digest()\n    i % 5000 or f.write(state.hex())\n"
+    script.write_text(f"import fcntl, hashlib\nf = open('held', 'r+')\n{how}\nstate = b''\nfor i in range(2000000):\n"
+                      "    state = hashlib.sha256(state * 10).digest()\n    i % 50000 or f.write(state.hex())\n"
                       "print(state.hex())\n")
     case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"held": b"old\n" * 100})
     index = case.run_and_kill("100ms", 2)[-1]

@@ -48,6 +48,7 @@ struct mm_tables {
 struct mm_engine {
     uint32_t pid;                      /* of the process that this state is about */
     uint32_t leader;                   /* thread that makes the image, 0: none */
+    int again;                         /* it found a call that was just beginning */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
     uint32_t known_pid;                /* 0: the program knows its real pid */
@@ -144,6 +145,7 @@ void mm_wait_again(void *context);
 
 /* save.c */
 void mm_save(void);
+int mm_answer(uint32_t state);
 
 /* kernel_state.c */
 void mm_process_state(struct mm_memory_image *image);
@@ -153,6 +155,7 @@ void mm_process_state_back(const struct mm_memory_image *image);
 void mm_come_back(void);
 
 int mm_next_own(int from);
+extern struct mm_process *mm_self;
 /* ../memory_glue.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
 int mm_locks_back(const struct mm_came_lock *list, uint32_t count);

@@ -217,6 +217,16 @@ static int start_writer(void)
     return 0;
 }
 
+/* To whoever asked; 0: it has given up meanwhile. */
+int mm_answer(uint32_t state)
+{
+    uint32_t *asked = &mm_memory_head->memory.state, expected = MM_MEMORY_ASKED;
+    if (!__atomic_compare_exchange_n(asked, &expected, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return 0;
+    sys_futex_wake(asked, 1 << 30);
+    return 1;
+}
+
 /* Parked until whoever asked has its part of the instant; not longer than it lives. */
 static void wait_for_go(void)
 {
@@ -232,7 +242,6 @@ void mm_save(void)
     struct mm_engine *e = ENGINE;
     struct mm_memory *m = &mm_memory_head->memory;
     uint64_t begun = own_now();
-    uint32_t expected = MM_MEMORY_ASKED;
     m->message[0] = 0;
     if (e->pid != (uint32_t)sys_getpid()) {        /* a fork's child: nothing of the parent's record is about it */
         e->pid = (uint32_t)sys_getpid();
@@ -243,7 +252,12 @@ void mm_save(void)
         mm_uffd = -1;
     }
     int r = mm_stop_others();
-    if (r == 0) {
+    /* The run is frozen, but somebody may stand between saying that a call begins and waiting for the end of the freeze:
+     * brought back there, the call would go on uncounted. */
+    e->again = r == 0 && __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST);
+    if (e->again) {
+        mm_release_others();
+    } else if (r == 0) {
         uint64_t stopped = own_now();
         r = gather();
         uint64_t gathered = own_now();
@@ -260,19 +274,14 @@ void mm_save(void)
             m->own[own++] = fd;
         m->own[own] = -1;
         m->error = (uint32_t)-r;
-        if (__atomic_compare_exchange_n(&m->state, &expected, r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED, 0,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            sys_futex_wake(&m->state, 1 << 30);
-            if (r == 0) {
-                e->last = m->index;        /* the asker names it as a base only once it is committed */
-                wait_for_go();
-            }
+        if (mm_answer(r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED) && r == 0) {
+            e->last = m->index;            /* the asker names it as a base only once it is committed */
+            wait_for_go();
         }
         mm_release_others();
     } else {
         m->error = (uint32_t)-r;
-        if (__atomic_compare_exchange_n(&m->state, &expected, MM_MEMORY_FAILED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            sys_futex_wake(&m->state, 1 << 30);
+        mm_answer(MM_MEMORY_FAILED);
     }
     m->pause_ns = own_now() - begun;
 }

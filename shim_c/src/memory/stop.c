@@ -86,8 +86,12 @@ static void on_signal(int number, siginfo_t *info, void *context)
         if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
             && mm_memory_head->memory.pid == (uint32_t)sys_getpid()
             && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0)
+            if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0) {
+                int again = e->again;
                 __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
+                if (again)
+                    mm_answer(MM_MEMORY_AGAIN);
+            }
         }
         return;
     }
