@@ -25,8 +25,8 @@ static int suits(uint32_t slot, int fd, const struct stat *st)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     struct stat store;
     uint64_t worth = mm_area->head->flags & MM_POWER ? 1 : WORTH;
-    return p->fresh_from >= worth && p->fresh_from != MM_NO_LIMIT && p->refs == 1 && !(p->flags & (MM_VIRTUAL | MM_HOME))
-        && st->st_nlink == 1 && sys(SYS_flistxattr, fd, 0, 0) == 0
+    return p->fresh_from >= worth && p->fresh_from != MM_NO_LIMIT && p->refs == 1
+        && !(p->flags & (MM_VIRTUAL | MM_HOME | MM_NAMELESS)) && st->st_nlink == 1 && sys(SYS_flistxattr, fd, 0, 0) == 0
         && sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &store, 0) == 0 && store.st_dev == st->st_dev
         && nobody_else(fd);
 }

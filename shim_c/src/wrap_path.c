@@ -197,11 +197,13 @@ EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path
 /* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
 #define AT_PATH(dir, path, flags, call) \
     ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
-/* The descriptor's own name may be gone, and the file have others: a checkpoint then looks at those that it knows. */
+/* The descriptor's own name may be gone, and the file have others: a checkpoint then looks at those that it knows.
+ * Or it is the store's: a file without a name that a restore has opened again. */
 #define AT_FD(fd, call) \
     ({ SCRATCH(name_); int r_, c_ = following() ? mm_path_of(fd, name_, 4096) : -ENOENT; \
-       uint32_t slot_ = following() && c_ != 0 ? pif_of(fd) : 0; \
-       if (!slot_ && (c_ != 0 || !mm_tracked(name_))) { r_ = call; } else { \
+       int untracked_ = c_ != 0 || !mm_tracked(name_); \
+       uint32_t slot_ = following() && untracked_ ? pif_of(fd) : 0; \
+       if (!slot_ && untracked_) { r_ = call; } else { \
            enter(); \
            slot_ = c_ != 0 ? pif_of(fd) : 0; \
            long e_ = c_ != 0 ? 0 : mm_touch(name_); \

@@ -11,6 +11,10 @@ FOUND = {
     "mode of a file without a name": [
         "mkdir d0", "open l1 rw,creat", "open d0/b rw,creat 600", "remove d0/b", "checkpoint", "checkpoint",
         "fchmod 4 755", "restore @1", "fsize 4", "checkpoint"],
+    # opened again by the store's name for it, which is no path that a run follows
+    "mode of a file without a name that was gone back to": [
+        "open f2 rw,creat 600", "checkpoint", "unlink f2", "checkpoint", "restore @1", "checkpoint", "fchmod 3 755",
+        "checkpoint", "write 3 7 1", "restore @3", "fsize 3"],
     # the runtime has descriptors of its own: in the program's table their numbers led to other files, or nowhere
     "mode of a folder": [
         "mkdir d1", "checkpoint", "chmod d1 740", "restore @0", "tree", "open f0 rw,creat 644", "open f1 rw,creat 644",
