@@ -8,8 +8,7 @@ synced by themselves, since syncfs also waits for what everybody else has writte
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from metamori._area import ffi, lib
 
@@ -18,36 +17,49 @@ MANY = 64
 _WHOLE = frozenset((b"ext2", b"ext3", b"ext4", b"xfs", b"f2fs", b"tmpfs"))
 
 
-def sync(homes: Iterable[tuple[bytes, int]], folders: Collection[bytes]) -> None:
-    """Regular files as (path, st_dev), and folders. What is gone is a name's change, and synced as such."""
-    by_device: dict[int, list[bytes]] = {}
-    for path, device in homes:
-        by_device.setdefault(device, []).append(path)
-    whole = {device for device, paths in by_device.items() if len(paths) > MANY and _filesystem(device, paths)}
-    for device, paths in by_device.items():
-        for path in paths if device not in whole else ():
-            _one(path, os.O_RDONLY)
+def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[bytes]) -> None:
+    """Regular files, each with what stood there at the instant of the checkpoint; and folders.
+
+    The program has gone on since: a file that was renamed, replaced or unlinked meanwhile, or whose owner may not open
+    it, is made durable together with all of its filesystem. A folder that is gone is a change of the one around it.
+    """
+    by_device: dict[int, dict[bytes, int]] = {}
+    for path, st in homes:
+        by_device.setdefault(st.st_dev, {})[path] = st.st_ino
+    whole = set()
+    for device, files in by_device.items():
+        many = len(files) > MANY and _can_be_whole(device)
+        if many or not all(_file(path, device, ino) for path, ino in files.items()):
+            _all_of(device, files)
+            whole.add(device)
     for folder in folders:
         if not whole or _device(folder) not in whole:
-            _one(folder, os.O_RDONLY | os.O_DIRECTORY)
+            _folder(folder)
 
 
-def _filesystem(device: int, paths: list[bytes]) -> bool:
-    """The whole filesystem, by the first of these that is there; whether it was one that can be trusted with that."""
-    if not _can_be_whole(device):
-        return False
-    for path in paths:
-        fd = _opened(path, os.O_RDONLY)
-        if fd < 0:
-            continue
-        try:
-            if os.fstat(fd).st_dev == device:
-                if lib.syncfs(fd) < 0:
-                    raise OSError(ffi.errno, os.strerror(ffi.errno))
-                return True
-        finally:
-            os.close(fd)
-    return False
+def _all_of(device: int, files: Iterable[bytes]) -> None:
+    """The whole filesystem: by a file or a folder around one that is still there."""
+    for path in files:
+        for at in _and_around(path):
+            fd = _opened(at, os.O_RDONLY)
+            if fd < 0:
+                continue
+            try:
+                if os.fstat(fd).st_dev == device:
+                    if lib.syncfs(fd) < 0:
+                        raise OSError(ffi.errno, os.strerror(ffi.errno))
+                    return
+            finally:
+                os.close(fd)
+    os.sync()                              # nothing of it can be opened
+
+
+def _and_around(path: bytes) -> Iterator[bytes]:
+    while True:
+        yield path
+        if path == os.path.dirname(path):
+            return
+        path = os.path.dirname(path)
 
 
 def _can_be_whole(device: int) -> bool:
@@ -75,15 +87,31 @@ def _opened(path: bytes, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return -1                          # gone since: its absence is a name's change
+        return -1
 
 
-def _one(path: bytes, flags: int) -> None:
-    fd = _opened(path, flags)
+def _file(path: bytes, device: int, ino: int) -> bool:
+    """Whether it is durable now: it still has its name, and could be opened."""
+    fd = _opened(path, os.O_RDONLY)
     if fd < 0:
-        return
+        return False
     try:
-        if flags & os.O_DIRECTORY or stat.S_ISREG(os.fstat(fd).st_mode):   # something else may have its name by now
-            os.fdatasync(fd)
+        st = os.fstat(fd)
+        if (st.st_dev, st.st_ino) != (device, ino):
+            return False
+        os.fdatasync(fd)
+        return True
     finally:
         os.close(fd)
+
+
+def _folder(path: bytes) -> None:
+    for at in _and_around(path):
+        fd = _opened(at, os.O_RDONLY | os.O_DIRECTORY)
+        if fd >= 0:
+            try:
+                os.fdatasync(fd)
+                return
+            finally:
+                os.close(fd)
+    os.sync()

@@ -122,5 +122,5 @@ class Session:
         if buffered:
             self.store.buffers.sync(self.area.head.run)
         ahead.sync(self.area) if any(self.area.mapped()) else ahead.name(self.area)
-        durable.sync(((pif.home, pif.dev) for pif in cut.pifs if pif.home and not pif.home.startswith(b"/proc/")),
+        durable.sync(((pif.home, pif.st) for pif in cut.pifs if pif.st and not pif.home.startswith(b"/proc/")),
                      {os.path.dirname(path) for path in cut.touches})

@@ -28,7 +28,7 @@ from metamori.runtime import ahead
 
 SECTOR = 512
 MAPPED = {"header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "cache"}
-SYNCS = ("fsync", "fdatasync")
+SYNCS = ("fsync", "fdatasync", "syncfs")
 
 
 class Entry(NamedTuple):
@@ -110,9 +110,9 @@ class Watched:
         if call.name in SYNCS:
             # answered before the next call: whoever is told of it is told after this
             self.since = [now]
-            path = os.fsencode(call.path)
-            if path in now.at and stat.S_ISREG(now.at[path].mode):
-                self.synced[now.at[path].ino] = _content(path)
+            for path in now.at if call.name == "syncfs" else {os.fsencode(call.path)} & now.at.keys():
+                if stat.S_ISREG(now.at[path].mode):
+                    self.synced[now.at[path].ino] = _content(path)
         else:
             self.since.append(now)
 

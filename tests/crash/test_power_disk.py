@@ -73,7 +73,7 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["default", "isolate", "synced", "synced-isolate"])
+@pytest.mark.parametrize("name", ["default", "isolate", "synced", "synced-isolate", "many"])
 def test_power_cut_on_a_disk(  # type: ignore[no-untyped-def]
         disk: Disk, tmp_path: Path, compiled: Compile, installed: None, request, name: str) -> None:
     way = WAYS[name]

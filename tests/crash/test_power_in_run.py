@@ -40,6 +40,12 @@ FORKING = """\
 open old rw; open log w,append; forkwrite 3 3000 5; fsync 3; forkwrite 4 700 6; checkpoint; forkwrite 3 5000 7; fsync 4
 open new w,creat; forkwrite 5 6000 8; write 5 100 9; fsync 5; checkpoint; forkwrite 3 100 10; forkwrite 5 900 11\
 """.replace("\n", "; ").split("; ")
+# so many files that a checkpoint makes the filesystem durable as a whole (adr/0020)
+MANY = [*(word for n in range(70) for word in (f"open m{n} w,creat", f"write 3 {500 + n} {n % 64}", "close 3")),
+        *["checkpoint", "open old rw", "pwrite 3 100 100 6", "rename m3 d0/m3", "rename m4 m5", "unlink m6", "fsync 3"],
+        *(word for n in range(7, 74) for word in (f"open m{n} w,append,creat", f"write 4 700 {n % 60}", "close 4")),
+        *["checkpoint", "pwrite 3 500 0 7", "truncate m9 100", "rename d0 d3", "checkpoint", "restore @1", "unlink m8"],
+        "checkpoint", "open m7 rw", "pwrite 4 50 3 8"]
 STRAIGHT = [line for line in (*SCRIPT, *SYNCING[1:9]) if not line.startswith("restore")]   # single mode has one way
 
 
@@ -59,6 +65,7 @@ WAYS = {
     "default": Way(), "isolate": Way("--isolate"), "synced": Way(script=tuple(SYNCING)),
     "synced-isolate": Way("--isolate", tuple(SYNCING)), "mapped": Way(script=tuple(MAPPED)),
     "forking": Way(script=tuple(FORKING)), "forking-isolate": Way("--isolate", tuple(FORKING)),
+    "many": Way(script=tuple(MANY)),
     "single": Way("--mode single", tuple(STRAIGHT)), "process": Way("--durability process", tuple(SYNCING), False),
 }
 TrialOf = Callable[[Way], Trial]

@@ -42,6 +42,7 @@ static const struct call { int number; const char *name, *files; int length, cha
     {SYS_copy_file_range, "copy_file_range", "d2", 4, 1}, {SYS_sendfile, "sendfile", "d0", 3, 1},
     {SYS_ftruncate, "ftruncate", "d0", -1, 1}, {SYS_truncate, "truncate", "p0", -1, 1},
     {SYS_fallocate, "fallocate", "d0", -1, 1}, {SYS_fsync, "fsync", "d0", -1, 1}, {SYS_fdatasync, "fdatasync", "d0", -1, 1},
+    {SYS_syncfs, "syncfs", "d0", -1, 1},
     {SYS_rename, "rename", "p0p1", -1, 1}, {SYS_renameat, "renameat", "a0a2", -1, 1}, {SYS_renameat2, "renameat2", "a0a2", -1, 1},
     {SYS_link, "link", "p0p1", -1, 1}, {SYS_linkat, "linkat", "a0a2", -1, 1}, {SYS_unlink, "unlink", "p0", -1, 1},
     {SYS_unlinkat, "unlinkat", "a0", -1, 1}, {SYS_mkdir, "mkdir", "p0", -1, 1}, {SYS_mkdirat, "mkdirat", "a0", -1, 1},
