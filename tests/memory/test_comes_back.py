@@ -45,10 +45,11 @@ def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
     assert case.verb("verify").returncode == 0
 
 
-def test_in_the_middle_of_its_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 4])
+def test_in_the_middle_of_its_calls(tmp_path: Path, threads: int) -> None:
     """A call that waits while an image is taken goes by nothing afterwards that it saw before: slots are others."""
-    setup = {f"f{i}": bytes(64 * 64) for i in range(4)}
-    case = Memory(tmp_path, [built(tmp_path, "calls.c"), "2000000"], setup=setup)
+    setup = {f"f{thread}{i}": bytes(64 * 64) for thread in range(threads) for i in range(4)}
+    case = Memory(tmp_path, [built(tmp_path, "calls.c"), str(1600000 // threads), str(threads)], setup=setup)
     case.everywhere(case.run_and_kill("50ms", 6), most=6)
 
 

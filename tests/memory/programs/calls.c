@@ -1,5 +1,8 @@
-/* Nearly always in a call on one of its files: whichever moment an image is taken at, a call is about to begin. */
+/* Nearly always in a call on one of its files: whichever moment an image is taken at, a call is about to begin.
+ *
+ * calls ROUNDS THREADS: each thread has four files of its own, f<thread><number>. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,19 +27,20 @@ static void must(int good, const char *what)
     }
 }
 
-int main(int argc, char **argv)
+static long rounds;
+
+static void *calls(void *number)
 {
-    long rounds = argc > 1 ? atol(argv[1]) : 1000;
-    int fd[FILES], early[FILES];
+    int fd[FILES], early[FILES], me = (int)(intptr_t)number;
     char name[8];
-    uint64_t state = 88172645463325252u, sum = 0;
+    uint64_t state = 88172645463325252u + (uint64_t)me, sum = 0;
     for (int i = 0; i < FILES; i++) {      /* so that the numbers which a description has are not those it gets again */
-        snprintf(name, sizeof name, "e%d", i);
+        snprintf(name, sizeof name, "e%d%d", me, i);
         early[i] = open(name, O_RDWR | O_CREAT, 0644);
-        must(early[i] >= 0 && write(early[i], name, 2) == 2, name);
+        must(early[i] >= 0 && write(early[i], name, 3) == 3, name);
     }
     for (int i = 0; i < FILES; i++) {
-        snprintf(name, sizeof name, "f%d", i);
+        snprintf(name, sizeof name, "f%d%d", me, i);
         fd[i] = open(name, O_RDWR);
         must(fd[i] >= 0, name);
     }
@@ -73,11 +77,26 @@ int main(int argc, char **argv)
         default:
             must(lseek(f, at, SEEK_SET) == at && write(f, record, RECORD) == RECORD, "write");
         }
-        if (round % 100000 == 0) {
+        if (me == 0 && round % 100000 == 0) {
             printf("%ld %016llx\n", round, (unsigned long long)sum);
             fflush(stdout);
         }
     }
-    printf("%016llx\n", (unsigned long long)sum);
+    return (void *)(uintptr_t)sum;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread[8];
+    long threads = argc > 2 ? atol(argv[2]) : 1;
+    rounds = argc > 1 ? atol(argv[1]) : 1000;
+    for (long i = 1; i < threads && i < 8; i++)
+        must(pthread_create(&thread[i], NULL, calls, (void *)i) == 0, "pthread_create");
+    printf("%016llx\n", (unsigned long long)(uintptr_t)calls(NULL));
+    for (long i = 1; i < threads && i < 8; i++) {
+        void *sum;
+        must(pthread_join(thread[i], &sum) == 0, "pthread_join");
+        printf("%016llx\n", (unsigned long long)(uintptr_t)sum);
+    }
     return 0;
 }
