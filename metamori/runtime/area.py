@@ -21,6 +21,7 @@ NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
 CHUNK: int = lib.MM_CHUNK
 _RANGES = 4096
+SLOW_S = 10                            # that a call may take before a checkpoint gives up
 
 
 class NotAtRest(MetamoriError):
@@ -169,11 +170,30 @@ class Area:
     def unlock_session(self) -> None:
         lib.mm_session_unlock(self._area)
 
-    def freeze(self, timeout_s: float = 1.0) -> None:
-        """From here on no call on a tracked file is under way, in any process, until as many `thaw`. In a session."""
-        if not self._frozen and lib.mm_freeze(self._area, int(timeout_s * 1000), 0) != 0:
-            raise NotAtRest("a process of the run is stopped in the middle of a call: no checkpoint was taken")
+    def freeze(self) -> None:
+        """From here on no call on a tracked file is under way, in any process, until as many `thaw`. In a session.
+
+        A call that a slow disk keeps is waited for; a process that is stopped in one for a second only."""
+        tries = 0
+        while not self._frozen and lib.mm_freeze(self._area, 1000, 0) != 0:
+            tries += 1
+            if tries == SLOW_S or self._stopped():
+                raise NotAtRest("a process of the run does not come out of a call: no checkpoint was taken")
         self._frozen += 1
+
+    def _stopped(self) -> bool:
+        """Whether a process is stopped (by a signal, or a debugger) in the middle of a followed call."""
+        for slot in self.processes():
+            process = self.process(slot)
+            try:
+                tasks = b"/proc/%d/task/" % process.pid
+                for task in os.listdir(tasks) if process.calls else []:
+                    with open(tasks + task + b"/stat", "rb") as stat:
+                        if stat.read().rpartition(b") ")[2][:1] in b"Tt":
+                            return True
+            except OSError:
+                continue               # it has ended
+        return False
 
     def thaw(self) -> None:
         self._frozen = max(0, self._frozen - 1)

@@ -92,6 +92,14 @@ static inline void mm_lock(uint32_t *lock)
     if (!__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
         mm_lock_timed(lock, -1);
 }
+/* Taken, or somebody has it. */
+static inline int mm_lock_try(uint32_t *lock)
+{
+    uint32_t nobody = 0;
+    if (!mm_tid)
+        mm_tid = (uint32_t)sys_gettid();
+    return __atomic_compare_exchange_n(lock, &nobody, mm_tid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
 static inline void mm_unlock(uint32_t *lock)
 {
     if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
@@ -110,6 +118,7 @@ void mm_table_free(struct mm_area *a, struct mm_pif *pif);
 
 /* slots.c */
 void mm_process_leave(struct mm_area *a, uint32_t slot);
+uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 uint32_t mm_fit_new(struct mm_area *a);
 void mm_fit_ref(struct mm_area *a, uint32_t slot);

@@ -63,7 +63,7 @@ static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
         mm_cache_drop(mm_area, slot);
     } else if (full) {
         uint64_t wanted = budget / 4 > MM_CHUNK ? budget / 4 : MM_CHUNK;
-        if (mm_runtime_call(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
+        if (mm_runtime_try(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
             return 0;
     }
     return frame_with(slot, chunk);

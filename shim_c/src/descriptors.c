@@ -76,15 +76,6 @@ uint32_t mm_pif_again(int fd)
     return pif;
 }
 
-static void describe_old(struct mm_pif *p, const struct statx *st)
-{
-    p->old_size = st->stx_size;
-    p->old_mtime_ns = sys_ns(st->stx_mtime);
-    p->old_mode = st->stx_mode;
-    p->old_uid = st->stx_uid;
-    p->old_gid = st->stx_gid;
-}
-
 /* A file that the user may write but not read: what it holds must not come into a store that he may read. */
 static int unreadable(const struct statx *st, const char *path)
 {
@@ -107,24 +98,23 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
         return slot;
     if (!created && (*error = mm_touch(canonical)) < 0)
         return 0;
-    slot = mm_pif_new(mm_area, dev, st->stx_ino, btime, canonical);
-    if (!slot) {
+    struct mm_pif as = {
+        .dev = dev, .ino = st->stx_ino, .btime_ns = btime, .flags = MM_USED,
+        .created = created ? mm_area->head->epoch : 0, .fresh_from = created ? 0 : st->stx_size,
+        .home_limit = MM_NO_LIMIT, .cut = MM_NO_LIMIT, .cut_before = MM_NO_LIMIT,
+        .old_size = st->stx_size, .old_mtime_ns = sys_ns(st->stx_mtime),
+        .old_mode = st->stx_mode, .old_uid = st->stx_uid, .old_gid = st->stx_gid,
+    };
+    int isolated = mm_area->head->flags & MM_ISOLATE, mapped = !created && mm_was_mapped(mm_area, dev, st->stx_ino);
+    if (isolated && !mapped) {         /* nothing goes home, and past its end the home has nothing */
+        as.fresh_from = MM_NO_LIMIT;
+        as.home_limit = st->stx_size;
+    }
+    if (mapped)
+        as.flags |= MM_HOME | (isolated ? MM_SETTLED : 0);
+    slot = mm_pif_make(mm_area, &as, canonical);
+    if (!slot)
         *error = -ENOSPC;
-        return 0;
-    }
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    describe_old(p, st);
-    p->created = created ? mm_area->head->epoch : 0;
-    p->fresh_from = created ? 0 : st->stx_size;
-    if (mm_area->head->flags & MM_ISOLATE) {
-        p->fresh_from = MM_NO_LIMIT;   /* nothing goes home, and past its end the home has nothing */
-        p->home_limit = st->stx_size;
-    }
-    if (!created && mm_was_mapped(mm_area, dev, st->stx_ino)) {
-        if (ISOLATED(p))
-            p->fresh_from = st->stx_size, p->home_limit = MM_NO_LIMIT, __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
-        __atomic_or_fetch(&p->flags, MM_HOME, __ATOMIC_ACQ_REL);
-    }
     return slot;
 }
 

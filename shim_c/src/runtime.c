@@ -141,12 +141,9 @@ void mm_runtime_credentials(void)
     errno = saved;
 }
 
-int mm_runtime_call(int what, long argument, void *data)
+/* With the lock held. */
+static int call(int what, long argument, void *data)
 {
-    if (UNLIKELY(mm_memory_run()) && !data)
-        return mm_request(mm_area, what, argument, NULL);
-    uint64_t mask = sys_mask_all();
-    mm_lock(&lock);
     int r = started ? 0 : start();
     if (r == 0) {
         request.what = what;
@@ -158,7 +155,29 @@ int mm_runtime_call(int what, long argument, void *data)
             sys_futex_wait(&answered, seen, 1000000);
         r = request.result;
     }
+    return r;
+}
+
+int mm_runtime_call(int what, long argument, void *data)
+{
+    if (UNLIKELY(mm_memory_run()) && !data)
+        return mm_request(mm_area, what, argument, NULL);
+    uint64_t mask = sys_mask_all();
+    mm_lock(&lock);
+    int r = call(what, argument, data);
     mm_unlock(&lock);
+    sys_mask_back(mask);
+    return r;
+}
+
+/* For a thread in the middle of a followed call: where another one's request is under way it gets -EBUSY at once.  That
+ * may be a checkpoint, which waits until no call is under way: each would wait for the other. */
+int mm_runtime_try(int what, long argument, void *data)
+{
+    uint64_t mask = sys_mask_all();
+    int mine = mm_lock_try(&lock), r = mine ? call(what, argument, data) : -EBUSY;
+    if (mine)
+        mm_unlock(&lock);
     sys_mask_back(mask);
     return r;
 }

@@ -410,6 +410,7 @@ const char *mm_memory_keep(const char *text);
 
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);
+int mm_runtime_try(int what, long argument, void *data);
 int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);

@@ -313,12 +313,13 @@ int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
     return 0;
 }
 
-/* A PIF for a file that has none; another process may have been first.  0: no room (ENOSPC). */
-uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path)
+/* A PIF for a file that has none; another thread or process may have been first.  as: what it is from the first moment
+ * on, since whoever finds it acts on that.  0: no room (ENOSPC). */
+uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path)
 {
     struct mm_header *h = a->head;
     mm_lock(&h->lock);
-    uint32_t slot = mm_pif_find(a, dev, ino, btime_ns);
+    uint32_t slot = mm_pif_find(a, as->dev, as->ino, as->btime_ns);
     if (slot) {
         mm_unlock(&h->lock);
         return slot;
@@ -333,21 +334,18 @@ uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btim
         struct mm_pif *p = mm_pif_at(a, slot);
         /* a slot that was freed in this epoch is still on the dirty list: its place there stays */
         struct mm_pif old = *p;
-        memset(p, 0, sizeof *p);
+        *p = *as;
         p->path = old.path;
         p->path_capacity = old.path_capacity;
         p->epoch = old.epoch;
         p->next_dirty = old.next_dirty;
-        p->dev = dev, p->ino = ino, p->btime_ns = btime_ns;
-        p->home_limit = p->cut = p->cut_before = MM_NO_LIMIT;
-        p->flags = MM_USED;
         if (mm_set_path(a, p, path) < 0) {
             p->flags = 0;
             p->next_hash = h->free_pif;
             h->free_pif = slot;
             slot = 0;
         } else {
-            uint32_t *bucket = bucket_of(a, dev, ino);
+            uint32_t *bucket = bucket_of(a, as->dev, as->ino);
             p->next_hash = *bucket;
             __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
             __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
@@ -355,6 +353,14 @@ uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btim
     }
     mm_unlock(&h->lock);
     return slot;
+}
+
+/* One of which no more is known (a restore says the rest, while the run is frozen). */
+uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path)
+{
+    struct mm_pif as = { .dev = dev, .ino = ino, .btime_ns = btime_ns, .flags = MM_USED,
+                         .home_limit = MM_NO_LIMIT, .cut = MM_NO_LIMIT, .cut_before = MM_NO_LIMIT };
+    return mm_pif_make(a, &as, path);
 }
 
 static void unhash(struct mm_area *a, uint32_t slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,32 @@ def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None
     finally:
         holder.kill()
         holder.wait()
+
+
+def test_a_slow_call_is_waited_for_but_no_stopped_process(lab: Lab) -> None:
+    """A call that a slow disk keeps for longer than a second is no reason to do without a checkpoint."""
+    from metamori.runtime.area import Area, NotAtRest
+
+    session = lab.start()
+    session.must(["open f0 rw,creat", "write 3 100 1"])
+    area = Area(str(lab.store))
+    process = area.process(next(area.processes()))
+    process.calls += 1                     # it waits for the next line, and seems to be in a call
+    comes_out = threading.Timer(1.5, setattr, (process, "calls", 0))
+    comes_out.start()
+    with area.session(PATIENCE), area.frozen():
+        assert process.calls == 0
+    comes_out.join()
+    process.calls += 1
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        with area.session(PATIENCE), pytest.raises(NotAtRest):
+            area.freeze()
+    finally:
+        process.calls = 0
+        os.kill(process.pid, signal.SIGCONT)
+    session.must(["write 3 100 2", "checkpoint"])
+    assert session.end() == 0
 
 
 def test_a_freeze_whose_owner_s_number_came_round_ends(lab: Lab) -> None:
