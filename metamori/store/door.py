@@ -15,7 +15,9 @@ import struct
 from collections.abc import Iterator
 
 PIECE_BYTES = 1 << 20
+_AT_ONCE = 16 * PIECE_BYTES         # of a long copy
 _FICLONERANGE = 0x4020940D
+_SYNC_FILE_RANGE_WRITE = 2
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
 _NOT_SUPPORTED = frozenset(
@@ -170,13 +172,19 @@ class Door:
         return True
 
     def copy_range(self, source: int, source_at: int, target: int, target_at: int, length: int) -> int:
-        """Bytes copied (fewer than `length` only when the source ends): in the kernel where possible."""
+        """Bytes copied (fewer than `length` only when the source ends): in the kernel where possible.
+
+        The disk begins to write the first part of a long copy while the next is made: an fsync will want all of it.
+        """
         done = 0
         while done < length:
             try:
                 step = os.copy_file_range(
-                    source, target, min(length - done, 64 * PIECE_BYTES), source_at + done, target_at + done
+                    source, target, min(length - done, _AT_ONCE), source_at + done, target_at + done
                 )
+                if step >= PIECE_BYTES:
+                    _libc.sync_file_range(target, ctypes.c_int64(target_at + done), ctypes.c_int64(step),
+                                          _SYNC_FILE_RANGE_WRITE)
             except OSError as error:
                 if error.errno not in _NOT_SUPPORTED:
                     raise

@@ -36,10 +36,11 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
 
 static int region_open(struct mm_area *a, int region, int flags)
 {
+    if (a->folder > 0)
+        return (int)mm_open_spare(a->folder, region_name[region], flags | O_NOFOLLOW, 0600);
     SCRATCH(path);
     snprintf(path, SCRATCH_BYTES, "%s/run/%s", a->store, region_name[region]);
-    return (int)mm_open_spare(a->folder > 0 ? a->folder : AT_FDCWD, a->folder > 0 ? region_name[region] : path,
-                              flags | O_NOFOLLOW, 0600);
+    return (int)mm_open_spare(AT_FDCWD, path, flags | O_NOFOLLOW, 0600);
 }
 
 /* Allocate file space for bytes [from, to) of a region: after this they can be touched without SIGBUS. */
@@ -73,7 +74,7 @@ static uint64_t place_of(int region, uint64_t n)
 /* A further mapping of segment n, made from that of segment 0: a program may have no descriptor left to open the file. */
 static long map_again(struct mm_area *a, int region, uint64_t n)
 {
-    long r = sys(SYS_mremap, a->segment[region][0], 0, (n + 1) << MM_SEGMENT_BITS, MREMAP_MAYMOVE);
+    long r = sys(SYS_mremap, a->segment[0][region], 0, (n + 1) << MM_SEGMENT_BITS, MREMAP_MAYMOVE);
     if (r < 0 && r > -4096)
         return r;
     sys(SYS_munmap, r, n << MM_SEGMENT_BITS);
@@ -111,7 +112,7 @@ static int map_first(struct mm_area *a, int region)
     sys_close(fd);
     if (r < 0 && r > -4096)
         return (int)r;
-    a->segment[region][0] = (char *)r;
+    a->segment[0][region] = (char *)r;
     return 0;
 }
 
@@ -119,14 +120,14 @@ static int map_first(struct mm_area *a, int region)
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset)
 {
     uint64_t n = offset >> MM_SEGMENT_BITS;
-    char *p = __atomic_load_n(&a->segment[region][n], __ATOMIC_ACQUIRE);
+    char *p = __atomic_load_n(&a->segment[n][region], __ATOMIC_ACQUIRE);
     if (!p) {
         long r = map_again(a, region, n);
         if (r < 0 && r > -4096)
             return NULL;
         char *expected = NULL;
         p = (char *)r;
-        if (!__atomic_compare_exchange_n(&a->segment[region][n], &expected, p, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        if (!__atomic_compare_exchange_n(&a->segment[n][region], &expected, p, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             sys(SYS_munmap, p, 1ul << MM_SEGMENT_BITS);
             p = expected;
         }
@@ -212,6 +213,20 @@ static void first_values(struct mm_header *h)
     memcpy(h->magic, MM_MAGIC, 8);
 }
 
+/* Each file by its name in the folder: ten walks along the whole path are what a short program would feel. */
+static int map_regions(struct mm_area *a)
+{
+    SCRATCH(path);
+    strcpy(stpcpy(path, a->store), "/run");
+    int e = a->folder = (int)mm_open_spare(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0);
+    for (int region = 0; e >= 0 && region < REGIONS; region++)
+        e = map_first(a, region);
+    if (a->folder > 0)
+        sys_close(a->folder);
+    a->folder = 0;
+    return e < 0 ? e : 0;
+}
+
 /* Attach to the run area of a store; create: make a new one (EEXIST when there is one).  NULL and errno on failure. */
 struct mm_area *mm_attach(const char *store, int create)
 {
@@ -228,9 +243,9 @@ struct mm_area *mm_attach(const char *store, int create)
     struct mm_area *a = (struct mm_area *)r;
     strcpy(a->store, store);
     int e = create ? create_files(a) : 0;
-    for (int region = 0; e == 0 && region < REGIONS; region++)
-        e = map_first(a, region);
-    a->head = (struct mm_header *)a->segment[HEADER][0];
+    if (e == 0)
+        e = map_regions(a);
+    a->head = (struct mm_header *)a->segment[0][HEADER];
     if (e == 0 && create)
         first_values(a->head);
     if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 2))
@@ -247,8 +262,8 @@ void mm_detach(struct mm_area *a)
 {
     for (int region = 0; region < REGIONS; region++)
         for (unsigned n = 0; n < MM_SEGMENTS; n++)
-            if (a->segment[region][n])
-                sys(SYS_munmap, a->segment[region][n], 1ul << MM_SEGMENT_BITS);
+            if (a->segment[n][region])
+                sys(SYS_munmap, a->segment[n][region], 1ul << MM_SEGMENT_BITS);
     sys(SYS_munmap, a, sizeof *a);
 }
 

@@ -14,6 +14,7 @@
 #define MM_SEGMENTS 1024
 
 enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, CHUNKS, FRAMES, CACHE, REGIONS };
+_Static_assert(REGIONS <= 16, "segments are numbered by shifts");
 
 /* a slot never lies across two segments */
 #define POWER_OF_TWO(type) _Static_assert((sizeof(type) & (sizeof(type) - 1)) == 0, #type " is padded to a power of two")
@@ -26,7 +27,7 @@ struct mm_area {
     struct mm_header *head;
     int folder;                /* 0, or a descriptor of <store>/run: it leads there also after chroot */
     char store[MM_STORE_MAX];
-    char *segment[REGIONS][MM_SEGMENTS];
+    char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
 };
 
 long mm_open_spare(int dir, const char *path, int flags, int mode);
@@ -36,7 +37,7 @@ void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
 /* the byte at an offset of a region; valid up to the end of its segment */
 MM_INLINE void *mm_region(struct mm_area *a, int region, uint64_t offset)
 {
-    char *p = __atomic_load_n(&a->segment[region][offset >> MM_SEGMENT_BITS], __ATOMIC_ACQUIRE);
+    char *p = __atomic_load_n(&a->segment[offset >> MM_SEGMENT_BITS][region], __ATOMIC_ACQUIRE);
     if (__builtin_expect(p != NULL, 1))
         return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
     return mm_region_map(a, region, offset);
@@ -44,7 +45,7 @@ MM_INLINE void *mm_region(struct mm_area *a, int region, uint64_t offset)
 /* the same, NULL where this process has not looked yet */
 static inline void *mm_region_if_mapped(const struct mm_area *a, int region, uint64_t offset)
 {
-    char *p = __atomic_load_n(&a->segment[region][offset >> MM_SEGMENT_BITS], __ATOMIC_ACQUIRE);
+    char *p = __atomic_load_n(&a->segment[offset >> MM_SEGMENT_BITS][region], __ATOMIC_ACQUIRE);
     return p ? p + (offset & ((1ul << MM_SEGMENT_BITS) - 1)) : NULL;
 }
 static inline void *mm_page(struct mm_area *a, uint32_t page)

@@ -168,7 +168,9 @@ void mm_after_fork(void)
     if (referenced && errno == 0)
         errno = forking_errno;
     mm_watch_after_fork();
-    int known = mm_same_namespace();
+    /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
+       dear, the kernel makes a folder for it */
+    int known = sys(SYS_getppid) > 0 || mm_same_namespace();
     if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
         mm_say("process %u is not followed: the disk has no room for another process in the run", pid);
     if (referenced)
