@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml tools/prepare tools/install-requirements
 build: $(STAMP)  ## compile the preload library and the runtime in place, into metamori/
 	@$(PY) setup.py -q build_ext --inplace
 	@$(PY) -m compileall -q metamori
-	@[ -x $(VENV)/bin/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation -e .
+	@[ -x $(VENV)/bin/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@$(PY) demo/demo.py

@@ -8,11 +8,11 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, overload
 
 from metamori.errors import MetamoriError
+from metamori.tables.record import record
 
 if TYPE_CHECKING:
     from metamori.store.compare import Change
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint:
     """An index of the history. bytes: what it added to the store. Index 0, the state before the first run, has neither
     parent nor time."""

@@ -10,19 +10,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from metamori.cli import output
 from metamori.cli.run import too_old
 from metamori.runtime import elf
 from metamori.store.door import REAL
+from metamori.tables.record import record
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _BLOCK_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """`good` None: it is worth knowing, and nothing depends on it."""
 

@@ -6,14 +6,13 @@ import argparse
 import os
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, StoreBusy, Usage
 
 FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
 OLDEST_LIBC = (2, 34)  # before 2.33 stat and its like are no symbols, and the preload library has nothing to call
-LIBRARY = Path(__file__).resolve().parents[1] / "libmetamori.so"
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "libmetamori.so")
 
 
 def signal_number(text: str) -> int:
@@ -104,9 +103,9 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
     import sys
 
     env = dict(before)
-    preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(LIBRARY)]
+    preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != LIBRARY]
     env.pop("METAMORI_MEMORY", None)
-    env.update(LD_PRELOAD=":".join([str(LIBRARY), *preloaded]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
+    env.update(LD_PRELOAD=":".join([LIBRARY, *preloaded]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
                METAMORI_PYTHON=sys.executable)
     if config.memory:
         env["METAMORI_MEMORY"] = "1"
@@ -117,19 +116,20 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
 
 
 def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool = False) -> int:
-    from metamori.cli import resume
-    from metamori.runtime import again, launches, supervise
+    from metamori.runtime import launches, supervise
     from metamori.runtime.begin import begin
     from metamori.runtime.live import Live
     from metamori.store.store import Store
 
-    if not LIBRARY.exists():
+    if not os.path.exists(LIBRARY):
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
         raise MetamoriError(f"the C library is {libc}; programs can be followed from glibc 2.34 on")
     store = Store.create_or_open(config.store)
     try:
         if resumes:
+            from metamori.cli import resume
+
             resume.wait_for(store)
         store.lock()
     except StoreBusy:
@@ -140,8 +140,11 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     _warn(command[0])
+    prepare = None
     if config.memory:
-        from metamori.runtime import memory
+        from metamori.runtime import again, memory
+
+        prepare = again.no_random_addresses
 
         if why := memory.all_of_it():
             supervise.say(f"the kernel keeps no record of the pages that change ({why}): "
@@ -154,7 +157,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         supervise.say(said)
     environ = environment(config)
     try:
-        pid = supervise.spawn(command, environ, again.no_random_addresses if config.memory else None)
+        pid = supervise.spawn(command, environ, prepare)
     except supervise.CannotStart as error:
         session.area.remove()
         supervise.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
@@ -210,8 +213,8 @@ def _join(command: list[str], ours: dict[str, str]) -> int:
     from metamori.runtime import supervise
 
     env = os.environ | ours
-    if str(LIBRARY) not in env.get("LD_PRELOAD", ""):
-        env["LD_PRELOAD"] = ":".join(filter(None, [str(LIBRARY), env.get("LD_PRELOAD")]))
+    if LIBRARY not in env.get("LD_PRELOAD", ""):
+        env["LD_PRELOAD"] = ":".join(filter(None, [LIBRARY, env.get("LD_PRELOAD")]))
     try:
         os.execvpe(command[0], command, env)
     except OSError as error:

@@ -12,13 +12,14 @@ from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.history import History
+from metamori.tables.record import record
 
 MEMORY = b"(the program's memory)"
 NAMELESS = b"(files without a name)"
 _ABSENT = NameEntry(b"", "absent")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint:
     """An index. bytes: what it added to the store. parent: None for 0."""
 
@@ -32,7 +33,7 @@ class Checkpoint:
     has_memory: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Touch:
     """What an index did to a file: byte ranges, half open, and its size afterwards; None: it was gone.
 

@@ -11,12 +11,12 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, Area
 from metamori.store import commit
 from metamori.store.door import REAL
+from metamori.tables.record import record
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _CRC_FROM = 12                             # magic, length and crc itself
@@ -26,7 +26,7 @@ _IDENTITY = struct.Struct("=QQQ")
 Identity = tuple[int, int, int]            # dev, ino, btime_ns
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Record:
     """As struct mm_ahead of shim_c/src/area.h says. ranges: (block, buffer block, blocks). at: its byte in the log."""
 

@@ -11,11 +11,11 @@ import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.store.door import PIECE_BYTES, REAL
+from metamori.tables.record import record
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
@@ -30,7 +30,7 @@ class NotAtRest(MetamoriError):
     errno = errno.EAGAIN
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Touch:
     """A path as it was before the run first changed it in an epoch. mode 0: nothing was there."""
 
@@ -48,7 +48,7 @@ class Touch:
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Preimage:
     """Home bytes [start, end) of a PIF, saved at buffer_start of the run's buffer."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from metamori._area import lib
 from metamori.runtime.ahead import Identity, Record
 from metamori.store import move
 from metamori.store.store import Store
+from metamori.tables.record import record
 
 REASON = "power cut"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Base:
     """log: what was durable after the index, in order. at_home: files all of whose bytes were at home at it, though it
     has them in buffers. settled: files (dev, ino) that an isolated run put home at some time. everything: the homes may

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import stat
 import struct
 
@@ -32,7 +31,7 @@ def why_not(path: str, depth: int = 0) -> str:
             return "it is a 32-bit program"
         order = "<" if head[5] == 1 else ">"
         machine, = struct.unpack_from(order + "H", head, 18)
-        if machine != _MACHINES.get(platform.machine(), machine):
+        if machine != _MACHINES.get(os.uname().machine, machine):
             return "it is for another kind of processor"
         return _loader(file, order, head)
 

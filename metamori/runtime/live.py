@@ -14,10 +14,9 @@ import time
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError
-from metamori.runtime import again, finish, going_on, launches, pruning, slurm, supervise
+from metamori.runtime import finish, going_on, launches, pruning, slurm, supervise
 from metamori.runtime.begin import begin
 from metamori.runtime.memory import NotBegun
-from metamori.runtime.rollback import NotThere
 from metamori.runtime.session import Session
 from metamori.store import move
 
@@ -122,6 +121,9 @@ class Live:
 
     def _roll_back(self, index: int) -> int:
         """The present state becomes an index of its own; the program goes on from `index`."""
+        from metamori.runtime import again  # with memory only
+        from metamori.runtime.rollback import NotThere
+
         session, store = self.session, self.session.store
         store.refresh()
         store.require_restorable(index)
@@ -187,6 +189,8 @@ def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
 
 def start_again(store, config: Config, index: int, environ: dict[str, str]) -> tuple[Session, int]:  # type: ignore[no-untyped-def]
     """Files to the index, a new run from there, the program in it; the caller holds the store's lock."""
+    from metamori.runtime import again
+
     move.move_home(store, index)
     launch = again.launch_of(store, index)
     session, _ = begin(store, config, os.getpid(), launch)

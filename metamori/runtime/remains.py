@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 from metamori.runtime.ahead import Record
@@ -17,9 +16,10 @@ from metamori.store.head import lstat_or_none
 from metamori.store.records import KeptHome, PifEntry
 from metamori.store.state import State
 from metamori.store.store import Store
+from metamori.tables.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """A file that is there. home: where its bytes are; kept: its name in the store, of one that has no other; object 0:
     no index knows it."""

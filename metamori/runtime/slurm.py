@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 
 from metamori.errors import MetamoriError, Usage
@@ -14,6 +12,8 @@ PATIENCE_S = 120
 
 def job(environ: Mapping[str, str] = os.environ) -> str:
     """The job's number. Usage outside of a job, or where there is no scontrol."""
+    import shutil
+
     number = environ.get("SLURM_JOB_ID", "")
     if not number:
         raise Usage("--requeue is for a job of Slurm, and SLURM_JOB_ID is not set; in a loop of your own use --resume")
@@ -29,6 +29,8 @@ def was_restarted(environ: Mapping[str, str] = os.environ) -> bool:
 
 def requeue(number: str) -> None:
     """Ask the controller; it ends the job then. MetamoriError when it refuses."""
+    import subprocess  # not for every run
+
     try:
         done = subprocess.run(["scontrol", "requeue", number], capture_output=True, text=True, timeout=PATIENCE_S,
                               stdin=subprocess.DEVNULL, check=False)

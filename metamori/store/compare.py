@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from metamori.store.content import Reader
 from metamori.store.door import PIECE_BYTES
 from metamori.store.records import NameEntry
 from metamori.store.state import State
 from metamori.store.store import Store
+from metamori.tables.record import record
 from metamori.tables.view import differences
 
 GRAIN_BYTES = 4096
 _ABSENT = NameEntry(b"", "absent")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """what: A added, D deleted, M modified. ranges: half open, of the longer file; sizes in bytes."""
 

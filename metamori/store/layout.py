@@ -25,7 +25,8 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from dataclasses import dataclass
+
+from metamori.tables.record import record
 
 FORMAT_VERSION = 1
 _FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
@@ -33,7 +34,7 @@ _RECORD = re.compile(rb"(\d+)\.(meta|offset|undo|memory)\.(\d+)")
 _STAGE_PREFIX = b".metamori-stage-"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordName:
     """A name in checkpoints/: its index (after_index for an undo), kind, and process (seq for an undo)."""
 

@@ -26,10 +26,11 @@ from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
+from metamori.tables.record import record
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Save:
     """Home bytes [start, end) of an object, at `path` now, that have to be saved before they go."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import commit, formats, image
@@ -26,10 +26,11 @@ from metamori.store.merge import Checksums, meta_of, offsets_of, with_initial
 from metamori.store.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.shape import Live, Shape, allocated
 from metamori.store.store import Store
+from metamori.tables.record import record
 from metamori.tables.retention import Rules, choose
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """What was done. `before` and `after`: bytes of disk that the store takes."""
 

@@ -8,11 +8,11 @@ Records that come by the million are NamedTuples (a tenth of a dataclass's cost)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
+from metamori.tables.record import record
 
 __all__ = ["NO_LIMIT", "DescriptorEntry", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent",
            "KeptHome", "Launch", "MappedEntry", "MemoryEntry", "Meta", "NameEntry", "NameKind", "NameOp", "Numbers",
@@ -24,7 +24,7 @@ OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", 
                  "create", "node"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NameEntry:
     """What a path was. For a kind other than "file" inode is 0; for "absent" nothing else counts."""
 
@@ -39,7 +39,7 @@ class NameEntry:
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InheritedEntry:
     """A descriptor on a regular file from outside the run; `size` is the file's at the checkpoint."""
 
@@ -51,7 +51,7 @@ class InheritedEntry:
     ino: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessEntry:
     """A process of the run: number in the store, real pid, start time (clock ticks since boot), program."""
 
@@ -92,7 +92,7 @@ class UndoEntry(NamedTuple):
     crc: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """How a run's command was started; its index can be run again from the start."""
 
@@ -107,7 +107,7 @@ class Launch:
 DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DescriptorEntry:
     """A descriptor of a process whose memory is saved, and how it comes back.
 
@@ -136,7 +136,7 @@ class MappedEntry(NamedTuple):
     build_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryEntry:
     """The memory of a process: its image counts from the one of checkpoint `base` (0: it is complete)."""
 
@@ -159,7 +159,7 @@ class MemoryEntry:
     descriptors: tuple[DescriptorEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Meta:
     """A checkpoint (thesis fig. 4.6): it exists when this record does. Only what changed since the parent.
 
@@ -194,7 +194,7 @@ class Meta:
     memory: tuple[MemoryEntry, ...] = ()  # one, when the index holds the program's memory too
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offsets:
     """A checkpoint's offset file: what its interval redirected, in the buffer of `run`."""
 
@@ -204,7 +204,7 @@ class Offsets:
     entries: tuple[OffsetEntry, ...] = ()  # read from a file: a Table (rows.py), which is as good
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Undo:
     """Pre-images saved while `after_index` was the highest index; the first record of a byte counts."""
 
@@ -213,7 +213,7 @@ class Undo:
     entries: tuple[UndoEntry, ...] = ()    # the same
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     """What lstat said of a path when head was written. A path that did not exist has zeros."""
 
@@ -237,7 +237,7 @@ class KeptHome(NamedTuple):
     ctime_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Head:
     """The index that the user's files are at, and the newest index and undo record when it was written."""
 
@@ -256,7 +256,7 @@ class Hole(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Numbers:
     """The highest numbers that were handed out, and how often the store was pruned."""
 
@@ -267,7 +267,7 @@ class Numbers:
     run: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pruning:
     """A prune in progress, complete: it can be done again from the start. Names are within their folders.
 
@@ -294,7 +294,7 @@ class WriteOp(NamedTuple):
     buffer_start: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeOp:
     """Give the file at `path` this size, mode, owner and time, whatever they are."""
 
@@ -307,7 +307,7 @@ class SizeOp:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class XattrOp:
     """Give the file or folder at `path` exactly these extended attributes."""
 
@@ -315,7 +315,7 @@ class XattrOp:
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NameOp:
     """A change to names. Each can be repeated: what is found done already is no error.
 
@@ -347,7 +347,7 @@ class NameOp:
     ino: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Intent:
     """A move of the user's files to index `target`, complete: it can be done again from the start."""
 

@@ -8,7 +8,7 @@ Of objects that no name and no descriptor of any kept index leads to nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from metamori.store.head import lstat_or_none
 from metamori.store.merge import Folded, Step, UndoGroup
@@ -16,12 +16,13 @@ from metamori.store.records import Hole, Meta
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
+from metamori.tables.record import record
 
 _BLOCK = 4096
 _ROW_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Live:
     """What a live run needs beside the indexes: its buffer from a byte on, ranges below it, and homes by name."""
 

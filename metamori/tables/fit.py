@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from metamori.tables.pif import Pif
+from metamori.tables.record import record
 
 CreationType = Literal["descriptor", "stream"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FitEntry:
     """An open descriptor or stream as a checkpoint records it (fig. 4.7)."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from metamori.tables.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rules:
     """A rule of 0 keeps nothing.
 
