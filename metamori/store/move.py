@@ -13,6 +13,7 @@ A stop later leaves the intent, and `recover` goes on from its beginning.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
@@ -126,6 +127,10 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
             retire()
             if durable:
                 commit.fsync_folder(store.door, store.layout.root)
+    except PermissionError as error:       # the file has to be named: its owner can change that
+        file = os.fsdecode(error.filename or store.path)
+        raise MetamoriError(f"{file}: {error.strerror}; no file was touched; the same command goes on from here when "
+                            "it may be read and written") from error
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
     _finish(store, work.intent, durable, record)
@@ -194,7 +199,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     entries = []
     in_order = sorted(saves, key=lambda save: (save.path, save.start))
     for path, group in groupby(in_order, key=lambda save: save.path):
-        fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        fd = _readable(store, path)
         try:
             for save in group:
                 place = store.buffers.save(run, fd, save.start, save.end)
@@ -205,6 +210,26 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     if durable:
         store.buffers.sync(run)
     store.add_undo(entries, store.newest, durable)
+
+
+def _readable(store: Store, path: bytes) -> int:
+    """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move that
+    follows writes to the file and notes its times anew. What the store keeps stays as it is, its times vouch for it."""
+    flags = os.O_RDONLY | os.O_NONBLOCK
+    try:
+        return store.door.open(path, flags)
+    except PermissionError as error:
+        mode = store.door.lstat(path).st_mode
+        if not stat.S_ISREG(mode) or os.path.dirname(path) == store.layout.kept_folder:
+            raise
+        try:
+            store.door.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)
+        except PermissionError:
+            raise error from None
+        try:
+            return store.door.open(path, flags)
+        finally:
+            store.door.chmod(path, stat.S_IMODE(mode))
 
 
 def clear_stages(store: Store, intent: Intent) -> None:
