@@ -213,8 +213,8 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
 
 
 def _readable(store: Store, path: bytes) -> int:
-    """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move that
-    follows writes to the file and notes its times anew. What the store keeps stays as it is, its times vouch for it."""
+    """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
+    that follows notes its times anew. What the store keeps stays as it is, its times vouch for it."""
     flags = os.O_RDONLY | os.O_NONBLOCK
     try:
         return store.door.open(path, flags)

@@ -84,6 +84,37 @@ def test_sqlite_until_the_disk_is_full(small: Lab) -> None:
     assert _last(again.stderr) == _last(done.stderr)
 
 
+CHURN = """
+CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, body BLOB);
+INSERT OR REPLACE INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+SELECT i, randomblob(1000) FROM n;
+"""
+
+
+@pytest.mark.skipif(not SQLITE, reason="sqlite3 is not installed")
+@pytest.mark.parametrize("rule", [["--keep-last", "2"], ["--max-bytes", "1G"]], ids=["keep-last", "max-bytes"])
+def test_sqlite_goes_on_where_pruning_is_allowed(small: Lab, rule: list[str]) -> None:
+    """3 MB of rows replaced again and again on 24 MB, by a journal, a checkpoint after each: the oldest go."""
+    script, transactions = small.folder / "job.sh", 12
+    metamori = " ".join(small.argv("checkpoint"))
+    (small.folder / "churn.sql").write_text(CHURN)
+    script.write_text(f"for i in $(seq {transactions}); do\n"
+                      f"{SQLITE} -batch -bail data.db < {small.folder}/churn.sql || exit $?\n"
+                      f"{metamori} >> {small.folder.parent}/taken || exit 9; done\n")
+    done = small.run(["sh", script], *rule, timeout=PATIENCE * 5)
+    assert (done.returncode, done.stderr) == (0, b""), done
+    taken = [int(line) for line in (small.folder.parent / "taken").read_text().split()]
+    there = {entry["index"] for entry in small.log()["checkpoints"]}
+    kept = [index for index in taken if index in there]
+    assert len(taken) == transactions and taken[-1] in kept and taken[0] not in kept
+    assert integrity(small) == "ok\n2500\n"
+    small.verb("verify")
+    for index in kept:
+        small.restore(index)
+        assert integrity(small) == "ok\n2500\n", index
+    small.verb("verify")
+
+
 def _last(text: bytes) -> bytes:
     """Without the line number of the script."""
     return text.strip().splitlines()[-1].rpartition(b":")[2]
