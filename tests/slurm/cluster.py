@@ -84,6 +84,7 @@ class Cluster:
         self.env = plain | {"SLURM_CONF": str(folder / "slurm.conf"),
                             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:{SBIN}"}
         self.daemons: list[subprocess.Popen[bytes]] = []
+        self.hastened: set[tuple[str, ...]] = set()
         try:
             self._start()
         except BaseException:
@@ -139,8 +140,15 @@ class Cluster:
         return bool(states) and all(state in ENDED for state in states)
 
     def soon(self, job: str) -> None:
-        """A job that was queued again waits for its credentials to expire: not here."""
-        self.ask("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        """A job that was queued again waits for its credentials to expire: not here, where two seconds do.
+
+        Not less: slurmd takes credentials of the second in which the old ones were revoked for revoked too ("already killed, do
+        not launch"), and the job is lost.
+        """
+        which = (job, *self.field(job, "Restarts"))
+        if which not in self.hastened:     # asked again and again it would never come
+            self.hastened.add(which)
+            self.ask("scontrol", "update", f"JobId={job}", "StartTime=now+2seconds", check=False)
 
     def down(self) -> None:
         if len(self.daemons) > 1:
