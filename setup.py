@@ -50,7 +50,11 @@ ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-lo
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # Symbols under the versions that old C libraries have too; these must be told where such a library has them.
 OLD_NAMES = ["-include", str(SHIM / "src" / "old_names.h")]
-OLD_PLACES = ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"] * bool(os.environ.get("METAMORI_OLD_GLIBC"))
+# The loader before glibc 2.30 looks for a version in the library that is named with it and nowhere else, so the linker
+# is shown libraries that have these as they were.
+OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror dlsym", "GLIBC_2.3.3": "dlinfo", "GLIBC_2.3.4": "dlmopen"},
+              "libpthread.so.0": {"GLIBC_2.2.5": "pthread_mutexattr_init pthread_mutexattr_settype pthread_testcancel"},
+              "librt.so.1": {"GLIBC_2.2.5": "aio_return"}}
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.
 SANITIZE = [f"-fsanitize={kinds}" for kinds in filter(None, [os.environ.get("METAMORI_SANITIZE")])]
@@ -120,6 +124,22 @@ def build_library(target: Path, sources: list[Path], flags: list[str], link: lis
     replace_if_built(command, target)
     written.write_text(f"{target} {shlex.join(command)}")
     print(f"metamori: built {target.name}")
+
+
+def old_places(folder: Path) -> list[str]:
+    """What to link with for a wheel that starts with old C libraries (METAMORI_OLD_GLIBC=1); nothing otherwise."""
+    if not os.environ.get("METAMORI_OLD_GLIBC"):
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    for library, versions in OLD_PLACES.items():
+        source, script = folder / f"{library}.c", folder / f"{library}.map"
+        names = " ".join(versions.values()).split()
+        source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+        script.write_text("".join(f"{version} {{ {' '.join(f'{name};' for name in named.split())} }};\n"
+                                  for version, named in versions.items()))
+        replace_if_built([*CC, "-w", "-fno-builtin", "-shared", "-nostdlib", str(source), f"-Wl,-soname,{library}",
+                          f"-Wl,--version-script,{script}"], folder / library)
+    return ["-Wl,--no-as-needed", *(str(folder / library) for library in OLD_PLACES), "-Wl,--as-needed"]
 
 
 def load(path: Path):
@@ -216,7 +236,7 @@ class BuildNative(build_ext):
         # what calls a wrapper from inside means ours: a hundred symbols less to look up whenever a program starts
         link = [*link, "-Wl,-Bsymbolic-functions"]
         build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES, *SANITIZE],
-                      [*link, "-ldl", "-lpthread", *OLD_PLACES], self.objects / "shim")
+                      [*link, *old_places(self.objects / "old"), "-ldl", "-lpthread"], self.objects / "shim")
 
     def build_area(self) -> None:
         description = ROOT / "metamori" / "runtime" / "build_area.py"
@@ -241,7 +261,7 @@ class BuildNative(build_ext):
         folder = self.objects / "rt"
         source = write_if_changed(folder / "embed.c", load(description).emit)
         # An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython.
-        link = [str(libpython), "-ldl", "-lpthread", *OLD_PLACES, "-Wl,--disable-new-dtags",
+        link = [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
                 f"-Wl,-rpath,{libpython.parent}"]
         flags = [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"]
         sources = [source, *sorted((SHIM / "src" / "rt").glob("*.c"))]
@@ -255,7 +275,7 @@ class BuildNative(build_ext):
         description = load(ROOT / "metamori" / "levels" / "build_capi.py")
         source = write_if_changed(folder / "fti.c", description.emit)
         # Lives in the program's own namespace: nothing of Python may take the place of a symbol of the program.
-        link = [str(libpython), "-ldl", "-lpthread", *OLD_PLACES, "-Wl,--disable-new-dtags",
+        link = [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
                 f"-Wl,-rpath,{libpython.parent}", "-Wl,-soname,libmetamori_fti.so"]
         flags = [*UNFORTIFIED, *GENERATED, f"-I{sysconfig.get_path('include')}"]
         build_library(self.target / "libmetamori_fti.so", [source], flags, link, folder)

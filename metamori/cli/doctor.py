@@ -53,7 +53,7 @@ def _libc() -> Finding:
     if name != "glibc":
         return Finding("C library", False, f"{name or 'an unknown one'}: programs must use the GNU C library")
     if too_old(f"glibc {version}"):
-        return Finding("C library", False, f"glibc {version}: programs can be followed from glibc 2.34 on")
+        return Finding("C library", False, f"glibc {version}: programs can be followed from glibc 2.17 on")
     if not streams:
         return Finding("C library", False, f"glibc {version} does not export its stream tables: stdio output "
                                            "cannot be followed")

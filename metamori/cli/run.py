@@ -11,7 +11,7 @@ from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, StoreBusy, Usage
 
 FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
-OLDEST_LIBC = (2, 34)  # before 2.33 stat and its like are no symbols, and the preload library has nothing to call
+OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/old_names.h, old_libc.c)
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "libmetamori.so")
 
 
@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         return FAILED
 
 
-OURS = ("LD_PRELOAD", "METAMORI_STORE", "METAMORI_SUPERVISED", "METAMORI_PYTHON", "METAMORI_MEMORY")
+OURS = ("LD_PRELOAD", "METAMORI_STORE", "METAMORI_SUPERVISED", "METAMORI_PYTHON", "METAMORI_LIBPYTHON",
+        "METAMORI_MEMORY")
 
 
 def own_part(environ: dict[str, str]) -> dict[str, str]:
@@ -104,9 +105,13 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
 
     env = dict(before)
     preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != LIBRARY]
-    env.pop("METAMORI_MEMORY", None)
+    for name in ("METAMORI_MEMORY", "METAMORI_LIBPYTHON"):
+        env.pop(name, None)
     env.update(LD_PRELOAD=":".join([LIBRARY, *preloaded]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
                METAMORI_PYTHON=sys.executable)
+    beside = "{}/lib/libpython{}.{}.so.1.0".format(sys.base_prefix, *sys.version_info)
+    if os.path.exists(beside):
+        env["METAMORI_LIBPYTHON"] = beside
     if config.memory:
         env["METAMORI_MEMORY"] = "1"
     for name, globs in (("METAMORI_TRACK", config.track), ("METAMORI_IGNORE", config.ignore)):
@@ -124,7 +129,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if not os.path.exists(LIBRARY):
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
-        raise MetamoriError(f"the C library is {libc}; programs can be followed from glibc 2.34 on")
+        raise MetamoriError(f"the C library is {libc}; programs can be followed from glibc 2.17 on")
     store = Store.create_or_open(config.store)
     try:
         if resumes:
@@ -173,7 +178,7 @@ def _for_a_shell(command: list[str]) -> str:
 
 
 def too_old(libc: str) -> str:
-    """`libc`, such as "glibc 2.31", when the preload library would crash the programs of it; else ""."""
+    """`libc`, such as "glibc 2.12", when its programs cannot load the preload library; else ""."""
     version = tuple(int(part) for part in libc.removeprefix("glibc ").split(".")[:2] if part.isdigit())
     return libc if version and version < OLDEST_LIBC else ""
 

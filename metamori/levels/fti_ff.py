@@ -164,7 +164,7 @@ def _copied(base: str, fd: int, most: int) -> bool:
                 return False
             at += count
         return True
-    except OSError:
+    except (AttributeError, OSError):  # a Python made with an old C library has no copy_file_range
         return False
     finally:
         os.close(source)

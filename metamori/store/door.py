@@ -177,7 +177,7 @@ class Door:
         The disk begins to write the first part of a long copy while the next is made: an fsync will want all of it.
         """
         done = 0
-        while done < length:
+        while done < length and hasattr(os, "copy_file_range"):
             try:
                 step = os.copy_file_range(
                     source, target, min(length - done, _AT_ONCE), source_at + done, target_at + done

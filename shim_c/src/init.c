@@ -46,6 +46,7 @@ static void resolve(void)
 #include "calls.def"
 #undef CALL
 #undef ALIAS
+    mm_old_libc();
     const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
     if (word)
         mm_single_threaded = word;

@@ -5,6 +5,7 @@
  */
 #ifdef __x86_64__
 __asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
+__asm__(".symver dlinfo,dlinfo@GLIBC_2.3.3");
 __asm__(".symver dlerror,dlerror@GLIBC_2.2.5");
 __asm__(".symver dlmopen,dlmopen@GLIBC_2.3.4");
 __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");

@@ -66,6 +66,20 @@ static void *serve(void *unused)
     return NULL;
 }
 
+/* A libpthread of its own (glibc before 2.34) takes the two signals by which threads are cancelled and change their user:
+   they stay the program's. */
+struct handlers { struct { uint64_t word[4]; } action[2]; };
+static void keep_handlers(struct handlers *kept)
+{
+    for (int i = 0; i < 2; i++)
+        sys(SYS_rt_sigaction, 32 + i, 0, &kept->action[i], 8);
+}
+static void handlers_back(const struct handlers *kept)
+{
+    for (int i = 0; i < 2; i++)
+        sys(SYS_rt_sigaction, 32 + i, &kept->action[i], 0, 8);
+}
+
 static int load(void)
 {
     Dl_info me;
@@ -74,7 +88,17 @@ static int load(void)
         return -ENOENT;
     char *name = strrchr(path, '/');
     strcpy(name, "/libmetamori_rt.so");
-    handle = dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
+    /* A Python that has its library beside it (conda, uv, pyenv): where it was built says nothing of where it is.  The
+       loader takes the one that is there under the name that the runtime asks for. */
+    const char *library = mm_variable("METAMORI_LIBPYTHON");
+    Lmid_t space = LM_ID_NEWLM;
+    struct handlers kept;
+    keep_handlers(&kept);
+    void *first = library ? dlmopen(LM_ID_NEWLM, library, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (first)
+        dlinfo(first, RTLD_DI_LMID, &space);
+    handle = dlmopen(space, path, RTLD_NOW | RTLD_LOCAL);
+    handlers_back(&kept);
     if (!handle) {
         mm_say("the runtime cannot start: %s", dlerror());
         return -ENOSYS;

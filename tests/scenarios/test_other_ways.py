@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from conftest import Compile
@@ -66,6 +67,24 @@ def test_library_by_hand(lab: Lab, kill: bool) -> None:
     assert (lab.work / "file").read_bytes() == b"a" * 5000
     lab.restore(last["index"])
     assert (lab.work / "file").read_bytes() == end
+
+
+def test_the_library_of_python_may_lie_beside_it(lab: Lab, tmp_path: Path) -> None:
+    """METAMORI_LIBPYTHON is the one that the runtime embeds: not the one of its name that the loader would find."""
+    def embedded(**more: str) -> str:
+        asked = "while read -r line; do case $line in */libpython*) echo \"${line##* }\"; break;; esac; done"
+        done = subprocess.run(["sh", "-c", f"echo a > file; {asked} < /proc/$$/maps"], cwd=lab.work,
+                              env=by_hand(lab) | more, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    usual = embedded()
+    beside = tmp_path / "beside" / Path(usual).name
+    beside.parent.mkdir()
+    beside.write_bytes(Path(usual).read_bytes())
+    assert embedded(METAMORI_LIBPYTHON=str(beside)) == str(beside) != usual
+    assert embedded(METAMORI_LIBPYTHON=str(tmp_path / "nothing")) == usual
+    assert lab.log()["checkpoints"]
 
 
 def test_library_by_hand_with_several_processes(lab: Lab) -> None:

@@ -142,8 +142,8 @@ class Cluster:
     def soon(self, job: str) -> None:
         """A job that was queued again waits for its credentials to expire: not here, where two seconds do.
 
-        Not less: slurmd takes credentials of the second in which the old ones were revoked for revoked too ("already killed, do
-        not launch"), and the job is lost.
+        Not less: slurmd takes credentials of the second in which the old ones were revoked for revoked too ("already
+        killed, do not launch"), and the job is lost.
         """
         which = (job, *self.field(job, "Restarts"))
         if which not in self.hastened:     # asked again and again it would never come
