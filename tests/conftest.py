@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +27,10 @@ FLAVOURS = {
 }
 QUIET = ["-Wno-unused-result", "-Wno-stringop-overflow", "-Wno-stringop-overread"]  # of deliberate misuse
 Compile = Callable[..., Path]
+
+# No test depends on the clock: a busy machine takes 300 ms for what takes one otherwise.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
