@@ -16,7 +16,7 @@ from itertools import chain
 from metamori._area import ffi, lib
 from metamori.runtime import ahead, notes
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
-from metamori.runtime.mapped import Capture, release
+from metamori.runtime.mapped import Capture, is_copied, now_a_copy, release
 from metamori.runtime.watched import Watch
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
@@ -59,6 +59,7 @@ class PifCut:
     old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
     ranges: list[tuple[int, int, int]]
     captured: list[AML] | None = None     # of a file whose bytes change unseen: what differs from the parent
+    held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
 
 @dataclass(slots=True)
@@ -143,6 +144,7 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         if pif.flags & lib.MM_MAPPED or (slot in released and pif.cut and capture.knows(slot)):
             where = cut.watch.candidates(slot) if slot not in released else None
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
+        now_a_copy(area, slot, pif.size)
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
     return cut
@@ -179,16 +181,18 @@ class _Places:
 def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
-    if p.flags & lib.MM_NAMELESS or (p.flags & lib.MM_COPIED and area.head.flags & lib.MM_SINGLE):
-        return                             # a commit in single mode goes to where the file's home is now: the copy
+    if p.flags & lib.MM_NAMELESS:
+        return
+    # in single mode a commit follows, which has to reach the file that the program reads: no copy is its home
+    redirected = p.flags & (lib.MM_VIRTUAL | lib.MM_HOME) and not area.head.flags & lib.MM_SINGLE
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
             if path != first:
                 area.set_path(p, path)
-            if p.flags & lib.MM_KEPT and not p.flags & lib.MM_COPIED:
-                p.flags &= ~lib.MM_KEPT
+            if p.flags & lib.MM_KEPT and not (p.flags & lib.MM_COPIED and redirected):
+                p.flags &= ~(lib.MM_KEPT | lib.MM_COPIED)
                 os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
             return
 
@@ -200,7 +204,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
     kept = os.path.join(kept_folder, area.kept_name(slot))
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
-        a_copy = p.flags & lib.MM_COPIED and (candidate == kept or head.flags & lib.MM_SINGLE)
+        a_copy = is_copied(p) and (candidate == kept or head.flags & lib.MM_SINGLE)
         if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
             home, st = candidate, found.st
             break
@@ -208,13 +212,15 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
         cut.found.setdefault(path, cut.look(path))
     if st is None:
         home, st = _open_home(area, slot, p)
+    itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
     return PifCut(
         slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
         p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
         max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
-        area.ranges(p, head.committed_epoch + 1, head.committed_block))
+        area.ranges(p, head.committed_epoch + 1, head.committed_block),
+        held=None if itself or not st else _open_home(area, slot, p)[1])
 
 
 def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:  # type: ignore[no-untyped-def]

@@ -137,9 +137,9 @@ class Fold:
         self.area.pif(pif.slot).object = inode
         self._known[(pif.dev, pif.ino)] = inode
         known = self.before.pifs.get(inode)
-        st = pif.st
+        st = pif.held or pif.st
         mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
-        at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino) and not self.area.head.flags & lib.MM_SINGLE
+        at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
         a_copy = pif.flags & lib.MM_COPIED and not at_home
         if a_copy and known:
             mode, uid, gid = known.mode, known.uid, known.gid

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from metamori._area import lib
-from metamori.runtime.area import BLOCK, Area, Preimage
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage
 from metamori.runtime.watched import Range, Watch, mappings, merged
 from metamori.store.state import State
 from metamori.store.store import Store
@@ -50,6 +50,23 @@ def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
     if released:
         area.relink_mapped()
     return released, watch
+
+
+def is_copied(p) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a copy in the store (on another filesystem than the file) is the home; not of one that may be mapped."""
+    return bool(p.flags & lib.MM_COPIED and p.flags & lib.MM_VIRTUAL)
+
+
+def now_a_copy(area: Area, slot: int, size: int) -> None:
+    """A file without a name that was copied to another filesystem while it was mapped, and that nobody maps any more:
+    the index that is being made has all of its bytes in buffers, and what is written from here on goes there too."""
+    p = area.pif(slot)
+    if not (p.flags & lib.MM_COPIED and p.flags & lib.MM_NAMELESS) or p.flags & (lib.MM_VIRTUAL | lib.MM_HOME):
+        return
+    p.size = p.home_limit = size
+    p.fresh_from = NO_LIMIT
+    p.flags |= lib.MM_VIRTUAL
+    area.head.virtual_count += 1
 
 
 class Capture:

@@ -323,9 +323,15 @@ static long keep_copy(const char *path, int follow, const char *kept)
     return to < 0 ? to : r;
 }
 
-/* A copy in the store is the home from now on: what is written later goes to the buffer. */
+/* A copy in the store is the home from now on: what is written later goes to the buffer.  Not of a file that somebody may
+ * have mapped: it stays what it is, the copy is what older indexes know of it, and checkpoints store all of it, until one
+ * finds that nobody maps it any more (metamori/runtime/mapped.py). */
 static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
 {
+    if (copied && p->flags & MM_HOME) {
+        __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
+        return;
+    }
     if (copied) {
         if (!(p->flags & MM_VIRTUAL)) {
             p->size = size;
@@ -404,11 +410,11 @@ void mm_spared(struct mm_doomed *doomed)
     if (!doomed->pif || !doomed->linked)
         return;
     struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
-    if (p->flags & MM_COPIED)
+    if (p->flags & MM_COPIED && !(p->flags & MM_HOME))
         return;
     SCRATCH(kept);
     mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
-    __atomic_and_fetch(&p->flags, ~MM_KEPT, __ATOMIC_ACQ_REL);
+    __atomic_and_fetch(&p->flags, ~(MM_KEPT | MM_COPIED), __ATOMIC_ACQ_REL);
     sys(SYS_unlinkat, AT_FDCWD, kept, 0);
 }
 
