@@ -130,3 +130,21 @@ def test_by_hand_without_run(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", f"{command}; metamori restore --store ckpt 1; cat f"], cwd=tmp_path,
                           env=typed.environment(), capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[::2] == ["1", "one"], (done.stdout, done.stderr)
+
+
+def test_the_python_page(tmp_path: Path) -> None:
+    """docs/reference/python-api.md: its first two pieces as one program of a run, its third by somebody outside."""
+    page = (ROOT / "docs" / "reference" / "python-api.md").read_text()
+    first, trial, outside = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "inside.py").write_text(
+        "import pathlib\nhere = pathlib.Path('results.dat')\nhere.write_text('right')\n"
+        "def tried(): here.write_text('wrong')\n"
+        "def solve(step): here.write_text(f'step {step}')\ndef converged(): return False\n"
+        f"{first}assert here.read_text() == 'right'\n"
+        f"{trial}assert here.read_text() == 'right'\nhere.write_text('end')\n")
+    (tmp_path / "outside.py").write_text(f"import metamori\n{outside}assert header == b'right', header\n")
+    script = f"metamori run -- {sys.executable} inside.py && {sys.executable} outside.py"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=typed.environment(PYTHONPATH=str(ROOT)),
+                          capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "before the risky part" in done.stdout and "results.dat" in done.stdout
