@@ -23,7 +23,7 @@ def index_number(text: str) -> int:
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
-    if not any(commit.exists(store.door, path) for path in _unfinished(store)):
+    if not any(commit.exists(store.door, path) for path in store.layout.unfinished):
         return store
     if not founding.is_in_place(store.door, store.layout):
         output.say(f"{store.path} is a copy: what is unfinished in it is completed by a restore in place or a run, "
@@ -44,10 +44,6 @@ def for_reading(arguments: argparse.Namespace) -> Store:
     finally:
         store.unlock()
     return store
-
-
-def _unfinished(store: Store) -> tuple[bytes, ...]:
-    return (store.layout.prune, store.layout.intent, store.layout.leaving, store.layout.run_area)
 
 
 def for_writing(arguments: argparse.Namespace) -> Store:

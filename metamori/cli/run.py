@@ -122,8 +122,7 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
 
 def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool = False) -> int:
     from metamori.runtime import launches, supervise
-    from metamori.runtime.begin import begin
-    from metamori.runtime.live import Live
+    from metamori.runtime.begin import begin_area
     from metamori.store.store import Store
 
     if not os.path.exists(LIBRARY):
@@ -157,17 +156,20 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)))
-    session, said = begin(store, config, os.getpid(), launches.present(command))
+    area, said = begin_area(store, config, os.getpid(), launches.present(command))
     if said:
         supervise.say(said)
     environ = environment(config)
     try:
         pid = supervise.spawn(command, environ, prepare)
     except supervise.CannotStart as error:
-        session.area.remove()
+        area.remove()
         supervise.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
-    return follow(Live(session, config, pid, own_part(environ)))
+    from metamori.runtime.live import Live  # while the command already runs
+    from metamori.runtime.session import Session
+
+    return follow(Live(Session(store, area), config, pid, own_part(environ)))
 
 
 def _for_a_shell(command: list[str]) -> str:

@@ -1,34 +1,46 @@
-"""The beginning of a run: a run number, a disk buffer, a run area."""
+"""The beginning of a run: a run number, a disk buffer, a run area.
+
+What takes checkpoints and ends runs is not imported here: a program's start does not wait for it.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.config import Config
 from metamori.errors import Damaged
 from metamori.runtime import ahead, launches
 from metamori.runtime.area import BLOCK, Area, make_folder
-from metamori.runtime.recover import finish_if_needed, require_over
-from metamori.runtime.session import Session
+from metamori.store import commit, founding
 from metamori.store.checked import missing
-from metamori.store.commit import PRIVATE_FILE
 from metamori.store.head import require_kept
 from metamori.store.records import Launch
 from metamori.store.store import Store
 
+if TYPE_CHECKING:
+    from metamori.runtime.session import Session
+
 
 def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None) -> tuple[Session, str]:
+    """As `begin_area`, with the session that takes its checkpoints."""
+    from metamori.runtime.session import Session
+
+    area, said = begin_area(store, config, supervisor, launch)
+    return Session(store, area), said
+
+
+def begin_area(
+    store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None
+) -> tuple[Area, str]:
     """Start a run in a store whose lock the caller holds. Also returns a line for a person, or "".
 
     launch: how its command is started, where that is known.
     """
-    from metamori.store import founding, move, prune
-
-    require_over(store)
-    prune.recover(store)
-    move.recover(store)
-    said = finish_if_needed(store)
+    said = ""
+    if any(commit.exists(store.door, path) for path in store.layout.unfinished):
+        said = _complete(store)
     founding.note_place(store.door, store.layout)
     if store.changed_outside():
         from metamori.store import present
@@ -40,9 +52,9 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     for kept in store.head.kept:
         require_kept(store.door, store.layout, kept)
     run = store.next_run()
-    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
     try:
-        os.fchmod(fd, PRIVATE_FILE)        # whatever the umask
+        os.fchmod(fd, commit.PRIVATE_FILE)        # whatever the umask
         os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
     finally:
         os.close(fd)
@@ -67,4 +79,15 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:
         launches.note(area, launch)
-    return Session(store, area), said
+    return area, said
+
+
+def _complete(store: Store) -> str:
+    """What was interrupted before; a line for a person, or ""."""
+    from metamori.runtime.recover import finish_if_needed, require_over
+    from metamori.store import move, prune
+
+    require_over(store)
+    prune.recover(store)
+    move.recover(store)
+    return finish_if_needed(store)

@@ -99,6 +99,11 @@ class Layout:
         return self._in(b"run")
 
     @property
+    def unfinished(self) -> tuple[bytes, ...]:
+        """What is there only while something is done, or after that was interrupted."""
+        return self.prune, self.intent, self.leaving, self.run_area
+
+    @property
     def run_intent(self) -> bytes:
         return self._in(b"run", b"intent")
 

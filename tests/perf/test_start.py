@@ -1,0 +1,52 @@
+"""What the start of a run, and of a program in it, may cost: modules and instructions, whatever else runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+
+import pytest
+from lab import Lab
+
+# of these a run of a program that writes a file needs none
+LATE = {"subprocess", "platform", "difflib", "json", "datetime", "threading", "metamori.cli.resume",
+        "metamori.cli.opening", "metamori.cli.output", "metamori.runtime.again", "metamori.runtime.locks",
+        "metamori.runtime.recover", "metamori.runtime.rollback", "metamori.runtime.powercut", "metamori.store.compare",
+        "metamori.levels", "numpy", "mpi4py"}
+MOST_MODULES = 70                          # of the package: 66 when this was written
+MOST_INSTRUCTIONS = 430_000                # more than natively: 324,000 with glibc 2.36, whose loader is most of it
+
+
+def imported(lab: Lab, *words: str) -> list[str]:
+    done = lab.run([sys.executable, "-X", "importtime", "-m", "metamori", *words], native=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return re.findall(r"^import time: .*\| +(\S+)$", done.stderr.decode(), re.MULTILINE)
+
+
+def test_a_run_imports_what_it_needs(native_lab: Lab) -> None:
+    words = ("run", "--store", str(native_lab.store), "--", "sh", "-c", "echo a > file")
+    names = set(imported(native_lab, *words))
+    assert "metamori.store.records" in names and not names & LATE
+    assert len([name for name in names if name.startswith("metamori")]) <= MOST_MODULES
+
+
+def test_help_imports_no_store(native_lab: Lab) -> None:
+    names = imported(native_lab, "--help")
+    assert names and not [name for name in names if name.startswith(("metamori.store", "metamori.tables"))]
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed: nothing counts instructions")
+def test_what_a_start_adds(lab: Lab, native_lab: Lab) -> None:
+    def counted(one: Lab, native: bool) -> int:
+        out = one.folder / "callgrind.out"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "-q", "/bin/true"]
+        done = one.run(command, native=native)
+        assert done.returncode == 0, done.stderr.decode()
+        found = re.search(r"^totals: (\d+)$", out.read_text(), re.MULTILINE)
+        assert found
+        return int(found[1])
+
+    native, ours = counted(native_lab, True), counted(lab, False)
+    assert ours > native + 50_000, "the preload library was not there"
+    assert ours - native <= MOST_INSTRUCTIONS
