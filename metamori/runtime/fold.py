@@ -319,12 +319,22 @@ class Fold:
         return inode
 
     def _in_new_folder(self, path: bytes) -> bool:
-        """Whether a folder around it was not there before: then nothing in it was, however it came there."""
+        """Whether a folder around it was none before: then nothing in it was there, however it came there."""
         folder = os.path.dirname(path)
         while len(folder) > 1:
             touch = self.cut.touches.get(folder)
-            if touch is not None and not touch.mode:
+            if touch is not None and not stat.S_ISDIR(touch.mode):
                 return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def _in_exchanged_folder(self, path: bytes) -> bool:
+        """Whether a folder around it is another one than was there before."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
+            touch, found = self.cut.touches.get(folder), self.cut.found.get(folder)
+            if touch is not None and found is not None and found.st is not None:
+                return (touch.dev, touch.ino) != (found.st.st_dev, found.st.st_ino)
             folder = os.path.dirname(folder)
         return False
 
@@ -336,7 +346,8 @@ class Fold:
             pif = self.initial_pifs.get(now.inode)
             if pif is not None and now.kind == "file":
                 return replace(now, mode=pif.mode, uid=pif.uid, gid=pif.gid, mtime_ns=pif.mtime_ns)
-            return now if now.kind == "dir" else NameEntry(path, "absent")
+            stays = now.kind == "dir" and not self._in_exchanged_folder(path)
+            return now if stays else NameEntry(path, "absent")
         if not touch.mode:
             return NameEntry(path, "absent")
         kind = kind_of(touch.mode)

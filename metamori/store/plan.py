@@ -110,18 +110,26 @@ def make_plan(store: Store, target: int) -> Plan:
     for each in head.kept:
         if there.paths(each.inode):
             require_kept(store.door, store.layout, each)
+    after = {each.inode: store.layout.kept(each.name) for each in names.kept}
     content = _Content(store)
     for inode in sorted(there.pifs):
-        paths = there.paths(inode)
+        paths = there.paths(inode) or _unseen(there, inode, after)
         if not paths:
             continue
         have, home, found = _held(store, here, inode, kept.get(inode))
+        if not there.paths(inode) and (not found or found.st_nlink <= len(here.paths(inode)) + (inode in kept)):
+            continue
         size = found.st_size if found is not None else 0
         changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattrs.plan(here, there)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
+    """The store's own name of a file that has one besides which no run has used: the bytes are the same."""
+    return [homes[inode]] if inode in homes and there.has_unseen_name(inode) else []
 
 
 def _held(
@@ -151,19 +159,20 @@ def plan_commit(
     `pending` says which buffered bytes of which objects; None: all of all that the index has.
     """
     there = store.state(index)
+    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, there))
+             if not there.paths(home.inode)}
+    places = {inode: store.layout.kept(home.name) for inode, home in homes.items()}
     content = _Content(store)
     for inode in sorted(there.pifs if pending is None else pending):
-        paths = there.paths(inode)
+        paths = there.paths(inode) or _unseen(there, inode, places)
         found = lstat_or_none(store.door, paths[0]) if paths else None
-        if found is None or not stat.S_ISREG(found.st_mode):
+        if found is None or not stat.S_ISREG(found.st_mode) or (not there.paths(inode) and found.st_nlink == 1):
             continue
         pieces = there.pieces(inode)
         want = pieces if pending is None else _only(pieces, pending[inode])
         have = whole_home(found.st_size)
         changed = content.compare(inode, paths[0], paths[0], have, want, found.st_size)
         content.finish(paths[0], there.pifs[inode], found, changed)
-    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, there))
-             if not there.paths(home.inode)}
     intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
                     tuple(homes[inode] for inode in sorted(homes)))
     return Plan(index, intent, content.saves, content.lost)

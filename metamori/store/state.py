@@ -68,6 +68,11 @@ class State:
                     self._paths.setdefault(entry.inode, []).append(path)
         return self._paths.get(inode, [])
 
+    def has_unseen_name(self, inode: int) -> bool:
+        """A file lost all names that the runs used, and not its last: somebody reads it by one that nobody told us of."""
+        pif = self.pifs[inode]
+        return bool(pif.kept) and not pif.was_deleted and not self.paths(inode)
+
     def said_of(self, inode: int) -> NameEntry | None:
         """The name that tells a file's extended attributes: of several one that a checkpoint up to here speaks of,
         else the first seen, since the file may have got others before the next name was."""
@@ -86,7 +91,7 @@ class State:
         """Objects that something leads to here: a name, or a descriptor of `fits`. No other can ever be read again."""
         found = {entry.inode for entry in self.names.values() if entry.kind == "file"}
         found.update(fit.inode for fit in fits)
-        found.update(inode for inode, pif in self.pifs.items() if pif.count)
+        found.update(inode for inode, pif in self.pifs.items() if pif.count or self.has_unseen_name(inode))
         return found
 
     def existing(self) -> list[NameEntry]:

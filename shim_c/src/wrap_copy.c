@@ -114,13 +114,14 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
 {
     if (!active() || flags || (!pif_of(from) && !pif_of(to)) || !readable_offset(from_at) || !readable_offset(to_at))
         return REAL(copy_file_range)(from, from_at, to, to_at, count, flags);
-    off_t zero = 0, other = 0;
     enter();
     long r;
     if (kernel_reads(from) && kernel_writes(to)) {
         r = result(sys(SYS_copy_file_range, from, from_at, to, to_at, count, flags));   /* no cancellation in here */
     } else {
-        r = sys(SYS_copy_file_range, from, from_at ? &zero : NULL, to, to_at ? &other : NULL, 0, 0);
+        off_t in = from_at ? *from_at : lseek(from, 0, SEEK_CUR), out = to_at ? *to_at : lseek(to, 0, SEEK_CUR);
+        in = in < 0 ? 0 : in, out = out < 0 ? 0 : out;
+        r = sys(SYS_copy_file_range, from, from_at ? &in : NULL, to, &out, 0, 0);   /* its word on the two, and on the limits */
         r = result(r < 0 ? r : copy_file(from, from_at, to, to_at, count));
     }
     leave();

@@ -139,9 +139,9 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
 {
     SCRATCH(name);
     if ((flags & ~AT_SYMLINK_FOLLOW) == AT_EMPTY_PATH && mm_usable(from, 1, 2) && !*from && unlinked(from_dir)) {
-        struct stat st;
-        long e = sys(SYS_newfstatat, to_dir, to, &st, AT_SYMLINK_NOFOLLOW);
-        return fail(e == 0 ? -EEXIST : e);
+        /* what the kernel says of the new name comes first: a link from another file system gets no further than that */
+        long e = sys(SYS_linkat, AT_FDCWD, "/proc/self/exe", to_dir, to, 0);
+        return fail(e == -EXDEV ? -ENOENT : e);
     }
     /* the old name too: by it the file is found when the new one goes */
     if (following() && !(flags & AT_EMPTY_PATH)

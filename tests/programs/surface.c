@@ -111,7 +111,8 @@ const char *path(void)
         if (chance(10))
             return draw(3) ? draw(2) ? "" : NULL : bad;
         if (chance(10)) {
-            memset(s, '/', 5000);
+            memset(s, '/', 5000);                           /* not the root's own: others would meet it there */
+            memcpy(s, home, strlen(home));
             strcpy(s + (draw(2) ? 4080 : 4095), n);
             break;
         }

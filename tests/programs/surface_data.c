@@ -104,7 +104,9 @@ ACT(setfl)
 {
     int fd = some(), f = fcntl(fd, F_GETFL);
     told("get", f < 0 ? f : f & (O_ACCMODE | O_APPEND | O_SYNC | O_DSYNC | O_NONBLOCK));
-    told("set", fcntl(fd, F_SETFL, chance(50) ? f ^ O_APPEND : f ^ O_NONBLOCK));
+    int other = chance(50) ? f ^ O_APPEND : f ^ O_NONBLOCK;
+    struct stat s;                      /* a fifo that blocks would wait for ever */
+    told("set", fcntl(fd, F_SETFL, fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) ? other | O_NONBLOCK : other));
 }
 
 /* ext4 and tmpfs answer alike where others have ways of their own: how much of a write from partly bad memory is done, what
@@ -207,6 +209,8 @@ ACT(lseek)
         struct stat s;
         fstat(fd, &s);
         r = size < 0 ? size : lseek(fd, at, whence);
+        if (r < 0 && errno == ENXIO && at >= 0 && at < s.st_size)
+            r = s.st_size;              /* no data from there on: then only zeros may follow */
         if (r >= 0 && S_ISREG(s.st_mode)) {
             int ok = r >= at && r <= s.st_size, reader = -1;
             char name[40];
@@ -219,10 +223,8 @@ ACT(lseek)
             close(reader);
             told("right", ok);
             lseek(fd, at, SEEK_SET);
-        } else if (r < 0 && !(errno == ENXIO && at >= 0 && at < s.st_size)) {
-            told("", r);
         } else {
-            lseek(fd, at, SEEK_SET);
+            told("", r);
         }
         return;
     }
@@ -230,19 +232,33 @@ ACT(lseek)
 }
 ACT(ftruncate) { told("", ftruncate(some(), place())); }
 ACT(truncate) { told("", truncate(path(), place())); }
+static void dated(int fd)
+{
+    int saved = errno;
+    futimens(fd, NULL);
+    errno = saved;
+}
 ACT(fallocate)
 {
     static const int known[] = {0, 1, 2, 3, 0x10, 0x11, 8, 0x20, 0x40, 0x41, 9, 0x80, 0x100, 4};
     int mode = known[draw(14)];
     off_t at = chance(60) ? 4096 * (off_t)draw(10) : place(), n = chance(60) ? 4096 * (off_t)draw(6) : (off_t)length();
     say(" %x %lld %lld", mode, (long long)at, (long long)n);
-    int fd = some();
-    told("", fallocate(fd, mode, at, n));
+    int fd = some(), r = fallocate(fd, mode, at, n);
+    told("", r);
     struct stat s;
+    if (r < 0)                          /* some filesystems date a file before they refuse */
+        dated(fd);
     if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode))
         told("size", s.st_size);
 }
-ACT(posix_fallocate) { told("", posix_fallocate(some(), chance(90) ? draw(40000) : place(), length())); }
+ACT(posix_fallocate)
+{
+    int fd = some(), e = posix_fallocate(fd, chance(90) ? draw(40000) : place(), length());
+    told("", e);
+    if (e)
+        dated(fd);
+}
 
 ACT(copy_file_range)
 {
@@ -377,14 +393,17 @@ ACT(limit)                              /* a file size limit around one write */
     getrlimit(RLIMIT_FSIZE, &old);
     small.rlim_max = old.rlim_max;
     setrlimit(RLIMIT_FSIZE, &small);
-    int fd = some();
+    int fd = some(), r;
     size_t n = length();
     fill(n);
     switch (draw(4)) {
     case 0: told("write", write(fd, room, n)); break;
     case 1: told("pwrite", pwrite(fd, room, n, draw(60000))); break;
     case 2: told("ftruncate", ftruncate(fd, draw(60000))); break;
-    default: told("fallocate", fallocate(fd, draw(2), draw(30000), 1 + n));
+    default:
+        told("fallocate", r = fallocate(fd, draw(2), draw(30000), 1 + n));
+        if (r < 0)
+            dated(fd);
     }
     int saved = errno;
     setrlimit(RLIMIT_FSIZE, &old);
