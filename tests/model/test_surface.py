@@ -15,7 +15,8 @@ MODES = [[], ["--isolate"], ["--mode=single"]]
 KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56]  # seeds that once found something
 
 # a file size limit on O_DSYNC; the time of change omitted, or kept while bytes go home
-FURTHER = [(57, 290), (13, 270), (30, 230)]
+# a link of a nameless file, a copy beyond every limit
+FURTHER = [(57, 290), (13, 270), (30, 230), (74, 290), (104, 290)]
 
 
 def check(program: Path, seed: int, length: int, options: list[str]) -> None:
