@@ -69,7 +69,7 @@ class State:
         return self._paths.get(inode, [])
 
     def has_unseen_name(self, inode: int) -> bool:
-        """A file lost all names that the runs used, and not its last: somebody reads it by one that nobody told us of."""
+        """A file lost all names that the runs used, and not its last: it is read by one that nobody told us of."""
         pif = self.pifs[inode]
         return bool(pif.kept) and not pif.was_deleted and not self.paths(inode)
 
