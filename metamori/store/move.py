@@ -167,7 +167,7 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
     kept = intent.kept
     try:
         if not commit.exists(store.door, store.layout.run_area):
-            written = {each.path for each in (*intent.writes, *intent.sizes)}
+            written = {write.path for write in intent.writes} | {size.path for size in intent.sizes}
             kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
             own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
