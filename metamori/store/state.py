@@ -70,8 +70,8 @@ class State:
 
     def has_unseen_name(self, inode: int) -> bool:
         """A file lost all names that the runs used, and not its last: it is read by one that nobody told us of."""
-        pif = self.pifs[inode]
-        return bool(pif.kept) and not pif.was_deleted and not self.paths(inode)
+        pif = self.pifs.get(inode)          # a restore inside the program may have gone to before it was made
+        return bool(pif and pif.kept and not pif.was_deleted and not self.paths(inode))
 
     def said_of(self, inode: int) -> NameEntry | None:
         """The name that tells a file's extended attributes: of several one that a checkpoint up to here speaks of,
