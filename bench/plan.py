@@ -15,7 +15,7 @@ Step = tuple[str, str, list[str]]          # bench, filesystem ("": that of --di
 _QUICK = """
 exec       ext4
 bonnie     ext4  --size 2g --phases blocks
-bonnie     ext4  --size 256m --phases chars
+bonnie     ext4  --size 128m --phases chars
 kept       ext4
 programs   ext4
 checkpoint ext4
@@ -23,15 +23,15 @@ fio        ext4  --file-size 64 --seconds 1
 memory     ext4  --sizes 1024 --percents 1
 growth     ext4  --only-largest
 calls      ext4  --file-size 4
-peers      ext4  --sizes 20,512
-bonnie     tmpfs --size 1g --phases blocks
+peers      ext4  --sizes 20,200
+bonnie     tmpfs --size 512m --phases blocks
 kept       tmpfs --file-size 1024
 fio        tmpfs --file-size 64 --seconds 1 --only old
 checkpoint xfs   --sizes 20,2048 --changed= --counts=
 kept       xfs   --file-size 1024
 fio        xfs   --file-size 64 --seconds 1 --only old
-peers      xfs   --sizes 20,512
-peers      btrfs --sizes 20,512
+peers      xfs   --sizes 20,200
+peers      btrfs --sizes 20,200
 """
 _TINY = """
 bonnie     ext4  --size 64m --only default --phases blocks
