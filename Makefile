@@ -55,9 +55,10 @@ test-real: build  ## real programs, the slow ones too: databases, servers, stres
 	@$(PYTEST) -m '' --timeout 3600 tests/real $(ARGS)
 
 FILESYSTEMS ?= tmpfs ext4 xfs btrfs overlay tmpfs:ext4 ext4:tmpfs xfs:btrfs btrfs:xfs
-test-filesystems: build  ## as root: scenarios, models and real programs on tmpfs, ext4, xfs, btrfs, overlay (hours)
-	@tools/on-filesystems "$(FILESYSTEMS)" $(PYTEST) -p no:cacheprovider --timeout 3600 tests/scenarios tests/model \
-	  tests/real --ignore tests/real/test_filesystems.py $(ARGS)
+PARTS ?= scenarios model real
+test-filesystems: build  ## as root: PARTS="scenarios model real" on FILESYSTEMS="tmpfs xfs xfs:tmpfs ..." (each pair of them 5 to 20 minutes)
+	@tools/on-filesystems "$(FILESYSTEMS)" $(PYTEST) -p no:cacheprovider --timeout 3600 $(addprefix tests/,$(PARTS)) \
+	  --ignore tests/real/test_filesystems.py $(ARGS)
 
 soak: build  ## the slow tests too: gigabytes and many minutes
 	@$(PYTEST) -m '' --timeout 3600 $(ARGS)
