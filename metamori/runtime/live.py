@@ -175,10 +175,11 @@ class Live:
 
 
 def _has_ended(pid: int) -> bool:
-    """A child of ours; it can be waited for as before."""
+    """A child of ours; it can be waited for as before, or in a moment: one that was killed first loses its memory."""
     try:
+        os.readlink(f"/proc/{pid}/exe")
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
+    except (ChildProcessError, FileNotFoundError):
         return True
 
 

@@ -84,38 +84,40 @@ static long note_dangling(char *name)
     return -ELOOP;
 }
 
+/* Inside a call, where no thread may be cancelled. */
+static int opened(int dir, const char *path, int flags, mode_t mode)
+{
+    return (int)result(sys(SYS_openat, dir, path, flags, mode));
+}
+
 /* O_CREAT through a dangling link: the file appears where it leads. */
 static int create_through(int dir, const char *path, char *name, int flags, mode_t mode)
 {
-    enter();
     long e = note_dangling(name);
-    int fd = e < 0 ? -1 : REAL(openat)(dir, path, flags & ~O_TRUNC, mode);
-    leave();
+    int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode);
     if (mm_in_the_dark((int)e) || e == -ENOSPC)
         return fail(e);
     if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
-        fd = REAL(openat)(dir, path, flags & ~O_TRUNC, mode);
+        fd = opened(dir, path, flags & ~O_TRUNC, mode);
     struct stat st;                    /* empty: nobody has lost anything if another made it meanwhile */
     int created = e == 0 && fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
     return noted(fd, flags, mode, created ? CREATED : 0, created ? name : NULL);
 }
 
-/* O_CREAT where no file was: the path is noted as absent before it appears. */
+/* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call: no index may know the file
+ * before it is known as one that this run made. */
 static int create_new(int dir, const char *path, int flags, mode_t mode)
 {
     SCRATCH(name);
     int c = mm_canonical(dir, path, name, 4096), known = c == 0;
     if (mm_in_the_dark(c))
         return fail(c);
-    enter();
     long e = known && mm_tracked(name) ? mm_touch(name) : 0;
-    long r = e < 0 ? e : sys(SYS_openat, dir, path, flags | O_EXCL, mode);
-    int fd = r < 0 ? fail(r) : (int)r;
+    int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode);
     int exists = fd < 0 && errno == EEXIST;
-    leave();
     if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
         return known ? create_through(dir, path, name, flags, mode)
-                     : noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+                     : noted(opened(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
     return noted(fd, flags, mode, CREATED, known ? name : NULL);
 }
 
@@ -132,8 +134,12 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
             && (!S_ISREG(st.st_mode) || sys(SYS_faccessat2, dir, path, W_OK, AT_EACCESS | follow) < 0))
             return REAL(openat)(dir, path, flags, mode);   /* it means nothing there; or the kernel refuses it */
     }
-    if ((flags & O_TMPFILE) == O_TMPFILE)
-        return noted(REAL(openat)(dir, path, flags, mode), flags, mode, CREATED, NULL);
+    if ((flags & O_TMPFILE) == O_TMPFILE) {
+        enter();
+        int fd = noted(opened(dir, path, flags, mode), flags, mode, CREATED, NULL);
+        leave();
+        return fd;
+    }
     if (!(flags & O_CREAT))
         return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
@@ -149,7 +155,10 @@ static int open_any(int dir, const char *path, int flags, mode_t mode)
             return noted(fd, flags, mode, 0, NULL);
         errno = saved;
     }
-    return create_new(dir, path, flags, mode);
+    enter();
+    int fd = create_new(dir, path, flags, mode);
+    leave();
+    return fd;
 }
 
 static mode_t mode_argument(int flags, va_list list)
@@ -324,12 +333,18 @@ EXPORT int fcntl(int fd, int command, ...)
     uint32_t slot;
     if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
         return lock(fd, slot, command, argument);
+    if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit) {
+        enter();                       /* a checkpoint sees both or one */
+        int to = REAL(fcntl)(fd, command, argument);
+        if (to >= 0)
+            mm_duplicated(fd, to);
+        leave();
+        return to;
+    }
     int r = mm_is_ours(fd) ? fail(-EBADF) : REAL(fcntl)(fd, command, argument);
     if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return r;
-    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
-        mm_duplicated(fd, r);
-    else if (command == F_SETFL)
+    if (command == F_SETFL)
         mm_fit_at(mm_area, mm_fds[fd].fit)->attributes =
             (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK | O_DIRECT))
             | ((int)(long)argument & (O_APPEND | O_NONBLOCK | O_DIRECT));

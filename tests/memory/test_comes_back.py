@@ -53,6 +53,12 @@ def test_in_the_middle_of_its_calls(tmp_path: Path, threads: int) -> None:
     case.everywhere(case.run_and_kill("50ms", 6), most=6)
 
 
+def test_in_the_middle_of_an_open(tmp_path: Path) -> None:
+    """A file is made and noted in one step; what is half open is so again."""
+    case = Memory(tmp_path, [built(tmp_path, "names.c"), "3000"])
+    case.everywhere(case.run_and_kill("50ms", 6), most=4)
+
+
 @pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c", "state.c"])
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])

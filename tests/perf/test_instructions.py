@@ -24,7 +24,7 @@ BOUNDS = {
     "unfollowed pread": (50, 50), "unfollowed read": (46, 46), "unfollowed lseek": (30, 30),
     "unfollowed fstat": (54, 54), "unfollowed read4k": (50, 50), "unfollowed stat": (18, 18),
     "unfollowed open+close": (1030, 1030),
-    "fresh pwrite": (190, 660), "fresh write": (186, 670), "fresh pwrite4k": (190, 670),
+    "fresh pwrite": (200, 660), "fresh write": (196, 670), "fresh pwrite4k": (190, 670),
     "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (54, 210),
     "fresh read4k": (90, 710), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
     "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (54, 192),
