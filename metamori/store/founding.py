@@ -66,6 +66,7 @@ def _made_with_lock(door: Door, layout: Layout) -> bool:
     try:
         if not door.flock(lock):
             return False
+        door.fchmod(lock, commit.PRIVATE_FILE)         # a umask of 777 shuts its maker out when he opens it again
         if not commit.exists(door, layout.format):
             _make(door, layout)
         return True
