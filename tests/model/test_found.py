@@ -15,6 +15,10 @@ FOUND = {
     "mode of a file without a name that was gone back to": [
         "open f2 rw,creat 600", "checkpoint", "unlink f2", "checkpoint", "restore @1", "checkpoint", "fchmod 3 755",
         "checkpoint", "write 3 7 1", "restore @3", "fsize 3"],
+    # nothing had gone to the buffer before the first checkpoint: what was noted then counted as saved after it
+    "a mapped file that was written before its first checkpoint": [
+        "open a rw,creat 600", "ftruncate 3 44069", "mapwrite 3 2907 5044 1", "write 3 40000 2", "checkpoint",
+        "mapwrite 3 8542 12051 3", "restore @0", "pread 3 467 20480", "mapwrite 3 8542 12051 4", "checkpoint"],
     # the runtime has descriptors of its own: in the program's table their numbers led to other files, or nowhere
     "mode of a folder": [
         "mkdir d1", "checkpoint", "chmod d1 740", "restore @0", "tree", "open f0 rw,creat 644", "open f1 rw,creat 644",
