@@ -173,7 +173,7 @@ static void own_thread_state(const struct mm_thread *t)
     sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
     if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
         int policy = t->scheduling >> 8 & 7, priority = t->scheduling >> 16 & 127;
-        if (policy != SCHED_OTHER)
+        if (policy != sys(SYS_sched_getscheduler, 0))      /* it has that of the thread that made it */
             sys(SYS_sched_setscheduler, 0, policy, &priority);
         sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
     }
