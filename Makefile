@@ -56,7 +56,7 @@ test-real: build  ## real programs, the slow ones too: databases, servers, stres
 
 FILESYSTEMS ?= tmpfs ext4 xfs btrfs overlay tmpfs:ext4 ext4:tmpfs xfs:btrfs btrfs:xfs
 PARTS ?= scenarios model real
-test-filesystems: build  ## as root: PARTS="scenarios model real" on FILESYSTEMS="tmpfs xfs xfs:tmpfs ..." (each pair of them 5 to 20 minutes)
+test-filesystems: build  ## as root: PARTS="scenarios model real" on FILESYSTEMS="tmpfs xfs xfs:tmpfs ..." (all of it: hours)
 	@tools/on-filesystems "$(FILESYSTEMS)" $(PYTEST) -p no:cacheprovider --timeout 3600 $(addprefix tests/,$(PARTS)) \
 	  --ignore tests/real/test_filesystems.py $(ARGS)
 
