@@ -38,3 +38,7 @@ print(len(log.read()), os.fstat(data.fileno()).st_nlink, sorted(os.listdir(f"{at
 EOF
 /usr/bin/python3 program.py one
 python3 program.py two
+for python in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python3 "$(command -v pypy3)"; do
+    [ -x "$python" ] && "$python" -c 'import os; os.pwritev' 2>/dev/null || continue
+    "$python" program.py "$("$python" -c 'import sys; print(sys.implementation.name, *sys.version_info[:2], sep="-")')"
+done
