@@ -205,8 +205,8 @@ EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path
        uint32_t slot_ = following() && untracked_ ? pif_of(fd) : 0; \
        if (!slot_ && untracked_) { r_ = call; } else { \
            enter(); \
-           slot_ = c_ != 0 ? pif_of(fd) : 0; \
-           long e_ = c_ != 0 ? 0 : mm_touch(name_); \
+           slot_ = untracked_ ? pif_of(fd) : 0; \
+           long e_ = untracked_ ? 0 : mm_touch(name_); \
            if (slot_) \
                touched(slot_, mm_pif_at(mm_area, slot_)); \
            r_ = e_ < 0 ? fail(e_) : call; \
