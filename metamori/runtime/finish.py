@@ -48,13 +48,16 @@ def kept_homes(session: Session) -> list[KeptHome]:
 
 
 def put_home(session: Session, index: int) -> None:
-    """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest."""
+    """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest.
+
+    Durable whatever --durability says: with the run area goes the only other place of bytes that the program has fsynced.
+    """
     area, store = session.area, session.store
     area.freeze()
     try:
         area.give_room()
         move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                         durable=session.durable, kept=kept_homes(session))
+                         durable=True, kept=kept_homes(session))
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))

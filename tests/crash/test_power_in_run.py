@@ -197,3 +197,15 @@ def test_power_cut_at_every_call(trial_of: TrialOf, times: Times, name: str, par
     for nth in range(1 + part, last_cut(trial, WAYS[name]) + 1, 8):
         for seed in range(3):
             cut_at(trial, WAYS[name], times, nth, 1000 * seed + nth)
+
+
+def test_what_was_fsynced_is_durable_at_home_before_the_run_area_goes(trial_of: TrialOf) -> None:
+    """Of checkpoints `--durability process` promises nothing; of the program's fsync all the same."""
+    trial = trial_of(WAYS["process"])
+    trial.prepare()
+    calls = trial.run(lambda call: "g").calls
+    gone = next(n for n, call in enumerate(calls) if call.path.endswith("/store/run") and call.name == "rename")
+    for name in ("old", "gone", "d0/new"):
+        of_it = [(n, call.name) for n, call in enumerate(calls[:gone]) if call.path == str(trial.work / name)]
+        written = max(n for n, call in of_it if call in ("pwrite", "copy_file_range"))
+        assert any(call in ("fsync", "fdatasync") for n, call in of_it if n > written), (name, of_it)
