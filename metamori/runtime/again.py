@@ -259,7 +259,8 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
 
 
 def _reopen(path: bytes, flags: int, position: int) -> int:
-    flags &= ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE | os.O_NOFOLLOW) | os.O_DIRECTORY
+    folder = 0 if flags & os.O_TMPFILE == os.O_TMPFILE else flags & os.O_DIRECTORY   # which is a part of the other
+    flags = flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE | os.O_NOFOLLOW) | folder
     try:
         fd = os.open(path, flags | os.O_NOCTTY)
     except PermissionError:                # created without the permission that its own creator's descriptor has

@@ -50,7 +50,7 @@ def kept_homes(session: Session) -> list[KeptHome]:
 def put_home(session: Session, index: int) -> None:
     """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest.
 
-    Durable whatever --durability says: with the run area goes the only other place of bytes that the program has fsynced.
+    Durable whatever --durability says: with the run area goes the only other place of bytes that were fsynced.
     """
     area, store = session.area, session.store
     area.freeze()

@@ -218,11 +218,12 @@ static int map_regions(struct mm_area *a)
 {
     SCRATCH(path);
     strcpy(stpcpy(path, a->store), "/run");
-    int e = a->folder = (int)mm_open_spare(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0);
+    int folder = (int)mm_open_spare(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0), e = folder;
+    a->folder = folder;                /* 0 where the program has no standard input: then by the path after all */
     for (int region = 0; e >= 0 && region < REGIONS; region++)
         e = map_first(a, region);
-    if (a->folder > 0)
-        sys_close(a->folder);
+    if (folder >= 0)
+        sys_close(folder);
     a->folder = 0;
     return e < 0 ? e : 0;
 }

@@ -59,6 +59,17 @@ def test_in_the_middle_of_an_open(tmp_path: Path) -> None:
     case.everywhere(case.run_and_kill("50ms", 6), most=4)
 
 
+def test_a_file_that_never_had_a_name(tmp_path: Path) -> None:
+    """O_TMPFILE is O_DIRECTORY and another bit: brought back, it is no folder."""
+    script = tmp_path / "program.py"
+    script.write_text("import hashlib, os\nfd = os.open('.', os.O_TMPFILE | os.O_RDWR)\nstate = b''\n"
+                      "for i in range(1200000):\n    state = hashlib.sha256(state * 10).digest()\n"
+                      "    i % 40000 or os.pwrite(fd, state, i // 40000 * 32)\n"
+                      "print(hashlib.sha256(os.pread(fd, 9999, 0)).hexdigest())\n")
+    case = Memory(tmp_path, ["/usr/bin/python3", script])
+    case.everywhere(case.run_and_kill("100ms", 3))
+
+
 @pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c", "state.c"])
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])
