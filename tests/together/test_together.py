@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -90,8 +91,10 @@ def test_readers_beside_a_run_that_prunes_itself(lab: Lab) -> None:
 
     def read() -> None:
         while not stop.is_set():
-            newest = max(entry["index"] for entry in lab.log()["checkpoints"])
-            done = lab.run([*lab.argv("cat"), newest, lab.work / "f0"], native=True)
+            done = lab.run([*lab.argv("log"), "--json"], native=True)
+            if done.returncode == 0:
+                newest = max(entry["index"] for entry in json.loads(done.stdout)["checkpoints"])
+                done = lab.run([*lab.argv("cat"), newest, lab.work / "f0"], native=True)
             answers.append((done.returncode, done.stdout if done.returncode == 0 else done.stderr))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
