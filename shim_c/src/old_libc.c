@@ -6,27 +6,19 @@
  */
 #include "shim.h"
 
-static long said(long r)
-{
-    if (r >= 0)
-        return r;
-    errno = (int)-r;
-    return -1;
-}
-
-static int old_stat(const char *path, struct stat *out) { return (int)said(sys(SYS_newfstatat, AT_FDCWD, path, out, 0)); }
+static int old_stat(const char *path, struct stat *out) { return (int)result(sys(SYS_newfstatat, AT_FDCWD, path, out, 0)); }
 static int old_lstat(const char *path, struct stat *out)
 {
-    return (int)said(sys(SYS_newfstatat, AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW));
+    return (int)result(sys(SYS_newfstatat, AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW));
 }
-static int old_fstat(int fd, struct stat *out) { return (int)said(sys(SYS_fstat, fd, out)); }
+static int old_fstat(int fd, struct stat *out) { return (int)result(sys(SYS_fstat, fd, out)); }
 static int old_fstatat(int dir, const char *path, struct stat *out, int flags)
 {
-    return (int)said(sys(SYS_newfstatat, dir, path, out, flags));
+    return (int)result(sys(SYS_newfstatat, dir, path, out, flags));
 }
 static int old_statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
 {
-    return (int)said(sys_statx(dir, path, flags, mask, out));
+    return (int)result(sys_statx(dir, path, flags, mask, out));
 }
 
 static int old_mknodat(int dir, const char *path, mode_t mode, dev_t device)
@@ -35,46 +27,46 @@ static int old_mknodat(int dir, const char *path, mode_t mode, dev_t device)
         errno = EINVAL;
         return -1;
     }
-    return (int)said(sys(SYS_mknodat, dir, path, mode, device));
+    return (int)result(sys(SYS_mknodat, dir, path, mode, device));
 }
 static int old_mknod(const char *path, mode_t mode, dev_t device) { return old_mknodat(AT_FDCWD, path, mode, device); }
 static int old_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
-    return (int)said(sys(SYS_renameat2, from_dir, from, to_dir, to, flags));
+    return (int)result(sys(SYS_renameat2, from_dir, from, to_dir, to, flags));
 }
 
 static ssize_t old_preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
-    return said(sys(SYS_preadv2, fd, vector, count, at, 0, flags));
+    return result(sys(SYS_preadv2, fd, vector, count, at, 0, flags));
 }
 static ssize_t old_pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
-    return said(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
+    return result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
 }
 static ssize_t old_copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
 {
-    return said(sys(SYS_copy_file_range, from, from_at, to, to_at, count, flags));
+    return result(sys(SYS_copy_file_range, from, from_at, to, to_at, count, flags));
 }
 
 static int old_close_range(unsigned first, unsigned last, int flags)
 {
-    return (int)said(sys(SYS_close_range, first, last, flags));
+    return (int)result(sys(SYS_close_range, first, last, flags));
 }
 static void old_closefrom(int first) { sys(SYS_close_range, first < 0 ? 0 : first, ~0u, 0); }
-static int old_pidfd_getfd(int pidfd, int fd, unsigned flags) { return (int)said(sys(SYS_pidfd_getfd, pidfd, fd, flags)); }
+static int old_pidfd_getfd(int pidfd, int fd, unsigned flags) { return (int)result(sys(SYS_pidfd_getfd, pidfd, fd, flags)); }
 static int old_pkey_mprotect(void *address, size_t length, int protection, int key)
 {
-    return (int)said(key == -1 ? sys(SYS_mprotect, address, length, protection)
+    return (int)result(key == -1 ? sys(SYS_mprotect, address, length, protection)
                                : sys(SYS_pkey_mprotect, address, length, protection, key));
 }
 
 static int old_execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
-    return (int)said(sys(SYS_execveat, dir, path, argv, envp, flags));
+    return (int)result(sys(SYS_execveat, dir, path, argv, envp, flags));
 }
 static pid_t old_fork(void) { return fork(); }
 static pid_t old_gettid(void) { return (pid_t)sys_gettid(); }
-static int old_tgkill(pid_t pid, pid_t tid, int number) { return (int)said(sys(SYS_tgkill, pid, tid, number)); }
+static int old_tgkill(pid_t pid, pid_t tid, int number) { return (int)result(sys(SYS_tgkill, pid, tid, number)); }
 
 static int old_thrd_sleep(const struct timespec *time, struct timespec *left)
 {
@@ -83,7 +75,7 @@ static int old_thrd_sleep(const struct timespec *time, struct timespec *left)
 }
 static int old_epoll_pwait2(int fd, struct epoll_event *events, int count, const struct timespec *timeout, const sigset_t *mask)
 {
-    return (int)said(sys(SYS_epoll_pwait2, fd, events, count, timeout, mask, 8));
+    return (int)result(sys(SYS_epoll_pwait2, fd, events, count, timeout, mask, 8));
 }
 /* The semaphore of such a library waits on the clock of the day only: the same moment, told by that one. */
 static int old_sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until)
