@@ -46,7 +46,7 @@ test-levels: build  ## levels in the long form: 400 kills, 2 to 16 ranks, all fo
 	@$(PYTEST) -m '' --timeout 7000 tests/levels $(ARGS)
 
 test-packages: build  ## wheel and Debian package: built, installed, used, taken away again (as root; minutes)
-	@$(PYTEST) -m '' --timeout 1800 tests/packaging/test_install.py tests/packaging/test_debian.py $(ARGS)
+	@$(PYTEST) -m '' --timeout 1800 tests/packaging/test_install.py tests/packaging/test_debian.py tests/packaging/test_readme.py $(ARGS)
 
 test-fast: build  ## unit and property tests only, some seconds
 	@$(PYTEST) -q $(wildcard tests/unit tests/property) $(ARGS)

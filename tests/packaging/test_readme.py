@@ -5,7 +5,9 @@ Its story with LAMMPS is docs/how-to/lammps.md's, which tests/cookbook/test_lamm
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +31,30 @@ def block(begins: str, kind: str = "") -> str:
 def bash(script: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], cwd=folder, env=typed.environment(**more), capture_output=True,
                           text=True, timeout=240, check=False)
+
+
+def test_the_first_screen_says_how_to_try_it() -> None:
+    first = PAGE.splitlines()[:40]
+    assert {"make demo", "make test", "pip install"} <= {" ".join(line.split()[:2]) for line in first if line}
+
+
+@pytest.mark.slow
+def test_the_lines_for_an_empty_debian(tmp_path: Path) -> None:
+    """Every package has the name that is said, and the rest is typed in a fresh clone with a home of its own."""
+    install, rest = block("apt update").split("\n", 1)
+    if shutil.which("apt-get"):
+        names = install.split("--no-install-recommends")[1].split()
+        done = bash(f"apt-get install --simulate --no-install-recommends {' '.join(names)}", tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "metamori")], check=True)
+    (tmp_path / "home").mkdir()
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    script = (f"set -e\n{rest}mkdir ~/job; cd ~/job\n"
+              "metamori run -- sh -c 'echo one > f; metamori checkpoint; echo two > f'; metamori restore 1; cat f")
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home"), **pip}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path / "metamori", env=env, capture_output=True, text=True,
+                          timeout=900, check=False)
+    assert done.returncode == 0 and done.stdout.endswith("\none\n"), (done.stdout + done.stderr)[-3000:]
 
 
 def test_the_four_commands(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ CHECK = (
     SERVER
     + """
 cd data || exit
-manifest=appendonlydir/appendonly.aof.manifest  # the one that counts: a rewrite in progress has temp-*.manifest beside it
+manifest=appendonlydir/appendonly.aof.manifest  # a rewrite in progress has temp-*.manifest beside it
 yes | redis-check-aof --fix $manifest > check.log 2>&1 || { cat check.log; exit 1; }
 serve "$PWD"
 for client in 0 1 2 3; do
