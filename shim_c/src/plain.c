@@ -7,11 +7,12 @@
 #include "shim.h"
 
 #define FAR (1ul << 40)                /* below it no filesystem's limit is asked for (limits.c) */
+#define USERS (1ul << 47)              /* a program's own memory ends there: stacks and what is mapped lie just below */
 
 /* A description that is open for this, and at < 0: whose position is ours. */
 static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t count, off_t at, uint32_t wrong_access)
 {
-    return count - 1 < MM_TRANSFER && (uintptr_t)bytes < 1ul << 46 && (f->attributes & O_ACCMODE) != wrong_access
+    return count - 1 < MM_TRANSFER && (uintptr_t)bytes < USERS && (f->attributes & O_ACCMODE) != wrong_access
         && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
 }
 
