@@ -278,11 +278,13 @@ void mm_show_position(struct mm_fit *f, int fd);
 int mm_position_begin(struct mm_fit *f);
 void mm_position_end(struct mm_fit *f, int held);
 
+#define MM_MASK_LEFT (~0ull)             /* no mask: SIGKILL is never in one */
+
 /* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
 static inline uint64_t hold(struct mm_pif *p)
 {
     mm_holding++;
-    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : 0;
+    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : MM_MASK_LEFT;
     mm_lock(&p->lock);
     if (!mm_no_limit())
         mm_lift_limit(0);
@@ -294,7 +296,7 @@ static inline void release(struct mm_pif *p, uint64_t mask)
     if (!mm_no_limit())
         mm_lift_limit(1);
     mm_unlock(&p->lock);
-    if (UNLIKELY(mm_unwrapped_handlers))
+    if (UNLIKELY(mask != MM_MASK_LEFT))
         sys_mask_back(mask);
     mm_holding--;
     mm_deliver_if_free();

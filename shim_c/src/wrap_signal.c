@@ -4,8 +4,9 @@
  * and the call would never end.  Blocking signals around every call would cost two system calls.  So handlers are
  * entered through a trampoline: inside a call the signal is queued again, to the same thread and blocked (also in the
  * context that the handler returns to), and unblocked when the call ends: the kernel keeps the queue.
- * A one-shot handler (SA_RESETHAND) cannot be put aside, the kernel has taken it down by then: with one of those
- * installed, signals are blocked while a lock is held.
+ * A one-shot handler (SA_RESETHAND) that the kernel has taken down could not be put aside.  So the kernel knows it as a lasting
+ * one, with the signal blocked while it runs, and the trampoline takes it down before it is called.
+ * A handler that a raw system call installed has no trampoline: from then on signals are blocked while a lock is held.
  */
 #include "shim.h"
 #include "memory/engine.h"
@@ -18,10 +19,19 @@ MM_PROGRAM_STATE int mm_unwrapped_handlers;
 
 MM_PROGRAM_STATE static struct sigaction theirs[_NSIG];
 MM_PROGRAM_STATE static uint8_t wrapped[_NSIG];
+MM_PROGRAM_STATE static uint8_t loaded[_NSIG];       /* a one-shot handler that has not been called yet */
+
+#define ONE_SHOT (SA_RESETHAND | SA_NODEFER)
 
 static int synchronous(int number)
 {
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP;
+}
+
+static void queue_again(int number, siginfo_t *info)
+{
+    if (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), number, info) < 0)
+        sys(SYS_tgkill, sys_getpid(), sys_gettid(), number);
 }
 
 static void put_aside(int number, siginfo_t *info, ucontext_t *context)
@@ -29,9 +39,26 @@ static void put_aside(int number, siginfo_t *info, ucontext_t *context)
     uint64_t bit = 1ull << (number - 1);
     sigaddset(&context->uc_sigmask, number);
     sys(SYS_rt_sigprocmask, SIG_BLOCK, &bit, 0, 8);
-    if (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), number, info) < 0)
-        sys(SYS_tgkill, sys_getpid(), sys_gettid(), number);
+    queue_again(number, info);
     mm_deferred |= bit;
+}
+
+/* Whether this one-shot handler is this signal's to call.  It is taken down first, as the kernel would; where another thread
+ * was before, the signal comes again when this returns and finds what stands there by then. */
+static int shoot(int number, siginfo_t *info, const struct sigaction *action)
+{
+    uint64_t bit = 1ull << (number - 1);
+    if (!__atomic_exchange_n(&loaded[number], 0, __ATOMIC_ACQ_REL)) {
+        queue_again(number, info);
+        return 0;
+    }
+    struct sigaction down = *action;
+    down.sa_handler = SIG_DFL;
+    wrapped[number] = 0;
+    REAL(sigaction)(number, &down, NULL);
+    if ((action->sa_flags & SA_NODEFER) && !sigismember(&action->sa_mask, number))
+        sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bit, 0, 8);
+    return 1;
 }
 
 /* A call of wrap_wait.c ends with EINTR for the program's own signal, also where a checkpoint is about to make it again. */
@@ -56,8 +83,9 @@ static void enter_handler(int number, siginfo_t *info, void *context)
         return;
     }
     interrupted(context);
-    void (*handler)(int, siginfo_t *, void *) = theirs[number].sa_sigaction;
-    handler(number, info, context);
+    struct sigaction action = theirs[number];
+    if (LIKELY(!(action.sa_flags & SA_RESETHAND)) || shoot(number, info, &action))
+        action.sa_sigaction(number, info, context);
 }
 
 /* The call has ended: what was put aside comes now. */
@@ -78,28 +106,29 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
     if (number <= 0 || number >= _NSIG)
         return REAL(sigaction)(number, action, old);
     struct sigaction before = theirs[number], ours;
-    int was_wrapped = wrapped[number], wrap = 0;
-    if (action && is_handler(action)) {
-        wrap = !(action->sa_flags & SA_RESETHAND);
-        if (!wrap)
-            mm_unwrapped_handlers = 1;
-    }
+    int was_wrapped = wrapped[number], was_loaded = loaded[number], wrap = action && is_handler(action);
     if (wrap) {
         ours = *action;
         ours.sa_sigaction = enter_handler;
         ours.sa_flags |= SA_SIGINFO;
+        if (action->sa_flags & SA_RESETHAND)
+            ours.sa_flags &= ~ONE_SHOT;
         theirs[number] = *action;
         wrapped[number] = 1;
+        loaded[number] = (action->sa_flags & SA_RESETHAND) != 0;
     }
     int r = REAL(sigaction)(number, wrap ? &ours : action, old);
     if (r < 0 && action) {
         theirs[number] = before;
         wrapped[number] = (uint8_t)was_wrapped;
+        loaded[number] = (uint8_t)was_loaded;
     } else if (action && !wrap) {
         wrapped[number] = 0;
     }
     if (r == 0 && old && was_wrapped && old->sa_sigaction == enter_handler) {
-        old->sa_sigaction = before.sa_sigaction;           /* flags and mask are as the kernel tells them */
+        old->sa_sigaction = before.sa_sigaction;           /* other flags and the mask are as the kernel tells them */
+        if (before.sa_flags & SA_RESETHAND)
+            old->sa_flags |= before.sa_flags & ONE_SHOT;
         if (!(before.sa_flags & SA_SIGINFO))
             old->sa_flags &= ~SA_SIGINFO;
     }

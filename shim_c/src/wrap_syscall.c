@@ -174,7 +174,8 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     case SYS_exit_group:
         _exit(I(a));
     case SYS_rt_sigaction:
-        mm_unwrapped_handlers = 1;     /* a handler that does not come through ours */
+        if (b)
+            mm_unwrapped_handlers = 1; /* it may be a handler, and does not come through ours */
         return REAL(syscall)(number, a, b, c, d, e, f);
     case SYS_clone:
         if (!active() || (a & CLONE_VM) || b)

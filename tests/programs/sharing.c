@@ -351,6 +351,80 @@ static void held_signals(void)
     SAY(sigset(SIGUSR1, SIG_DFL) == SIG_IGN);
 }
 
+static void once_more(int number)
+{
+    struct itimerval soon = {{0, 0}, {0, 200}};
+    sysv_signal(number, once_more);
+    on_alarm(number);
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+static void twice(int number)
+{
+    if (++signals == 1)
+        raise(number);
+    write(handler_fd, "t", 1);
+}
+
+/* Handlers that are called once: what stands there meanwhile and afterwards, in a child that may end by it. */
+static void one_shots(void)
+{
+    static const int flags[] = {SA_RESETHAND, SA_RESETHAND | SA_NODEFER, SA_RESETHAND | SA_SIGINFO, SA_NODEFER};
+    struct sigaction action = {.sa_handler = counted}, was;
+    sigset_t none;
+    handler_fd = open("one shot", O_RDWR | O_CREAT, 0644);
+    write(handler_fd, block, 8000);
+    metamori_checkpoint();
+    sigemptyset(&none);
+    for (int i = 0; i < 4; i++) {
+        signals = 0, action.sa_flags = flags[i], action.sa_handler = counted;
+        SAY(sigaction(SIGUSR1, &action, NULL));
+        SAY(sigaction(SIGUSR1, NULL, &was));
+        SAY(was.sa_handler == counted);
+        SAY(was.sa_flags);
+        raise(SIGUSR1);
+        SAY(signals);
+        SAY(sigaction(SIGUSR1, NULL, &was));
+        SAY(was.sa_handler == SIG_DFL);
+        SAY(was.sa_flags);
+        for (int number = 0; number < 2; number++) {
+            fflush(stdout);
+            pid_t pid = fork();
+            if (!pid) {                /* a second one inside the handler; a fault that comes again */
+                signals = 0, action.sa_handler = number ? counted : twice;
+                sigaction(number ? SIGSEGV : SIGUSR1, &action, NULL);
+                if (number && (flags[i] & SA_RESETHAND))
+                    *(volatile char *)8 = 1;
+                raise(SIGUSR1);
+                _exit(signals);
+            }
+            SAY(waited(pid));
+        }
+        sigset_t blocked, before;
+        sigemptyset(&blocked), sigaddset(&blocked, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &blocked, &before);
+        signals = 0, action.sa_handler = counted;
+        SAY(sigaction(SIGUSR1, &action, NULL));
+        raise(SIGUSR1);
+        SAY(signals);
+        SAY(sigsuspend(&none));
+        SAY(signals);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+    SAY(sysv_signal(SIGUSR1, counted) == counted);
+    SAY(signal(SIGUSR1, SIG_DFL) == counted);
+    alarms = 0, alarmed_fd = open("alarmed", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    raise(sysv_signal(SIGALRM, once_more) == SIG_ERR ? SIGKILL : SIGALRM);
+    for (int i = 0; alarms < 100; i++)
+        pwrite(handler_fd, block, 3000, (i * 1000) % 8000);
+    signal(SIGALRM, SIG_IGN);
+    SAY(lseek(alarmed_fd, 0, SEEK_END) == alarms * 10);
+    SAY(pread(handler_fd, block, 8, 3));
+    alarms = 0;
+    close(alarmed_fd), close(handler_fd);
+    unlink("by the handler"), unlink("alarmed"), unlink("one shot");
+}
+
 static void *until_cancelled(void *data)
 {
     int fd = *(int *)data;
@@ -401,6 +475,7 @@ static void exercise(void)
         pthread_join(thread[i], NULL);
     handlers();
     held_signals();
+    one_shots();
     cancellation();
     struct rlimit limit = {80000, 80000};
     int far = setrlimit(RLIMIT_NOFILE, &limit), fd = open("far", O_RDWR | O_CREAT, 0644);
