@@ -11,6 +11,7 @@ from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
 from metamori.store import move, prune
 from metamori.store.records import KeptHome
+from metamori.store.rows import no_collection
 from metamori.tables.aml import AML, AddressMap
 
 __all__ = ["END", "alive", "close", "finish", "kept_homes", "pending", "put_home"]
@@ -24,12 +25,11 @@ def pending(area: Area) -> dict[int, AddressMap]:
         p = area.pif(slot)
         if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
             continue
-        amls = AddressMap()
+        found[p.object] = AddressMap(AML(block * BLOCK, (block + count) * BLOCK, run, buffer * BLOCK)
+                                     for block, buffer, count in area.ranges(p, 0, 0))
         if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
-            amls.insert(AML(p.home_limit, p.size, run, p.home_limit))
-        for block, buffer, count in area.ranges(p, 0, 0):
-            amls.insert(AML(block * BLOCK, (block + count) * BLOCK, run, buffer * BLOCK))
-        found[p.object] = amls
+            for start, end in list(found[p.object].gaps(p.home_limit, p.size)):
+                found[p.object].insert(AML(start, end, run, start))
     return found
 
 
@@ -56,8 +56,9 @@ def put_home(session: Session, index: int) -> None:
     area.freeze()
     try:
         area.give_room()
-        move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                         durable=True, kept=kept_homes(session))
+        with no_collection():
+            move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
+                             durable=True, kept=kept_homes(session))
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))

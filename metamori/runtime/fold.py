@@ -79,7 +79,10 @@ class Fold:
     def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
         meta, offsets = self.state(message, reason, process, mode)
-        return meta, replace(offsets, entries=tuple(self._with_checksum(entry) for entry in offsets.entries))
+        crcs = self.store.buffers.checksums(
+            self.run, [(entry.buffer_start, entry.buffer_end) for entry in offsets.entries])
+        entries = tuple(OffsetEntry(*entry[:6], crc) for entry, crc in zip(offsets.entries, crcs, strict=True))
+        return meta, replace(offsets, entries=entries)
 
     def state(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """The same without checksums, for whoever only wants to know how things stand."""
@@ -97,20 +100,16 @@ class Fold:
     def undo_entries(self) -> dict[int, list[UndoEntry]]:
         """Pre-images of the interval, by the highest index that they serve."""
         entries: dict[int, list[UndoEntry]] = {}
-        for each in self.cut.preimages:
-            if each.start >= each.end:
-                continue
+        there = [each for each in self.cut.preimages if each.start < each.end]
+        crcs = self.store.buffers.checksums(
+            self.run, [(each.buffer_start, each.buffer_start + each.end - each.start) for each in there])
+        for each, crc in zip(there, crcs, strict=True):
             inode = self.objects.get(each.pif) or self.area.pif(each.pif).object
             if inode:
                 # the index of a checkpoint that was cut but never written may be this one: it knows what came after
-                entries.setdefault(min(each.after_index, self.index - 1), []).append(UndoEntry(
-                    inode, each.start, each.end, self.run, each.buffer_start,
-                    self.store.buffers.checksum(self.run, each.buffer_start, each.end - each.start)))
+                entries.setdefault(min(each.after_index, self.index - 1), []).append(
+                    UndoEntry(inode, each.start, each.end, self.run, each.buffer_start, crc))
         return entries
-
-    def _with_checksum(self, entry: OffsetEntry) -> OffsetEntry:
-        length = entry.buffer_end - entry.buffer_start
-        return entry._replace(crc=self.store.buffers.checksum(self.run, entry.buffer_start, length))
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -174,11 +173,9 @@ class Fold:
 
     def _redirected(self, pif: PifCut, inode: int, process: int) -> None:
         """The touched blocks, neighbours merged, cut off at the file's end (thesis writeBinTreeToFile)."""
-        amls = AddressMap()
-        for block, buffer, count in pif.ranges:
-            start, end = block * BLOCK, min((block + count) * BLOCK, pif.size)
-            if start < end:
-                amls.insert(AML(start, end, self.run, buffer * BLOCK))
+        amls = AddressMap(
+            AML(block * BLOCK, min((block + count) * BLOCK, pif.size), self.run, buffer * BLOCK)
+            for block, buffer, count in pif.ranges if block * BLOCK < pif.size)
         self.bytes_added += amls.nbytes
         self._offsets(inode, process, amls)
 

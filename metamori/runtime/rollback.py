@@ -339,10 +339,10 @@ class _Rollback:
             self._keep(fd, ranges)
             os.ftruncate(fd, pif.size)
             for start, end, there in changes:
-                if there.kind == BUFFER:
-                    self.store.buffers.copy_out(there.run, there.offset, end - start, fd, start)
-                elif there.kind == ZERO:
+                if there.kind == ZERO:
                     write_zeros(self.store.door, fd, start, end)
+            self.store.buffers.copy_out(fd, ((there.run, there.offset, end - start, start)
+                                             for start, end, there in changes if there.kind == BUFFER))
         finally:
             os.close(fd)
         self.area.table_clear(self.p)

@@ -231,10 +231,10 @@ class Applier:
         fd = self._open(path)
         try:
             for op in ops:
-                if op.run:
-                    self._store.buffers.copy_out(op.run, op.buffer_start, op.end - op.start, fd, op.start)
-                else:
+                if not op.run:
                     write_zeros(self._door, fd, op.start, op.end)
+            self._store.buffers.copy_out(
+                fd, ((op.run, op.buffer_start, op.end - op.start, op.start) for op in ops if op.run))
             if self._durable:
                 self._door.fsync(fd)
         finally:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from metamori.errors import Damaged
 from metamori.store.commit import PRIVATE_FILE, fsync_folder
 from metamori.store.door import PIECE_BYTES, Door
+from metamori.store.gather import SHORT, Part, Range, Stretches, copy_all, read_all, windows
 from metamori.store.layout import Layout
 from metamori.tables.crc import crc32_zeros
 
@@ -64,39 +67,90 @@ class Buffers:
             start = hole
         return crc
 
-    def copy_out(self, run: int, start: int, length: int, target: int, target_start: int) -> None:
-        """Write a range of the buffer into an open file. Its holes become holes, or zeros."""
-        source, end, shift = self._reader(run), start + length, target_start - start
-        if self._door.fstat(source).st_size < end:
-            raise Damaged(self._short(run, start, length))
-        aligned = all(number % BLOCK_BYTES == 0 for number in (start, length, target_start))
-        if aligned and self._door.clone_range(source, start, target, target_start, length):
+    def checksums(self, run: int, ranges: Sequence[Range]) -> list[int]:
+        """`checksum` of many ranges [start, end), whatever their order."""
+        found = [0] * len(ranges)
+        short = [at for at, (start, end) in enumerate(ranges) if start < end <= start + SHORT]
+        for at, (start, end) in enumerate(ranges):
+            if end - start > SHORT:
+                found[at] = self.checksum(run, start, end - start)
+        short.sort(key=ranges.__getitem__)
+        for window in windows([ranges[at][1] - ranges[at][0] for at in short]):
+            some = short[window]
+            for at, data in zip(some, self._read_all(run, [ranges[at] for at in some]), strict=True):
+                found[at] = zlib.crc32(data)
+        return found
+
+    def _read_all(self, run: int, ranges: Sequence[Range]) -> list[memoryview]:
+        try:
+            return read_all(self._door, self._reader(run), ranges)
+        except EOFError as error:
+            start, end = error.args
+            raise Damaged(self._short(run, start, end - start)) from None
+
+    def copy_out(self, target: int, wanted: Iterable[tuple[int, int, int, int]]) -> None:
+        """Write ranges of buffers into an open file: of each run, start, length, and where it goes. Their holes become
+        holes, or zeros."""
+        for run, group in groupby(sorted(wanted), key=lambda each: each[0]):
+            source, parts = self._reader(run), []
+            stretches, size = Stretches(self._door, source), self._door.fstat(source).st_size
+            for _, start, length, place in group:
+                if start + length > size:
+                    raise Damaged(self._short(run, start, length))
+                data = stretches.data(start, start + length)
+                if length <= SHORT and data == [(start, start + length)]:
+                    parts.append((start, length, place))
+                else:
+                    self._copy_long(run, target, (start, length, place), data)
+            try:
+                copy_all(self._door, source, target, parts)
+            except EOFError as error:
+                raise Damaged(self._short(run, error.args[0], error.args[1] - error.args[0])) from None
+
+    def _copy_long(self, run: int, target: int, part: Part, data: list[Range]) -> None:
+        """One range, of which `data` is not a hole."""
+        start, length, place = part
+        end, shift, source = start + length, place - start, self._reader(run)
+        if not any(number % BLOCK_BYTES for number in part) and self._door.clone_range(
+                source, start, target, place, length):
             return
         at = start
-        for data, hole in [*self._door.data_ranges(source, start, end), (end, end)]:
-            write_zeros(self._door, target, at + shift, data + shift)
-            if self._door.copy_range(source, data, target, data + shift, hole - data) != hole - data:
-                raise Damaged(self._short(run, data, hole - data))
-            at = hole
+        for low, high in [*data, (end, end)]:
+            write_zeros(self._door, target, at + shift, low + shift)
+            if self._door.copy_range(source, low, target, low + shift, high - low) != high - low:
+                raise Damaged(self._short(run, low, high - low))
+            at = high
 
-    def save(self, run: int, source: int, start: int, end: int) -> int:
-        """Append a file's bytes [start, end) to the buffer of a run; returns where they are in it.
+    def save(self, run: int, source: int, ranges: Sequence[Range]) -> list[tuple[int, int]]:
+        """Append bytes [start, end) of a file to the buffer of a run; where each range is in it, and its checksum.
 
         Not durable before `sync`. Raises Damaged when the file has fewer bytes.
         """
-        fd = self._writer(run)
+        fd, stretches = self._writer(run), Stretches(self._door, source)
         try:
-            place = self._door.fstat(fd).st_size
-            place += -place % BLOCK_BYTES + start % BLOCK_BYTES
-            self._door.ftruncate(fd, place + end - start)
-            if not self._door.clone_range(source, start, fd, place, end - start):
-                for data, hole in self._door.data_ranges(source, start, end):
-                    length = hole - data
-                    if self._door.copy_range(source, data, fd, place + data - start, length) != length:
-                        raise Damaged(f"a file became shorter while bytes {start}-{end} of it were saved")
+            size, places = self._door.fstat(fd).st_size, []
+            for start, end in ranges:
+                places.append(size + -size % BLOCK_BYTES + start % BLOCK_BYTES)
+                size = places[-1] + end - start
+            self._door.ftruncate(fd, size)
+            parts: list[Part] = []
+            for (start, end), place in zip(ranges, places, strict=True):
+                length = end - start
+                if length > SHORT and self._door.clone_range(source, start, fd, place, length):
+                    continue
+                for low, high in stretches.data(start, end):
+                    if length <= SHORT:
+                        parts.append((low, high - low, place + low - start))
+                    elif self._door.copy_range(source, low, fd, place + low - start, high - low) != high - low:
+                        raise EOFError(low, high)
+            copy_all(self._door, source, fd, parts)
+        except EOFError as error:
+            raise Damaged("a file became shorter while bytes {}-{} of it were saved".format(*error.args)) from None
         finally:
             self._door.close(fd)
-        return place
+        crcs = self.checksums(run, [(place, place + end - start)
+                                    for place, (start, end) in zip(places, ranges, strict=True)])
+        return list(zip(places, crcs, strict=True))
 
     def sync(self, run: int) -> None:
         """Make everything in the buffer of a run durable."""

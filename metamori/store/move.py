@@ -202,10 +202,10 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     for path, group in groupby(in_order, key=lambda save: save.path):
         fd = _readable(store, path)
         try:
-            for save in group:
-                place = store.buffers.save(run, fd, save.start, save.end)
-                crc = store.buffers.checksum(run, place, save.end - save.start)
-                entries.append(UndoEntry(save.inode, save.start, save.end, run, place, crc))
+            of_file = list(group)
+            places = store.buffers.save(run, fd, [(save.start, save.end) for save in of_file])
+            entries += [UndoEntry(save.inode, save.start, save.end, run, place, crc)
+                        for save, (place, crc) in zip(of_file, places, strict=True)]
         finally:
             store.door.close(fd)
     if durable:

@@ -18,6 +18,8 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 from metamori.store import xattrs
 from metamori.store.head import kept_homes, lstat_or_none, require_kept
@@ -26,12 +28,12 @@ from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
-from metamori.tables.record import record
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
+_ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
 
-@record
-class Save:
+
+class Save(NamedTuple):
     """Home bytes [start, end) of an object, at `path` now, that have to be saved before they go."""
 
     inode: int
@@ -74,9 +76,10 @@ class _Content:
         home as it was.
         """
         before = len(self.writes)
+        gone: list[tuple[int, int]] = []
         for start, end, here, there in differences(have, want):
             if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
-                self._save(inode, home, start, end)
+                gone.append((start, end))
             if there is None:
                 continue
             if there.kind == BUFFER:
@@ -87,11 +90,22 @@ class _Content:
                 self.lost.append((path, start, end))
             elif there.kind == HOME and here is None and end > size:
                 self.lost.append((path, max(start, size), end))
+        self._save(inode, home, gone)
         return len(self.writes) > before
 
-    def _save(self, inode: int, home: bytes, start: int, end: int) -> None:
-        covered = self._store.undo_log.saved_for(inode, self._store.newest)
-        self.saves.extend(Save(inode, home, low, high) for low, high in covered.gaps(start, end))
+    def _save(self, inode: int, home: bytes, gone: list[tuple[int, int]]) -> None:
+        """What no undo record has, in file order; short ranges that meet are saved as one."""
+        covered = self._store.undo_log.saved_for(inode, self._store.newest) if gone else ()
+        low = high = -1
+        for start, end in chain.from_iterable(covered.gaps(*each) for each in gone) if covered else gone:
+            if start == high and end - low <= _ONE_SAVE:
+                high = end
+                continue
+            if low < high:
+                self.saves.append(Save(inode, home, low, high))
+            low, high = start, end
+        if low < high:
+            self.saves.append(Save(inode, home, low, high))
 
     def finish(self, path: bytes, pif: PifEntry, found: os.stat_result | None, changed: bool) -> None:
         """Size, mode, owner and time, when the file does not have them or is about to be written."""

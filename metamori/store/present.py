@@ -81,10 +81,9 @@ class _Present:
         if size:
             fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
-                place = store.buffers.save(self._run, fd, 0, size)
+                [(place, crc)] = store.buffers.save(self._run, fd, [(0, size)])
             finally:
                 store.door.close(fd)
-            crc = store.buffers.checksum(self._run, place, size)
             self._redo.append(OffsetEntry(inode, self._process, 0, size, place, place + size, crc))
             if known:
                 self._undo.append(UndoEntry(inode, 0, size, self._run, place, crc))

@@ -18,7 +18,7 @@ from typing import Any
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Holds the cyclic collector off: a million new tuples would be searched for cycles again and again."""
     enabled = gc.isenabled()
     gc.disable()
@@ -63,7 +63,7 @@ class Table(Sequence[Any]):
 
     def all(self) -> tuple[Any, ...]:
         """Every row, made at once."""
-        with _no_collection():
+        with no_collection():
             return tuple(self)
 
     def some(self, low: int, high: int) -> Iterable[Any]:

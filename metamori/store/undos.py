@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from metamori.errors import Damaged
 from metamori.store import commit, formats
@@ -155,7 +156,8 @@ class UndoLog:
         """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
         mine = [row for each, low, high in runs(undo.entries, 0) if each == inode
                 for row in part(undo.entries, low, high)]
-        for entry in reversed(mine):
+        in_order = all(one.end <= other.start for one, other in pairwise(mine))
+        for entry in mine if in_order else reversed(mine):
             yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
 
 

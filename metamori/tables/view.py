@@ -78,20 +78,20 @@ def differences(have: Sequence[Piece], want: Sequence[Piece]) -> list[Difference
     different: list[Difference] = []
     left, right = iter(have), iter(want)
     a, b = next(left, None), next(right, None)
-    while a is not None or b is not None:
-        start = a.start if a is not None else b.start  # type: ignore[union-attr]
-        end = min(piece.end for piece in (a, b) if piece is not None)
-        here = a.clip(start, end) if a is not None else None
-        there = b.clip(start, end) if b is not None else None
-        if here is None or there is None or not here.same_place(there):
+    while a is not None or b is not None:  # those that are there begin at the same byte
+        end = min([piece.end for piece in (a, b) if piece is not None])
+        here, a = _split(a, end) if a is not None and a.end != end else (a, None)
+        there, b = _split(b, end) if b is not None and b.end != end else (b, None)
+        if here is None or there is None or here[2:] != there[2:]:
+            start = here.start if here is not None else there.start  # type: ignore[union-attr]
             different.append((start, end, here, there))
-        a = _rest(a, end) or next(left, None)
-        b = _rest(b, end) or next(right, None)
+        a, b = a or next(left, None), b or next(right, None)
     return different
 
 
-def _rest(piece: Piece | None, end: int) -> Piece | None:
-    return piece.clip(end, piece.end) if piece is not None and end < piece.end else None
+def _split(piece: Piece, at: int) -> tuple[Piece, Piece]:
+    start, end, kind, run, offset = piece
+    return Piece(start, at, kind, run, offset), Piece(at, end, kind, run, offset + at - start if kind == BUFFER else 0)
 
 
 def _first_wins(undos: Iterable[AddressMap]) -> AddressMap:
