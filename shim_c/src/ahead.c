@@ -14,24 +14,6 @@
 
 #define INLINE_MAX (64 << 10)          /* bytes of a pre-image that the log holds itself: then one file is synced, not two */
 
-static uint32_t table[256];
-
-static uint32_t crc32_of(uint32_t crc, const void *bytes, uint64_t n)
-{
-    if (!table[255]) {                 /* the last one is written last; whoever comes at the same time writes the same */
-        for (uint32_t i = 0; i < 256; i++) {
-            uint32_t c = i;
-            for (int k = 0; k < 8; k++)
-                c = c & 1 ? 0xedb88320u ^ c >> 1 : c >> 1;
-            __atomic_store_n(&table[i], c, __ATOMIC_RELEASE);
-        }
-    }
-    crc = ~crc;
-    for (const unsigned char *p = bytes; n; n--)
-        crc = table[(crc ^ *p++) & 255] ^ crc >> 8;
-    return ~crc;
-}
-
 static long log_open(int flags)
 {
     SCRATCH(path);
@@ -116,7 +98,7 @@ static long put(long log, uint64_t *at, const void *bytes, uint64_t n, uint32_t 
         if (r != (long)more)
             return r < 0 ? r : -ENOSPC;
     }
-    *crc = crc32_of(crc32_of(*crc, bytes, n), zeros, more);
+    *crc = mm_crc32(mm_crc32(*crc, bytes, n), zeros, more);
     *at += n + more;
     return 0;
 }
@@ -150,7 +132,7 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
     mm_lift_limit(0);
     mm_lock(&h->ahead_lock);
     uint64_t start = h->ahead_tail, at = start + sizeof *r;
-    uint32_t crc = crc32_of(0, (char *)r + head, rest);
+    uint32_t crc = mm_crc32(0, (char *)r + head, rest);
     long e = put(log, &at, path, r->path_length, &crc);
     if (e == 0)
         e = put(log, &at, ranges, r->ranges * sizeof *ranges, &crc);

@@ -338,6 +338,9 @@ void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
 void mm_room_give(struct mm_area *area, int records);
 int mm_sound(struct mm_area *area, char *why, long room);
+int mm_crc_folds(void);
+uint32_t mm_crc32(uint32_t crc, const void *bytes, uint64_t n);
+long mm_crc32_of_file(int fd, uint64_t start, uint64_t n, uint32_t *crc);
 /* CDEF-END */
 
 /* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */

@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,6 +218,10 @@ class MemoryDoor:
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
         return bytes(self.files[fd][0].data[offset:offset + length])
+
+    def checksum(self, fd: int, length: int, offset: int, crc: int = 0) -> tuple[int, int]:
+        data = self.pread(fd, length, offset)
+        return zlib.crc32(data, crc), len(data)
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         self._step()
