@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metamori.store.records import NO_LIMIT, OffsetEntry
-from metamori.store.rows import pairs, part
+from metamori.store.rows import no_collection, pairs, part
 from metamori.tables.aml import AML, AddressMap
 
 _Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
@@ -25,13 +25,14 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same bytes in file order, ranges that meet made one; none is empty."""
     found: list[tuple[int, int]] = []
     low = high = -1
-    for start, end in sorted(ranges):
-        if start > high:
-            if low < high:
-                found.append((low, high))
-            low, high = start, end
-        elif end > high:
-            high = end
+    with no_collection():
+        for start, end in sorted(ranges):
+            if start > high:
+                if low < high:
+                    found.append((low, high))
+                low, high = start, end
+            elif end > high:
+                high = end
     if low < high:
         found.append((low, high))
     return found

@@ -77,7 +77,8 @@ class Table(Sequence[Any]):
             return [(row[at], row[at + 1]) for row in self.some(low, high)]
         cells, width = memoryview(self._body).cast("Q"), len(self._cls._fields)
         one, other = (cells[low * width + each:high * width:width].tolist() for each in (at, at + 1))
-        return list(zip(one, other, strict=True))
+        with no_collection():
+            return list(zip(one, other, strict=True))
 
     def column(self, at: int) -> array[int]:
         cells = array("Q", self._body)
@@ -91,7 +92,7 @@ def runs(rows: Sequence[Any], at: int) -> Iterator[tuple[int, int, int]]:
     column = rows.column(at) if isinstance(rows, Table) else [row[at] for row in rows]
     low = 0
     for value, group in groupby(column):
-        high = low + sum(1 for _ in group)
+        high = low + len(list(group))
         yield value, low, high
         low = high
 

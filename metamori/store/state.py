@@ -6,6 +6,7 @@ its `initial` entry says. States are values: whoever holds one must not change i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 from metamori.store.maps import Maps, merged
@@ -56,7 +57,10 @@ class State:
         sizes = sorted((one.size, two.size))
         if sizes[0] < sizes[1]:
             ranges = merged([*ranges, (sizes[0], sizes[1])])
-        return [(start, min(end, sizes[1])) for start, end in ranges if start < sizes[1]]
+        del ranges[bisect_left(ranges, (sizes[1],)):]
+        if ranges and ranges[-1][1] > sizes[1]:
+            ranges[-1] = (ranges[-1][0], sizes[1])
+        return ranges
 
     def paths(self, inode: int) -> list[bytes]:
         """The object's names at this index, sorted; none for an object that only a descriptor holds."""
