@@ -154,28 +154,17 @@ class _Places:
     """The touched paths, for whoever looks for a file: a checkpoint may have ten thousand of both."""
 
     def __init__(self, cut: Cut, names: Callable[[int], list[bytes]]) -> None:
-        self.names, self._found = names, cut.found
+        self.names = names
         self._by_identity: dict[tuple[int, int], bytes] = {}
-        self._folders: list[bytes] = []
         for path, found in cut.found.items():
             if found.st:
                 self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
-                if stat.S_ISDIR(found.st.st_mode):
-                    self._folders.append(path)
 
     def of(self, p, first: bytes) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
         """Where a file may be that was at `first`."""
         known = self.names(p.object) if p.object else ()
         touched = self._by_identity.get((p.dev, p.ino))
-        return chain((first,), self._moved(first), known, (touched,) if touched else ())
-
-    def _moved(self, path: bytes) -> Iterator[bytes]:
-        """If a folder around it was renamed (another may be in its place): below each touched folder that is there."""
-        old = os.path.dirname(path)
-        while len(old) > 1:
-            if old in self._found:
-                yield from (new + path[len(old):] for new in self._folders if new != old)
-            old = os.path.dirname(old)
+        return chain((first,), known, (touched,) if touched else ())
 
 
 def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:

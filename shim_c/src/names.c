@@ -36,7 +36,7 @@ static int matches(const char *globs, const char *path)
     return 0;
 }
 
-static int below(const char *path, const char *folder)
+int mm_below(const char *path, const char *folder)
 {
     size_t n = strlen(folder);
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0 || folder[n - 1] == '/');
@@ -67,9 +67,9 @@ static int mpi_session(const char *path)
     static const char *const names[] = { "ompi.", "prte.", "pmix", "openmpi-sessions-", NULL };
     const char *tmp = getenv("TMPDIR");
     size_t n;
-    if (!tmp || tmp[0] != '/' || !below(path, tmp))
+    if (!tmp || tmp[0] != '/' || !mm_below(path, tmp))
         tmp = "/tmp";
-    if (!below(path, tmp))
+    if (!mm_below(path, tmp))
         return 0;
     for (n = strlen(tmp); path[n] == '/'; n++)
         ;
@@ -81,10 +81,10 @@ static int mpi_session(const char *path)
 
 int mm_tracked(const char *path)
 {
-    if (path[0] != '/' || below(path, mm_area->store))
+    if (path[0] != '/' || mm_below(path, mm_area->store))
         return 0;
     for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
-        if (below(path, i->path))
+        if (mm_below(path, i->path))
             return 0;
     if (UNLIKELY(track_globs || ignore_globs)) {
         if (matches(track_globs, path))
@@ -93,7 +93,7 @@ int mm_tracked(const char *path)
             return 0;
     }
     for (int i = 0; outside[i]; i++)
-        if (below(path, outside[i]))
+        if (mm_below(path, outside[i]))
             return 0;
     return !mpi_session(path);
 }
@@ -433,15 +433,15 @@ void mm_gone(struct mm_doomed *doomed)
         mm_pif_drop(mm_area, doomed->pif);
 }
 
-/* A file has a (new) name. */
-void mm_named(const char *path)
+/* A file has a (new) name.  1: a folder has. */
+int mm_named(const char *path)
 {
-    struct stat st;
+    struct stat st = { .st_mode = 0 };
     if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return;
+        return S_ISDIR(st.st_mode);
     uint32_t slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0);
     if (!slot)
-        return;
+        return 0;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     touched(slot, p);
     mm_lock(&mm_area->head->lock);
@@ -449,4 +449,5 @@ void mm_named(const char *path)
     __atomic_and_fetch(&p->flags, ~MM_NAMELESS, __ATOMIC_ACQ_REL);
     mm_set_path(mm_area, p, path);
     mm_unlock(&mm_area->head->lock);
+    return 0;
 }

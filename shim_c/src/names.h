@@ -16,7 +16,7 @@ void mm_keep_nameless(uint32_t pif, int fd);
 void mm_spared(struct mm_doomed *doomed);
 int mm_start_fresh(uint32_t pif, int fd, int flags);
 void mm_gone(struct mm_doomed *doomed);
-void mm_named(const char *path);
+int mm_named(const char *path);
 int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
@@ -25,4 +25,9 @@ struct mm_touch;
 long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
 
 int mm_names_a_file(const char *path);
+int mm_below(const char *path, const char *folder);
+
+/* folders.c */
+long mm_folder_moves(const char *from, const char *to);
+void mm_folder_moved(const char *from, const char *to, int exchanged);
 #endif

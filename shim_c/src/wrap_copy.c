@@ -171,6 +171,18 @@ static long access_of(int fd)
     return flags < 0 ? flags : flags & O_ACCMODE;
 }
 
+/* No more than PIPE_BUF bytes.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much
+ * where it can be written at all. */
+static long to_pipe(int to, struct iovec *v, int wait)
+{
+    long w = sys(SYS_pwritev2, to, v, 1, -1, -1, wait ? 0 : RWF_NOWAIT);
+    if (w != -EOPNOTSUPP || wait)
+        return w;
+    struct pollfd room = { .fd = to, .events = POLLOUT };
+    w = sys(SYS_poll, &room, 1, 0);
+    return w > 0 ? sys(SYS_pwritev2, to, v, 1, -1, -1, 0) : w < 0 ? w : -EAGAIN;
+}
+
 /* As much as the pipe takes without waiting; for the first byte it is waited. */
 static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags)
 {
@@ -185,8 +197,7 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
             e = r < 0 ? -errno : 0;
             break;
         }
-        struct iovec v = { piece, r };
-        long w = sys(SYS_pwritev2, to, &v, 1, -1, -1, wait && !total ? 0 : RWF_NOWAIT);
+        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total);
         if (w <= 0) {
             e = w;
             break;

@@ -79,14 +79,18 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     long e = mm_tracked(old) ? mm_touch(old) : 0;
     if (e == 0 && mm_tracked(new))
         e = mm_touch(new);
-    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE));
-    if (e == 0 && replaces) {          /* what is replaced is kept, unless it is the same file */
-        long here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
-        long there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
-        replaces = here == 0 && there == 0 && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
-        if ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there)))
-            e = here < 0 ? here : there;
-    }
+    long here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
+    long there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
+    if (e == 0 && ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there))))
+        e = here < 0 ? here : there;
+    int exchanged = (flags & RENAME_EXCHANGE) != 0;
+    if (e == 0 && here == 0 && S_ISDIR(a.st_mode))
+        e = mm_folder_moves(old, new);
+    if (e == 0 && exchanged && there == 0 && S_ISDIR(b.st_mode))
+        e = mm_folder_moves(new, old);
+    /* what is replaced is kept, unless it is the same file */
+    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && here == 0 && there == 0
+                   && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
     if (e == 0 && replaces)
         e = mm_keep(new, &doomed);
     int r = e < 0 ? fail(e)
@@ -94,9 +98,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     int saved = errno;
     if (r == 0) {
         mm_gone(&doomed);
-        mm_named(new);
-        if (flags & RENAME_EXCHANGE)
-            mm_named(old);
+        if (mm_named(new) | (exchanged && mm_named(old)))
+            mm_folder_moved(old, new, exchanged);
     } else {
         mm_spared(&doomed);
     }

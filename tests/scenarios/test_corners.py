@@ -1,0 +1,45 @@
+"""Calls that meet each other seldom: natively and under Metamori the same answers and files, and the way back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import PROGRAMS, Compile
+from lab import Lab, difference
+
+CASES = re.findall(r"CASE\((\w+)\)", (PROGRAMS / "corners.c").read_text().partition("cases[] = {")[2])
+MODES = [[], ["--isolate"], ["--mode=single"]]
+
+
+def prepare(lab: Lab) -> None:
+    content = bytes(i // 7 % 251 for i in range(65536))
+    for name in ("old", "twin"):
+        (lab.work / name).write_bytes(content)
+    for folder in ("one", "two"):
+        (lab.work / folder / "in").mkdir(parents=True)
+        for name in ("a", "b", "in/c"):
+            (lab.work / folder / name).write_bytes(f"{folder}/{name} ".encode() * 600)
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+@pytest.mark.parametrize("case", CASES)
+def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, case: str, options: list[str]) -> None:
+    program = compiled("corners")
+    for each in (lab, native_lab):
+        prepare(each)
+    before = lab.state()
+    native = native_lab.run([program, case], native=True)
+    done = lab.run([program, case], *options)
+    assert native.returncode == 0
+    assert done.stdout.decode().splitlines() == native.stdout.decode().splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    wrong = difference(lab.state(), native_lab.state())
+    assert not wrong, wrong
+    if "--mode=single" in options:
+        return
+    end = lab.state()
+    lab.restore(1)
+    lab.assert_state(before, "restore 1")
+    lab.restore(max(lab.messages()))
+    lab.assert_state(end, "after going to the end again")

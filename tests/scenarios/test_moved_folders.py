@@ -1,0 +1,98 @@
+"""Folders that are renamed or exchanged, and what happens to files in them before and after: every index comes back."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+from lab import Lab, picture
+
+BEGIN = """
+import ctypes, os, metamori, shutil
+
+def put(path):
+    with open(path, "r+b", 0) as file:
+        os.pwrite(file.fileno(), b"PUT " + path.encode(), 2)
+
+def exchange(one, other):
+    assert ctypes.CDLL(None).renameat2(-100, one.encode(), -100, other.encode(), 2) == 0
+
+def checkpoint():
+    number = metamori.checkpoint()
+    shutil.copytree(".", f"../seen/{number}", symlinks=True)
+
+rename, unlink, chmod, link, mkdir = os.rename, os.unlink, os.chmod, os.link, os.mkdir
+checkpoint()
+"""
+
+CASES = {
+    "written after": "rename('one', 'three'); put('three/b')",
+    "written before": "put('one/b'); rename('one', 'three'); put('three/a')",
+    "another in its place": "rename('one', 'three'); rename('two', 'one'); put('one/b')",
+    "exchanged": "exchange('one', 'two'); put('two/b')",
+    "exchanged, one file goes over": "exchange('one', 'two'); rename('two/b', 'one/x')",
+    "unlinked after": "rename('one', 'three'); unlink('three/b')",
+    "exchanged, unlinked": "exchange('one', 'two'); unlink('two/b')",
+    "exchanged, chmodded": "exchange('one', 'two'); chmod('two/b', 0o600); chmod('two/in', 0o700)",
+    "exchanged, by a descriptor": "f = os.open('one/in/c', 2); exchange('one', 'two'); os.pwrite(f, b'F', 5)",
+    "in a later interval": "rename('one', 'three'); checkpoint(); put('three/b')",
+    "exchanged, in a later interval": "exchange('one', 'two'); checkpoint(); put('two/b')",
+    "open over both": "f = os.open('one/in/c', 2); exchange('one', 'two'); checkpoint(); "
+                      "rename('two/in', 'gone'); os.pwrite(f, b'later', 5); checkpoint(); rename('gone', 'one/gone')",
+    "into each other": "rename('one', 'two/in/one'); put('two/in/one/a'); rename('two/in', 'four'); "
+                       "put('four/one/in/c')",
+    "and back": "rename('one', 'three'); put('three/b'); rename('three', 'one'); put('one/a')",
+    "and back later": "rename('one', 'three'); put('three/b'); checkpoint(); rename('three', 'one'); put('one/a')",
+    "a new folder there": "rename('one', 'three'); mkdir('one'); open('one/b', 'w').write('new'); put('three/b')",
+    "over an empty folder": "mkdir('empty'); rename('one', 'empty'); put('empty/in/c')",
+    "a file and a folder": "exchange('one', 'two/b'); put('two/b/b'); chmod('one', 0o640)",
+    "a name is added": "rename('one', 'three'); link('three/b', 'three/z'); link('three/b', 'two/z')",
+    "replaced after": "rename('one', 'three'); rename('two/a', 'three/a')",
+    "three times round": "rename('one', 't'); rename('two', 'one'); rename('t', 'two'); put('one/a'); checkpoint(); "
+                         "rename('two', 't'); rename('one', 'two'); rename('t', 'one'); put('one/b'); put('two/in/c')",
+}
+
+
+def prepare(lab: Lab) -> None:
+    for folder in ("one", "two"):
+        (lab.work / folder / "in").mkdir(parents=True)
+        for name in ("a", "b", "in/c"):
+            (lab.work / folder / name).write_bytes(f"{folder}/{name} ".encode() * 900)
+    (lab.folder / "seen").mkdir()
+
+
+ISOLATED = ["exchanged", "in a later interval", "open over both", "three times round"]
+
+
+ALL: list[tuple[str, list[str]]] = [(case, []) for case in CASES] + [(case, ["--isolate"]) for case in ISOLATED]
+
+
+@pytest.mark.parametrize(("case", "options"), ALL, ids=lambda it: it if isinstance(it, str) else "".join(it))
+def test_every_index_comes_back(lab: Lab, case: str, options: list[str]) -> None:
+    prepare(lab)
+    before = lab.state()
+    done = lab.run([sys.executable, "-c", BEGIN + CASES[case]], *options, "--ignore", f"{lab.folder}/seen/*")
+    assert (done.returncode, done.stderr) == (0, b"")
+    end, last = lab.state(), max(lab.messages())
+    seen = {int(path.name): picture(path) for path in (lab.folder / "seen").iterdir()}
+    assert seen[1] == before
+    for index in (*sorted(seen, reverse=True), 0, last):
+        lab.restore(index)
+        lab.assert_state(before if index == 0 else end if index == last else seen[index], f"restore {index}")
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("case", ["exchanged", "three times round"])
+def test_inside_the_program(lab: Lab, native_lab: Lab, case: str) -> None:
+    """Taken back, done again: what the second time leaves is what the first time left, and the native run."""
+    for each in (lab, native_lab):
+        prepare(each)
+    steps = CASES[case].replace("checkpoint()", "pass")
+    twice = f"{BEGIN}\nfor turn in 1, 2:\n    {steps}\n    turn == 2 or metamori.restore(1)\n"
+    once = BEGIN.replace("number = metamori.checkpoint()", "number = 1") + steps
+    done = lab.run([sys.executable, "-c", twice], "--ignore", f"{lab.folder}/seen/*")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert native_lab.run([sys.executable, "-c", once], native=True).returncode == 0
+    lab.assert_state(native_lab.state(), "at the end")
+    shutil.rmtree(lab.folder / "seen")
