@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from metamori.errors import Usage
+from metamori.tables.record import field, names_of, record
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -48,7 +48,7 @@ def parse_count(text: str) -> int:
     return int(found[0])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Config:
     """A run's settings. `origin` says of each where its value came from: default, METAMORI_X or flag."""
 
@@ -79,16 +79,16 @@ class Config:
                    "ignore": lambda text: tuple(filter(None, text.split("\n")))}
         values: dict[str, Any] = {}
         origin = {}
-        for each in fields(cls):
-            if each.name == "origin":
+        for name in names_of(cls):
+            if name == "origin":
                 continue
-            variable = f"METAMORI_{each.name.upper()}"
-            if flags.get(each.name) is not None:
-                values[each.name], origin[each.name] = flags[each.name], "flag"
-            elif each.name in readers and variable in env:
-                values[each.name], origin[each.name] = readers[each.name](env[variable]), variable
+            variable = f"METAMORI_{name.upper()}"
+            if flags.get(name) is not None:
+                values[name], origin[name] = flags[name], "flag"
+            elif name in readers and variable in env:
+                values[name], origin[name] = readers[name](env[variable]), variable
             else:
-                origin[each.name] = "default"
+                origin[name] = "default"
         made = cls(**values, origin=origin)
         if made.mode not in ("incremental", "single") or made.durability not in ("power", "process"):
             raise Usage(f"mode is incremental or single, durability power or process: {made.mode}, {made.durability}")

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 
 from metamori._area import ffi, lib
@@ -22,11 +21,12 @@ from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
 from metamori.store.xattrs import read as read_xattrs
 from metamori.tables.aml import AML
+from metamori.tables.record import field, mutable
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 
 
-@dataclass(slots=True)
+@mutable
 class Found:
     """What stands at a path: its lstat, and the target of a link. st None: nothing."""
 
@@ -36,7 +36,7 @@ class Found:
     xattrs: Xattrs = ()
 
 
-@dataclass(slots=True)
+@mutable
 class PifCut:
     """A touched file at the instant. home: where its bytes are at home, b"" when no name leads there."""
 
@@ -62,7 +62,7 @@ class PifCut:
     held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
 
-@dataclass(slots=True)
+@mutable
 class Cut:
     """One instant."""
 

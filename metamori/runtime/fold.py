@@ -7,7 +7,6 @@ import stat
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from metamori._area import lib
@@ -26,6 +25,7 @@ from metamori.store.records import (
 from metamori.store.store import Store
 from metamori.store.xattrs import Xattrs
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import replace
 
 Identity = tuple[int, int]
 Mode = Literal["incremental", "single"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
 
 from metamori._area import ffi, lib
 from metamori.runtime import describe, launches
@@ -18,6 +17,7 @@ from metamori.runtime.describe import Refused
 from metamori.store import layout
 from metamori.store.records import Launch, MemoryEntry
 from metamori.store.store import Store
+from metamori.tables.record import replace
 
 _PATIENCE_S = 10.0
 

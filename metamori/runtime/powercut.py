@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import cast
 
 from metamori._area import lib
@@ -30,6 +29,7 @@ from metamori.store.apply import Applier, read_intent
 from metamori.store.records import Meta, OffsetEntry, Offsets, PifEntry, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import replace
 from metamori.tables.view import BUFFER
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import nullcontext
-from dataclasses import replace
 
 from metamori._area import lib
 from metamori.runtime import ahead, durable, launches, memory, pruning
@@ -23,6 +22,7 @@ from metamori.store import prune
 from metamori.store.records import MemoryEntry
 from metamori.store.state import State
 from metamori.store.store import Store
+from metamori.tables.record import replace
 
 
 class Session:

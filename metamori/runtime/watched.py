@@ -12,11 +12,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import BLOCK, Area, proc_folder
+from metamori.tables.record import field, mutable
 
 _PAGEMAP_SCAN = 0xC0606610
 _WP_MATCHING, _CHECK_WPASYNC, _PAGE_IS_WRITTEN = 1, 2, 2
@@ -81,7 +81,7 @@ def scan(pid: int, start: int, end: int) -> list[Range] | None:
     return found
 
 
-@dataclass(slots=True)
+@mutable
 class Watch:
     """The mappings at one instant, and at the last checkpoint."""
 

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
@@ -20,6 +19,7 @@ from metamori.store.door import Door
 from metamori.store.head import lstat_or_none
 from metamori.store.records import Intent, NameOp, SizeOp, WriteOp
 from metamori.store.store import Store
+from metamori.tables.record import replace
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 

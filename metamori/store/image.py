@@ -11,12 +11,12 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from metamori.errors import Damaged
 from metamori.store.door import Door
 from metamori.store.records import MemoryEntry
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import record
 
 PAGE = 4096
 _ENVELOPE = struct.Struct("<8sIIQ")
@@ -29,7 +29,7 @@ _PIECE = 1 << 20
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@record
 class Image:
     """An image's tables. `tables`: all of its file before the saved spans; `paths`: what follows the existing ones."""
 

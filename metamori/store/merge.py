@@ -9,12 +9,12 @@ before the part gets a checksum of its own, so that damage is never signed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from metamori.errors import Damaged
 from metamori.store.buffers import Buffers
 from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, PifEntry, Undo, UndoEntry
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import replace
 
 Step = tuple[Meta, Offsets]
 

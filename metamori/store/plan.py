@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from metamori.store.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
+from metamori.tables.record import field, mutable
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
 _ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
@@ -42,7 +42,7 @@ class Save(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
+@mutable
 class Plan:
     """An intent, what has to be saved before it, what cannot be had, and notes for a person."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import replace
 
 from metamori.store import move, xattrs
 from metamori.store.head import born_then, lstat_or_none, objects_at
 from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.pif import NO_LIMIT, PifEntry
+from metamori.tables.record import replace
 
 
 def record(store: Store, reason: str) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import commit, formats, image
@@ -26,7 +25,7 @@ from metamori.store.merge import Checksums, meta_of, offsets_of, with_initial
 from metamori.store.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.shape import Live, Shape, allocated
 from metamori.store.store import Store
-from metamori.tables.record import record
+from metamori.tables.record import record, replace
 from metamori.tables.retention import Rules, choose
 
 

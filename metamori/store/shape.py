@@ -8,7 +8,6 @@ Of objects that no name and no descriptor of any kept index leads to nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 
 from metamori.store.head import lstat_or_none
 from metamori.store.merge import Folded, Step, UndoGroup
@@ -16,7 +15,7 @@ from metamori.store.records import Hole, Meta
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AddressMap
-from metamori.tables.record import record
+from metamori.tables.record import field, record
 
 _BLOCK = 4096
 _ROW_BYTES = 64

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, MutableMapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
@@ -34,6 +33,7 @@ from metamori.store.records import Head, KeptHome, Meta, NameEntry, Numbers, Off
 from metamori.store.state import State
 from metamori.store.undos import UndoLog
 from metamori.tables.history import History, spans_text
+from metamori.tables.record import replace
 
 _STATE_CACHE = 8
 _Record = TypeVar("_Record")

@@ -12,7 +12,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
 from itertools import chain
 from operator import ge, ne, sub
 from typing import Any, Protocol
@@ -248,7 +247,7 @@ class Record:
     """The fields of a class in their order. A field is a struct letter or a codec; letters go in one step."""
 
     def __init__(self, cls: Any, **parts: str | Codec) -> None:
-        names = tuple(field.name for field in fields(cls)) if is_dataclass(cls) else cls._fields
+        names = cls._fields
         assert tuple(parts) == names, (cls, parts, names)
         self.cls = cls
         self.steps: list[tuple[struct.Struct | None, tuple[str, ...], Any]] = []

@@ -7,11 +7,10 @@ the last checkpoint here, in single mode too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from metamori.tables.pif import Pif
-from metamori.tables.record import record
+from metamori.tables.record import field, mutable, record
 
 CreationType = Literal["descriptor", "stream"]
 
@@ -41,7 +40,7 @@ class FitEntry:
     buffering: int            # bytes of the stream's buffer; 0: unbuffered, -1: line buffered
 
 
-@dataclass(slots=True)
+@mutable
 class Fit:
     """A live open descriptor or stream. Fields as in FitEntry; the file itself is `pif`."""
 

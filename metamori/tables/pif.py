@@ -9,15 +9,14 @@ cumulative map maps alike; `cut`, the smallest size since the interval began, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.lru import Recency
+from metamori.tables.record import field, mutable, names_of, record
 
 NO_LIMIT = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PifEntry:
     """A file's state as a checkpoint records it (fig. 4.8). Sizes are bytes, times ns since 1970."""
 
@@ -39,7 +38,7 @@ class PifEntry:
     kept: bytes       # its name in the store's kept folder, b"": it has none
 
 
-@dataclass(slots=True)
+@mutable
 class Pif:
     """A live tracked file. Fields as in PifEntry, and its maps."""
 
@@ -116,7 +115,7 @@ class Pif:
             raise ValueError(f"record of file {entry.inode} for file {self.inode}")
         if any(cumulative.find(entry.size, NO_LIMIT)):
             raise ValueError(f"file {entry.inode} has {entry.size} bytes, its map more")
-        for name in PifEntry.__slots__:
+        for name in names_of(PifEntry):
             setattr(self, name, getattr(entry, name))
         self.cut = entry.size
         self.cumulative = cumulative.copy()

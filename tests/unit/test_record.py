@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from dataclasses import field as theirs_field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metamori.tables.record import record
+from metamori.tables.record import field, mutable, names_of, record
+from metamori.tables.record import replace as ours_replace
 
 
 @record
@@ -52,3 +54,48 @@ def test_nothing_of_it_changes() -> None:
     with pytest.raises((AttributeError, TypeError)):
         ours.c = 2  # type: ignore[attr-defined]
     assert ours.__slots__ == ("a", "b")
+
+
+@mutable
+class OurState:
+    a: int
+    b: list[int] = field(default_factory=list)
+    c: str = field(default_factory=str, compare=False)
+    d: int = 5
+
+    def __post_init__(self) -> None:
+        self.d += self.a
+
+
+@dataclass(slots=True)
+class TheirState:
+    a: int
+    b: list[int] = theirs_field(default_factory=list)
+    c: str = theirs_field(default_factory=str, compare=False)
+    d: int = 5
+
+    def __post_init__(self) -> None:
+        self.d += self.a
+
+
+GIVEN = st.fixed_dictionaries({"a": NUMBERS}, optional={"b": st.lists(NUMBERS, max_size=2), "c": st.text(max_size=1),
+                                                        "d": NUMBERS})
+
+
+@given(GIVEN, GIVEN)
+def test_one_that_changes_gives_the_same_answers(left: dict, right: dict) -> None:
+    ours, theirs = OurState(**left), TheirState(**left)
+    assert repr(ours) == repr(theirs).replace("Their", "Our") and asdict(ours) == asdict(theirs)
+    assert (ours == OurState(**right)) == (theirs == TheirState(**right))
+    assert ours.b is not OurState(1).b and OurState.__hash__ is TheirState.__hash__ is None
+    ours.a = 9
+    assert copy.deepcopy(ours) == ours == pickle.loads(pickle.dumps(ours)) and ours != OurState(**left)
+    one, other = ([(each.name, each.compare) for each in fields(both)] for both in (ours, theirs))
+    assert one == other
+
+
+def test_what_is_wrong_is_said_as_by_any_function() -> None:
+    for wrong in (lambda: Ours(), lambda: Ours(1, (), 3), lambda: Ours(1, z=2), lambda: ours_replace(Ours(1), z=2)):
+        with pytest.raises(TypeError):
+            wrong()
+    assert ours_replace(Ours(1), b=(2,)) == Ours(1, (2,)) and names_of(Ours) == ("a", "b")
