@@ -173,7 +173,8 @@ def plan_commit(
     `pending` says which buffered bytes of which objects; None: all of all that the index has.
     """
     there = store.state(index)
-    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, there))
+    # what head noted of a home that this run has had open since is no longer what it has to be
+    homes = {home.inode: home for home in (*kept_homes(store.door, store.layout, store.head, there), *kept)
              if not there.paths(home.inode)}
     places = {inode: store.layout.kept(home.name) for inode, home in homes.items()}
     content = _Content(store)

@@ -184,7 +184,7 @@ int main(void) {
 
 SCONTROL = f"""#!/bin/sh
 echo "$@" > "$PLAYED/asked"
-{METAMORI} log --store "$PLAYED/store" > "$PLAYED/log-then"
+{METAMORI} log --store "$PLAYED_STORE" > "$PLAYED/log-then"
 exit $(cat "$PLAYED/answer" 2>/dev/null || echo 0)
 """
 
@@ -195,7 +195,8 @@ def played(lab: Lab) -> dict[str, str]:
     folder.mkdir()
     (folder / "scontrol").write_text(SCONTROL)
     (folder / "scontrol").chmod(0o755)
-    return {"PATH": f"{folder}:{os.environ['PATH']}", "PLAYED": str(lab.folder), "SLURM_JOB_ID": "4711"}
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "PLAYED": str(lab.folder), "PLAYED_STORE": str(lab.store),
+            "SLURM_JOB_ID": "4711"}
 
 
 WAITS = f"""
