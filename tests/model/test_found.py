@@ -68,7 +68,7 @@ def test_found(lab: Lab, name: str, options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
-@pytest.mark.parametrize("rest", [[], ["close 3"], ["close 3", "checkpoint"]], ids=["open", "closed", "closed and seen"])
+@pytest.mark.parametrize("rest", [[], ["close 3"], ["close 3", "checkpoint"]], ids=["open", "closed", "seen"])
 def test_a_file_without_a_name_changed_after_a_commit(lab: Lab, options: list[str], rest: list[str]) -> None:
     """Single mode commits at the checkpoint: `verify` took the program's own chmod after it for damage."""
     session = lab.start(*options)
