@@ -209,12 +209,12 @@ class Lab:
 
     def verb(
         self, verb: str, *words: object, code: int | None = 0, store: Path | None = None,
-        cwd: Path | None = None,
+        cwd: Path | None = None, timeout: float = PATIENCE * 2,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """A verb other than run; its exit code must be `code` (None: any)."""
         done = subprocess.run(
             self.argv(verb, *words, store=store), cwd=cwd or self.folder, env=self.env, capture_output=True,
-            text=True, errors="replace", timeout=PATIENCE * 2, stdin=subprocess.DEVNULL, check=False,
+            text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         if code is not None:
             assert done.returncode == code, f"{verb} {words}: {done.returncode}, wanted {code}\n{done.stderr}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import cast
 
 from metamori._area import lib
@@ -81,7 +81,7 @@ def _retire(run_area: str) -> None:
 class _Leavings:
     """What is left of the run, as if it were cut at an instant. lost: files of the base that are nowhere."""
 
-    def __init__(self, store: Store, base: Base, noted: Iterable[Touch]) -> None:
+    def __init__(self, store: Store, base: Base, noted: list[Touch]) -> None:
         self.store, self.base = store, base
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
         self.state = store.state(base.index)
@@ -95,7 +95,7 @@ class _Leavings:
 
     # -- what there is ---------------------------------------------------------------------------
 
-    def _look(self, noted: Iterable[Touch]) -> None:
+    def _look(self, noted: list[Touch]) -> None:
         """At every path that anybody speaks of."""
         names, cut = self.state.names, self.cut
         for path in names:
@@ -109,6 +109,26 @@ class _Leavings:
                 cut.found[record.path] = look(record.path)
                 if record.created:
                     cut.touches.setdefault(record.path, _absent(record.path))
+        self._moved_folders([note for note in noted if stat.S_ISDIR(note.mode)])
+
+    def _moved_folders(self, noted: list[Touch]) -> None:
+        """A folder that is noted and went has another name, whose note may be lost; what is in it went along."""
+        cut, below = self.cut, dict[bytes, dict[tuple[int, int], bytes]]()
+        for note in noted:
+            st = look(note.path).st
+            if st is not None and st.st_ino == note.ino:
+                continue
+            top = os.path.dirname(note.path)
+            while not os.path.isdir(top):
+                top = os.path.dirname(top)
+            if top not in below:
+                below[top] = folders_below(top, self.store.layout.root)
+            path = below[top].get((note.dev, note.ino))
+            born = self.store.door.birth_ns(path) if path else 0
+            if path and path not in self.state.names and (not born or not note.btime_ns or born == note.btime_ns):
+                cut.touches.setdefault(note.path, note)
+                cut.touches.setdefault(path, _absent(path))
+                cut.found.setdefault(path, look(path))
 
     def _files(self) -> None:
         for record in self.base.log:
@@ -304,6 +324,17 @@ class _Leavings:
             if mine:
                 found[inode] = AddressMap(mine)
         return found
+
+
+def folders_below(top: bytes, but: bytes) -> dict[tuple[int, int], bytes]:
+    """Device and inode number of each folder, and where it is; without one of them and what is in it."""
+    found = {}
+    for at, folders, _ in os.walk(top):
+        folders[:] = [each for each in folders if os.path.join(at, each) != but]
+        for name in folders:
+            st = os.lstat(os.path.join(at, name))
+            found[st.st_dev, st.st_ino] = os.path.join(at, name)
+    return found
 
 
 def was_cut(record: Record, st: os.stat_result) -> bool:

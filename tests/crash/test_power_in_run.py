@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from rewind import Times, Watched
+from rewind import Times, Watched, another_boot
 from synced import Fact, facts, hold
 from tracing import Call, Traced
 from trial import SCRIPT, Expected, Trial, tree_of
@@ -125,13 +125,13 @@ def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact]) -> Non
     assert looked.code == 0 or not way.durable, looked
     log = trial.verb("log", "--json")
     assert log.code == 0, log
-    indexes = {each["index"] for each in json.loads(log.out)["checkpoints"]}
+    indexes = {each["index"]: each["message"] for each in json.loads(log.out)["checkpoints"]}
     if way.isolated:                       # exactly as at the last commit: the run's start, a checkpoint, its end
         assert tree_of(trial.work) in commits(way, expected)
     else:
         hold(synced, trial.work, "when the run was completed")
     if way.durable:
-        assert expected.indexes.keys() - {0} <= indexes, (expected.indexes.keys(), indexes, log)
+        assert expected.indexes.keys() - {0} <= indexes.keys(), (expected.indexes.keys(), indexes, log)
         restored(trial, way, expected, indexes)
     if way.durable and synced:             # and the state that the power cut left stays an index
         newest = max(indexes)
@@ -160,10 +160,17 @@ def commits(way: Way, expected: Expected) -> set[str]:
     return {last, *ended, *(expected.present if expected.pending == "checkpoint" else ())}
 
 
-def restored(trial: Trial, way: Way, expected: Expected, indexes: set[int]) -> None:
-    """Every index that was answered, exactly; in single mode the last one."""
+def restored(trial: Trial, way: Way, expected: Expected, indexes: dict[int, str]) -> None:
+    """Every index that was answered, exactly; in single mode the last one, or what was about to become the last."""
     known = sorted(expected.indexes.items(), reverse=True)
-    for index, tree in known[:1] if way.options == "--mode single" else known:
+    if way.options == "--mode single":
+        last = max((index for index, message in indexes.items() if message != "power cut"), default=0)
+        if last > known[0][0]:             # its checkpoint, or the run's end, was written and not answered
+            done = trial.verb("restore", last)
+            assert done.code == 0 and tree_of(trial.work) in expected.present, f"restore {last}: {done}"
+            return
+        known = known[:1]
+    for index, tree in known:
         if index == 0 and (0 not in indexes or len(expected.indexes) == 1):
             continue                       # nobody was told of a checkpoint
         done = trial.verb("restore", index)
@@ -187,6 +194,37 @@ def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> 
     total = last_cut(trial, WAYS[name])
     for nth in range(total // SAMPLE // 2, total + 1, total // SAMPLE):
         cut_at(trial, WAYS[name], times, nth, nth)
+
+
+@pytest.mark.parametrize("part", [.85, .95])
+def test_power_cut_in_single_mode_after_a_commit_began(trial_of: TrialOf, times: Times, part: float) -> None:
+    """The index that was about to be the last is the last: the one before it is of the past."""
+    trial = trial_of(WAYS["single"])
+    calls = trial.run().calls
+    commits = [call.number for call in calls if call.path.endswith("/store/intent") and call.name == "unlink"]
+    nth = commits[-2] if part < .9 else commits[-1]
+    for seed in range(2):
+        cut_at(trial, WAYS["single"], times, nth, seed)
+
+
+MOVING = """\
+open old rw; pwrite 3 100 100 6; checkpoint; rename d0 d3; mkdir d0; open d0/new w,creat; write 4 10 3\
+""".split("; ")
+
+
+@pytest.mark.parametrize("options", ["", "--isolate"])
+def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times, options: str) -> None:
+    """All that is left of it is the note that it was to be changed; an index before it has what was in it."""
+    way = Way(options, tuple(MOVING))
+    trial = trial_of(way)
+    total = trial.run().calls
+    last = max(call.number for call in total if call.path.endswith("/d0/new"))
+    done = trial.run(lambda call: "k" if call.number > last else "g")
+    journal = trial.store / "run" / "journal"
+    journal.write_bytes(bytes(journal.stat().st_size))
+    another_boot(trial.folder)
+    assert (trial.work / "d3" / "in").exists()
+    check(trial, way, trial.expected(done.stdout), [])
 
 
 @pytest.mark.slow

@@ -120,12 +120,12 @@ def test_extents(lab: Lab, extents: int) -> None:
     print(f"{extents} extents: {each:.0f} bytes of memory for each, {said[-1][0] / MB:.0f} MB in the end")
     assert said[-1][0] - said[1][0] < 16 * MB or each < 600
     for index, ends in ((5, extents // 2), (10, extents), (0, 0)):
-        lab.restore(index)
+        lab.verb("restore", index, timeout=1800)
         with (lab.work / "old").open("rb") as old:
             for i in {0, extents // 20, extents // 2 - 1, extents // 2, extents - 1}:
                 old.seek(i * 8192)
                 assert old.read(2) == (b"x\0" if i < ends else b"\0\0"), (index, i)
-    lab.verb("verify")
+    lab.verb("verify", timeout=1800)
 
 
 def test_names_that_come_and_go(lab: Lab) -> None:
