@@ -174,6 +174,7 @@ def back(session: Session, index: int, again: bool = False) -> None:
         _on_one_filesystem(session, _names(session, now, then))
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
+    session.will_write_records()
     for after_index, entries in sorted(fold.undo_entries().items()):
         store.add_undo(entries, after_index, durable=session.durable)
     instants.advance(area, cut)
@@ -402,6 +403,7 @@ class _Rollback:
             crc = self.store.buffers.checksum(self.run_number, place, end - start)
             entries.append(UndoEntry(self.inode, start, end, self.run_number, place, crc))
         if entries:
+            self.session.will_write_records()
             self.store.add_undo(entries, self.store.newest, durable=self.session.durable)
 
     def _save(self, fd: int, start: int, end: int) -> int:

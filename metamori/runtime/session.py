@@ -31,6 +31,7 @@ class Session:
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
         self.said = ""                     # what a person should hear of the last checkpoint
+        self._records = -1                 # head.records when all that it counts was known here
 
     @property
     def durable(self) -> bool:
@@ -68,7 +69,7 @@ class Session:
                     raise
 
     def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
-        self.store.refresh()
+        self.store.refresh(alone=self._records == self.area.head.records)
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
         image = memory.Image(self.store, self.area, index, self.durable) if with_memory else None
@@ -79,7 +80,12 @@ class Session:
             self.area.thaw()
         self._write(cut, index, message, reason, (image.written(),) if image else ())
         instants.settle_cut(self.area, cut, index)
+        self._records = self.area.head.records
         return index
+
+    def will_write_records(self) -> None:
+        """Before each record that is added under the session lock: whoever has that next looks for them."""
+        self.area.head.records += 1
 
     def _instant(self, index: int, parent: State, image: memory.Image | None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""
@@ -102,6 +108,7 @@ class Session:
         return cut
 
     def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = ()) -> None:
+        self.will_write_records()
         fold = Fold(self.store, self.area, cut, index)
         process = cut.processes[0].process if cut.processes else self.area.head.next_process
         meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
@@ -110,7 +117,7 @@ class Session:
         if self.durable:
             self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):
-            self.store.add_undo(entries, after_index, durable=self.durable)
+            self.store.add_undo(entries, after_index, durable=self.durable, alone=True)
         self.store.commit_checkpoint(meta, offsets, durable=self.durable)
 
     def _first(self, cut: Cut) -> bool:

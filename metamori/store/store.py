@@ -168,11 +168,16 @@ class Store:
         """The highest index; 0 when there is no checkpoint."""
         return self.history.newest
 
-    def refresh(self) -> bool:
-        """Look for checkpoints, undo records and prunes of others; whether there are any."""
+    def refresh(self, alone: bool = False) -> bool:
+        """Look for checkpoints, undo records and prunes of others; whether there are any.
+
+        alone: nobody else has added a record since this store looked last. A long history is then not listed again.
+        """
         self._head = None
-        self._loaded = False
         before, pruned = self._history.newest, self.was_pruned()
+        if alone and not pruned:
+            return False
+        self._loaded = False
         self._load()
         return self.undo_log.refresh() or self._history.newest != before or pruned
 
@@ -365,7 +370,7 @@ class Store:
         self.require(index)
         steps: list[int] = []
         state: State | None = None
-        for ancestor in self._history.chain(index):
+        for ancestor in self._history.ancestors(index):
             state = self._states.get(ancestor)
             if state is not None:
                 break
@@ -470,9 +475,10 @@ class Store:
         self._learn(meta)
         return meta
 
-    def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True) -> Undo:
-        """Record saved pre-images. The buffer must be durable already, the home still untouched."""
-        return self.undo_log.add(tuple(entries), after_index, durable)
+    def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True,
+                 alone: bool = False) -> Undo:
+        """Record saved pre-images. The buffer must be durable, the home still untouched. alone: as in `refresh`."""
+        return self.undo_log.add(tuple(entries), after_index, durable, alone)
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
                  noted: bool = False) -> Head:

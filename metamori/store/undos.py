@@ -7,6 +7,7 @@ records know, the first one with after_index >= k says what it was at k.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -36,6 +37,7 @@ class UndoLog:
         self._known: set[tuple[int, int]] = set()
         self._held: OrderedDict[tuple[int, int], Undo] = OrderedDict()
         self._weight = 0                   # entries in those
+        self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._combined: dict[tuple[int, int, int], AddressMap] = {}
         self._loaded = False
@@ -53,11 +55,13 @@ class UndoLog:
 
     def last(self) -> int:
         """The highest seq; 0 without a record."""
-        return max((seq for _, seq in self.names()), default=0)
+        self._load()
+        return self._last
 
     def forget(self) -> None:
         """Records have gone, or say something else: the next look begins anew."""
         self.damaged.clear()
+        self._last = 0
         self._known.clear()
         self._held.clear()
         self._weight = 0
@@ -83,6 +87,7 @@ class UndoLog:
                     self.damaged.pop((name.index, name.number), None)
                 except Damaged as error:
                     self.damaged[(name.index, name.number)] = str(error)
+                    self._last = max(self._last, name.number)
         self._loaded = True
 
     def _read(self, after_index: int, seq: int) -> Undo:
@@ -100,9 +105,10 @@ class UndoLog:
     def _learn(self, undo: Undo) -> None:
         key = (undo.after_index, undo.seq)
         self._known.add(key)
+        self._last = max(self._last, undo.seq)
         self._hold(key, undo)
         for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
-            self._by_inode.setdefault(inode, []).append(key)
+            insort(self._by_inode.setdefault(inode, []), key)
         self._combined.clear()
 
     def _hold(self, key: tuple[int, int], undo: Undo) -> None:
@@ -120,10 +126,11 @@ class UndoLog:
             self._held.move_to_end(key)
         return found
 
-    def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool) -> Undo:
+    def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool, alone: bool = False) -> Undo:
         """A new record, after all that are there. Whole if it is there, also when nothing has to be durable: a torn one
-        would stand in the way of every index before it."""
-        self.refresh()
+        would stand in the way of every index before it. alone: nobody else has added one since the last look."""
+        if not alone:
+            self.refresh()
         seq = self.last() + 1
         undo = Undo(after_index, seq, entries)
         data = formats.encode_undo(undo, self._layout.id)
@@ -138,7 +145,8 @@ class UndoLog:
         for (after_index, _), why in self.damaged.items():
             if after_index >= index:
                 raise Damaged(why)
-        keys = [key for key in sorted(self._by_inode.get(inode, ())) if key[0] >= index]
+        known = self._by_inode.get(inode, [])
+        keys = known[bisect_left(known, (index, 0)):]
         if not keys:
             return _NOTHING
         cached = self._combined.get((inode, *keys[0]))

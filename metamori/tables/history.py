@@ -6,6 +6,8 @@ a parent is known and smaller than its child; indexes only grow and are never gi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class History:
     """Indexes and their parents."""
@@ -37,10 +39,14 @@ class History:
 
     def chain(self, index: int) -> list[int]:
         """The index, its parent, its parent's parent … 0. KeyError when the index is not known."""
-        chain = [index]
-        while chain[-1]:
-            chain.append(self._parents[chain[-1]])
-        return chain
+        return list(self.ancestors(index))
+
+    def ancestors(self, index: int) -> Iterator[int]:
+        """The same one by one, for whoever stops on the way."""
+        yield index
+        while index:
+            index = self._parents[index]
+            yield index
 
     def children(self, index: int) -> tuple[int, ...]:
         """The indexes that grew from this one, oldest first. KeyError when it is not known."""

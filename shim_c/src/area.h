@@ -130,7 +130,8 @@ struct mm_header {
     /* where the last checkpoint that was written to its end had cut: the next one starts there */
     uint64_t committed_epoch, committed_block, committed_journal;
     uint64_t supervisor_start;
-    uint64_t reserved[16];     /* bytes allocated in each region's file */
+    uint64_t reserved[15];     /* bytes allocated in each region's file */
+    uint64_t records;          /* grows before a session writes records into the store: others look for them again */
     uint32_t lock;             /* tid of the holder */
     uint32_t freeze;           /* 0, or the pid that froze the run */
     uint32_t session_lock;     /* pid of the process whose runtime is at work */

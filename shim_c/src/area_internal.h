@@ -14,7 +14,7 @@
 #define MM_SEGMENTS 1024
 
 enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, CHUNKS, FRAMES, CACHE, REGIONS };
-_Static_assert(REGIONS <= 16, "segments are numbered by shifts");
+_Static_assert(REGIONS <= 15, "segments are numbered by shifts");
 
 /* a slot never lies across two segments */
 #define POWER_OF_TWO(type) _Static_assert((sizeof(type) & (sizeof(type) - 1)) == 0, #type " is padded to a power of two")

@@ -207,9 +207,8 @@ def test_power_cut_in_single_mode_after_a_commit_began(trial_of: TrialOf, times:
         cut_at(trial, WAYS["single"], times, nth, seed)
 
 
-MOVING = """\
-open old rw; pwrite 3 100 100 6; checkpoint; rename d0 d3; mkdir d0; open d0/new w,creat; write 4 10 3\
-""".split("; ")
+MOVING = ["open old rw", "pwrite 3 100 100 6", "checkpoint", "rename d0 d3", "mkdir d0", "open d0/new w,creat",
+          "write 4 10 3"]
 
 
 @pytest.mark.parametrize("options", ["", "--isolate"])
