@@ -18,7 +18,7 @@ def why_not(path: str, depth: int = 0) -> str:
         if head[:2] == b"#!" and depth < _SCRIPT_DEPTH_MAX:
             words = head[2:].split(b"\n", 1)[0].split()
             interpreter = os.fsdecode(words[0]) if words else ""
-            if not os.path.exists(interpreter):
+            if not os.path.isfile(interpreter):
                 return f"its interpreter {interpreter} is not there"
             why = why_not(interpreter, depth + 1)
             return f"its interpreter {interpreter}: {why}" if why else ""
