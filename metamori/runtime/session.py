@@ -117,7 +117,7 @@ class Session:
         if self.durable:
             self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):
-            self.store.add_undo(entries, after_index, durable=self.durable, alone=True)
+            self.store.undo_log.add(tuple(entries), after_index, self.durable, alone=True)
         self.store.commit_checkpoint(meta, offsets, durable=self.durable)
 
     def _first(self, cut: Cut) -> bool:

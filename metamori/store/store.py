@@ -169,10 +169,7 @@ class Store:
         return self.history.newest
 
     def refresh(self, alone: bool = False) -> bool:
-        """Look for checkpoints, undo records and prunes of others; whether there are any.
-
-        alone: nobody else has added a record since this store looked last. A long history is then not listed again.
-        """
+        """Look for records and prunes of others; whether there are any. alone: nobody else has added a record since."""
         self._head = None
         before, pruned = self._history.newest, self.was_pruned()
         if alone and not pruned:
@@ -318,8 +315,7 @@ class Store:
     @property
     def indexes(self) -> list[int]:
         """All that are there, oldest first; 0 too, unless it was pruned."""
-        known = self.history.indexes
-        return known[1:] if self._rootless else list(known)
+        return self.history.indexes[1 if self._rootless else 0:]
 
     def is_restorable(self, index: int) -> bool:
         """Whether an index that is there has all its bytes: not so in the past of single mode."""
@@ -460,8 +456,7 @@ class Store:
         """Make a checkpoint exist: offset file, then meta file. The buffer must be durable already."""
         if meta.index not in self._process_of and meta.parent not in self.history:
             self.refresh()
-        if offsets is None:
-            offsets = Offsets(meta.index, meta.process, meta.run)
+        offsets = offsets or Offsets(meta.index, meta.process, meta.run)
         meta = replace(meta, offset_entries=len(offsets.entries), undos=self.undo_log.last())
         if meta.index in self.damaged:
             raise Damaged(self.damaged[meta.index])
@@ -475,10 +470,9 @@ class Store:
         self._learn(meta)
         return meta
 
-    def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True,
-                 alone: bool = False) -> Undo:
-        """Record saved pre-images. The buffer must be durable, the home still untouched. alone: as in `refresh`."""
-        return self.undo_log.add(tuple(entries), after_index, durable, alone)
+    def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True) -> Undo:
+        """Record saved pre-images. The buffer must be durable already, the home still untouched."""
+        return self.undo_log.add(tuple(entries), after_index, durable)
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
                  noted: bool = False) -> Head:
