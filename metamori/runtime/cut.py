@@ -81,13 +81,20 @@ class Cut:
     watch: Watch | None = None
     mark: int = 0                         # where the log of what is durable says so
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
+    _real: dict[bytes, bool] = field(default_factory=dict)
 
     def look(self, path: bytes) -> Found:
         """What stands at a path, asked for once: nothing moves while the run is frozen."""
         found = self.looked.get(path)
         if found is None:
-            found = self.looked[path] = look(path)
+            found = self.looked[path] = look(path) if self._is_real(os.path.dirname(path)) else Found(None)
         return found
+
+    def _is_real(self, folder: bytes) -> bool:
+        """Not where a link took a folder's place: what it leads to has names of its own."""
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder) == folder
+        return self._real[folder]
 
 
 _IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)

@@ -12,10 +12,13 @@
 
 static long note(const char *path) { return mm_tracked(path) ? mm_touch(path) : 0; }
 
-/* The names below `from`, as they are and as they will be.  Both paths are as they were when it returns. */
-static long note_all(char *from, char *to)
+/* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others.  Both
+ * paths are as they were when it returns. */
+static long note_all(char *from, char *to, int both)
 {
+    struct stat st;
     size_t n = strlen(from), m = strlen(to);
+    both = both && !(sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode));
     long dir = sys_openat(AT_FDCWD, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0), got, r = 0;
     if (dir < 0)                           /* one that the user may not read: what is in it is not known by any name */
         return mm_in_the_dark((int)dir) ? dir : 0;
@@ -30,9 +33,10 @@ static long note_all(char *from, char *to)
             memcpy(from + n + 1, d->d_name, length);
             memcpy(to + m + 1, d->d_name, length);
             r = note(from);
-            r = r < 0 ? r : note(to);
+            if (r == 0 && both)
+                r = note(to);
             if (r == 0 && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
-                r = note_all(from, to);
+                r = note_all(from, to, both);
             from[n] = to[m] = 0;
         }
     sys_close((int)dir);
@@ -46,7 +50,7 @@ long mm_folder_moves(const char *from, const char *to)
     SCRATCH(new);
     strcpy(old, from);
     strcpy(new, to);
-    return note_all(old, new);
+    return note_all(old, new, 1);
 }
 
 /* Afterwards: every file in it is elsewhere; exchanged, both ways.  A checkpoint could not find them all again: folders may

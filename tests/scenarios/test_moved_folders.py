@@ -15,8 +15,10 @@ def put(path):
     with open(path, "r+b", 0) as file:
         os.pwrite(file.fileno(), b"PUT " + path.encode(), 2)
 
+libc = ctypes.CDLL(None)
+
 def exchange(one, other):
-    assert ctypes.CDLL(None).renameat2(-100, one.encode(), -100, other.encode(), 2) == 0
+    assert libc.renameat2(-100, one.encode(), -100, other.encode(), 2) == 0
 
 def checkpoint():
     number = metamori.checkpoint()
@@ -47,6 +49,12 @@ CASES = {
     "a new folder there": "rename('one', 'three'); mkdir('one'); open('one/b', 'w').write('new'); put('three/b')",
     "over an empty folder": "mkdir('empty'); rename('one', 'empty'); put('empty/in/c')",
     "a file and a folder": "exchange('one', 'two/b'); put('two/b/b'); chmod('one', 0o640)",
+    "over a link, in vain": "os.symlink('one', 'link'); checkpoint(); "
+                            "assert libc.rename(b'one', b'link') == -1; put('one/a')",
+    "a link and a folder": "os.symlink('../two/in', 'one/to'); mkdir('two/to'); open('two/to/c', 'w').close(); "
+                           "checkpoint(); exchange('one', 'two'); put('one/to/c')",
+    "a link in its place": "put('one/b'); rename('one', 'three'); os.symlink('three', 'one'); put('one/b'); "
+                           "put('one/a')",
     "a name is added": "rename('one', 'three'); link('three/b', 'three/z'); link('three/b', 'two/z')",
     "replaced after": "rename('one', 'three'); rename('two/a', 'three/a')",
     "three times round": "rename('one', 't'); rename('two', 'one'); rename('t', 'two'); put('one/a'); checkpoint(); "
