@@ -339,9 +339,9 @@ class Fold:
         """What stood at a path before the run."""
         if path in self._came_along or self._in_new_folder(path):
             return NameEntry(path, "absent")
-        if touch is None:                  # never noted: only its bytes changed, or it is another name of a known file
-            pif = self.initial_pifs.get(now.inode) or self.before.pifs.get(now.inode)
-            if pif is not None and now.kind == "file" and not pif.was_created:
+        if touch is None:                  # never noted: it changed only in its bytes
+            pif = self.initial_pifs.get(now.inode)
+            if pif is not None and now.kind == "file":
                 return replace(now, mode=pif.mode, uid=pif.uid, gid=pif.gid, mtime_ns=pif.mtime_ns)
             stays = now.kind == "dir" and not self._in_exchanged_folder(path)
             return now if stays else NameEntry(path, "absent")
