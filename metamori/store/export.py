@@ -83,7 +83,9 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
 
 
 def _copy(store: Store, state: State, inode: int, target: bytes) -> None:
-    pif = state.pifs[inode]
+    pif = state.pifs.get(inode)
+    if pif is None:
+        raise Damaged(f"{os.fsdecode(target)}: no record of checkpoint {state.index} describes this file")
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, pif.size)
