@@ -25,6 +25,7 @@ _FIXED = 16 * 8 + 65 * 32 + 3 * 32         # sizeof(struct mm_memory_image)
 _TIMER, _AREA, _SPAN = 64, 48, 16
 _THREAD = {1: 136, 2: 264}                 # by version
 _PIECE = 1 << 20
+_CHECKED_AT_ONCE = 1 << 26
 
 Span = tuple[int, int]
 
@@ -90,8 +91,10 @@ def check(door: Door, path: bytes, entry: MemoryEntry) -> str:
             return f"{name} has {size} bytes, not {entry.size}"
         crc, at = 0, 0
         while at < size - 4:
-            piece = door.pread(fd, min(_PIECE, size - 4 - at), at)
-            crc, at = zlib.crc32(piece, crc), at + len(piece)
+            crc, done = door.checksum(fd, min(_CHECKED_AT_ONCE, size - 4 - at), at, crc)
+            if not done:
+                return f"{name} ends at byte {at}"
+            at += done
         if struct.unpack("<I", door.pread(fd, 4, size - 4))[0] != crc or crc != entry.crc:
             return f"{name} has another checksum"
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,10 @@ class InMemory(Door):
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
         return bytes(memoryview(self.content)[offset:offset + length])
+
+    def checksum(self, fd: int, length: int, offset: int, crc: int = 0) -> tuple[int, int]:
+        piece = self.pread(fd, length, offset)
+        return zlib.crc32(piece, crc), len(piece)
 
 
 def run_of(folder: Path, name: str) -> Memory:
