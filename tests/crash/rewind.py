@@ -153,7 +153,8 @@ class Watched:
         elif stat.S_ISREG(mode):
             if ino in content:
                 os.link(os.path.join(aside, b"%d" % ino), path)
-            data = self._torn(path, ino, size, content.get(ino, b""), rng)
+            # of a file that has gone since, what it was when it was synced is all that is known
+            data = self._torn(path, ino, size, content.get(ino, self.synced.get(ino, b"")), rng)
             with open(path, "wb") as file:
                 file.write(data)
         os.chmod(path, stat.S_IMODE(mode))
