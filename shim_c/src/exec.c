@@ -180,19 +180,21 @@ static const char *why_not(int fd, int depth)
 
 /* -- those who are not -------------------------------------------------------------------------------- */
 
-static void home_by_name(uint32_t slot, struct mm_pif *p)
+/* mm_stay_home for a file of which nobody's descriptor is at hand. */
+void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
 {
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
     struct stat st;
     int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
     if (own >= 0) {
-        mm_stay_home(slot, own, 0, 0);
+        mm_stay_home(slot, own, how, flags);
         return;
     }
-    long fd = sys_openat(AT_FDCWD, mm_path_at(mm_area, p->path), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (fd < 0)
         return;
     if (sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
-        mm_stay_home(slot, (int)fd, 0, 0);
+        mm_stay_home(slot, (int)fd, how, flags);
     sys_close((int)fd);
 }
 
@@ -207,7 +209,7 @@ static void all_home(void)
     for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
         struct mm_pif *p = mm_pif_at(mm_area, slot);
         if ((p->flags & MM_USED) && !(p->flags & (MM_NAMELESS | MM_COPIED)) && !is_native(p))
-            home_by_name(slot, p);
+            mm_home_by_name(slot, mm_path_at(mm_area, p->path), 0, 0);
     }
 }
 

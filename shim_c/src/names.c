@@ -394,6 +394,8 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
     }
     uint32_t copied = 0;
     if (r == -EXDEV || r == -EPERM || r == -EMLINK) {
+        if (st.stx_nlink > 1 && p->refs)   /* what is written must go on to appear by the other names */
+            mm_home_by_name(slot, path, MM_UNSEEN, MM_ENGINE);
         r = keep_copy(path, 0, kept);
         copied = MM_COPIED;
     }

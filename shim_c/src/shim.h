@@ -271,6 +271,7 @@ long mm_may_reach(int fd, uint64_t at, size_t *count);
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
 long mm_settle(uint32_t pif, int fd);
 long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
+void mm_home_by_name(uint32_t pif, const char *path, int how, uint32_t flags);
 long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
 
 long mm_own_position(struct mm_fit *f, int fd);

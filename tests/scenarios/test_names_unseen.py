@@ -26,16 +26,14 @@ FIRST, LAST = b"A" * 3000 + b"o" * 6000, b"A" * 1000 + b"B" * 2000 + b"o" * 5000
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
 def test_file_goes_on_by_a_name_that_the_run_never_used(lab: Lab, options: list[str]) -> None:
     """Its old bytes were overwritten, then the name that the program knew was taken away."""
-    if os.stat(lab.work).st_dev != os.stat(lab.store.parent).st_dev:
-        pytest.xfail("the store on another filesystem keeps a copy, and what is written goes there (docs/limits.md)")
     (lab.work / "used").write_bytes(b"o" * 9000)
     os.link(lab.work / "used", lab.work / "other")
     done = lab.run([sys.executable, "-c", OTHER_NAME], *options)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "other").read_bytes() == LAST
     end = int(done.stdout) + 1
-    if "--mode=single" in options:
-        return
+    if "--mode=single" in options or os.stat(lab.work).st_dev != os.stat(lab.store).st_dev:
+        return  # nothing in a store elsewhere leads to the name that is left (docs/limits.md)
     for index, want in [(end - 1, FIRST), (0, b"o" * 9000), (end - 1, FIRST), (end, LAST), (0, b"o" * 9000)]:
         lab.restore(index)
         assert (lab.work / "other").read_bytes() == want, f"at {index}"
