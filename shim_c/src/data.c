@@ -16,8 +16,6 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
-#define RUN_MAX 256
-
 long mm_size(struct mm_pif *p, int fd)
 {
     if (p->flags & MM_VIRTUAL)
@@ -44,8 +42,6 @@ void mm_stamp(struct mm_pif *p)
         __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
     p->mtime_ns = (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
-
-static int own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
 
 /* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
@@ -260,9 +256,9 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
     uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
-    for (; blocks < wanted && blocks < RUN_MAX; blocks++) {
+    for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
         uint64_t entry = mm_table_get(mm_area, p, block + blocks);
-        if (entry ? own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
+        if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
             break;
     }
     if (count > blocks * MM_BLOCK - inside)
@@ -319,7 +315,9 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
             p->size = at + r;
         return r;
     }
-    long r = own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+    long r = UNLIKELY(count >= MM_SCATTERED * MM_BLOCK) ? mm_write_together(slot, p, from, count, at) : 0;
+    if (r == 0)
+        r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
         return r;
     mm_stamp(p);

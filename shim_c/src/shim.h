@@ -259,6 +259,12 @@ long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
 long mm_read_some(uint32_t pif, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
 long mm_write_some(uint32_t pif, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
 
+/* together.c */
+#define MM_RUN_MAX 256                   /* blocks that one write gives new places */
+#define MM_SCATTERED 4                   /* pieces from which on it pays to write them as one */
+static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
+long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t count, uint64_t at);
+
 /* limits.c */
 extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
 static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }
