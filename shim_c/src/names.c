@@ -313,6 +313,8 @@ static long keep_copy(const char *path, int follow, const char *kept)
     if (to >= 0) {
         sys(SYS_fchmod, to, 0600);     /* whatever the umask */
         r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
+        struct timespec times[2] = { st.st_atim, st.st_mtim };
+        sys(SYS_utimensat, to, NULL, times, 0);    /* it stands for the file: an index knows its time */
         if (r == 0 && mm_area->head->flags & MM_POWER)     /* on another file system nothing orders it before what follows */
             r = sys(SYS_fsync, to);
         sys_close((int)to);

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from lab import Lab
@@ -39,6 +42,55 @@ def test_file_goes_on_by_a_name_that_the_run_never_used(lab: Lab, options: list[
         assert (lab.work / "other").read_bytes() == want, f"at {index}"
         assert (lab.work / "used").exists() == (index == 0)
     lab.verb("verify")
+
+
+IN_VAIN = """
+import os, metamori
+os.unlink("used")
+print(metamori.checkpoint())
+try:
+    os.link("third", "other")
+except FileExistsError:
+    pass
+"""
+
+
+@pytest.fixture
+def elsewhere(lab: Lab) -> Iterator[Lab]:
+    """The store is on another filesystem than the files."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
+            pytest.skip("/dev/shm is no other filesystem")
+        lab.store = Path(folder) / "store"
+        yield lab
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+def test_what_is_written_appears_by_the_other_name(elsewhere: Lab, options: list[str]) -> None:
+    """The store cannot link the file that loses a name, and the program has it open."""
+    (elsewhere.work / "used").write_bytes(b"o" * 9000)
+    os.link(elsewhere.work / "used", elsewhere.work / "other")
+    done = elsewhere.run([sys.executable, "-c", OTHER_NAME], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (elsewhere.work / "other").read_bytes() == LAST
+    if "--mode=single" not in options:
+        for index, there in [(int(done.stdout), False), (0, True)]:
+            elsewhere.restore(index)
+            assert (elsewhere.work / "used").exists() == there
+    elsewhere.verb("verify")
+
+
+def test_the_other_name_keeps_its_time(elsewhere: Lab) -> None:
+    """A name is taken away of a file that nobody has open; a call in vain tells the run of the one that is left."""
+    (elsewhere.work / "used").write_bytes(b"o" * 9000)
+    os.utime(elsewhere.work / "used", ns=(10**18, 10**18))
+    os.link(elsewhere.work / "used", elsewhere.work / "other")
+    (elsewhere.work / "third").touch()
+    done = elsewhere.run([sys.executable, "-c", IN_VAIN])
+    assert (done.returncode, done.stderr) == (0, b"")
+    for index in (int(done.stdout), 0, int(done.stdout) + 1):
+        elsewhere.restore(index)
+        assert (elsewhere.work / "other").stat().st_mtime_ns == 10**18, index
 
 
 EXCHANGE = """
