@@ -11,7 +11,7 @@ import time
 
 import pytest
 from lab import Lab, Session, gone, wait_until
-from programs import program
+from programs import STREAM_FILES, program
 from world import World
 
 
@@ -87,7 +87,7 @@ def flooded_lines(
 def test_killed_anywhere(lab: Lab, seed: int, options: list[str]) -> None:
     """Every checkpoint that was acknowledged is there; the killed state is one that the program has seen."""
     trees, possible, pending = flooded(lab, seed, options)
-    streams = pending.startswith("f") or any("s0" in tree or "s1" in tree for tree in possible)
+    streams = pending.startswith("f") or any(name in tree for tree in possible for name in STREAM_FILES)
     log = lab.log()["checkpoints"]
     reader = lab.start(native=True)
     killed = [entry["index"] for entry in log if entry["message"].startswith("killed")]
