@@ -40,7 +40,7 @@
 #define MM_INDEXED 32   /* some checkpoint knows this file */
 #define MM_USED 64      /* slot in use */
 #define MM_HOME 128     /* mapped: bytes stay at home; the pre-image of a block is saved before it is overwritten */
-#define MM_ENGINE 256   /* an asynchronous engine (aio, io_uring) may use it: MM_HOME as long as it is open */
+#define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
 #define MM_SETTLED 512  /* was put home in isolation */
 
 /* journal record types */

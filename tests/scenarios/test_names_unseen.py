@@ -26,15 +26,20 @@ os.close(fd)
 FIRST, LAST = b"A" * 3000 + b"o" * 6000, b"A" * 1000 + b"B" * 2000 + b"o" * 5000
 
 
-@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
-def test_file_goes_on_by_a_name_that_the_run_never_used(lab: Lab, options: list[str]) -> None:
-    """Its old bytes were overwritten, then the name that the program knew was taken away."""
+def written_by_one_of_two_names(lab: Lab, options: list[str]) -> int:
+    """OTHER_NAME's run, whose bytes must be in the file by the name that is left; the index of its checkpoint."""
     (lab.work / "used").write_bytes(b"o" * 9000)
     os.link(lab.work / "used", lab.work / "other")
     done = lab.run([sys.executable, "-c", OTHER_NAME], *options)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "other").read_bytes() == LAST
-    end = int(done.stdout) + 1
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+def test_file_goes_on_by_a_name_that_the_run_never_used(lab: Lab, options: list[str]) -> None:
+    """Its old bytes were overwritten, then the name that the program knew was taken away."""
+    end = written_by_one_of_two_names(lab, options) + 1
     if "--mode=single" in options or os.stat(lab.work).st_dev != os.stat(lab.store).st_dev:
         return  # nothing in a store elsewhere leads to the name that is left (docs/limits.md)
     for index, want in [(end - 1, FIRST), (0, b"o" * 9000), (end - 1, FIRST), (end, LAST), (0, b"o" * 9000)]:
@@ -68,13 +73,9 @@ def elsewhere(lab: Lab) -> Iterator[Lab]:
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
 def test_what_is_written_appears_by_the_other_name(elsewhere: Lab, options: list[str]) -> None:
     """The store cannot link the file that loses a name, and the program has it open."""
-    (elsewhere.work / "used").write_bytes(b"o" * 9000)
-    os.link(elsewhere.work / "used", elsewhere.work / "other")
-    done = elsewhere.run([sys.executable, "-c", OTHER_NAME], *options)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (elsewhere.work / "other").read_bytes() == LAST
+    taken = written_by_one_of_two_names(elsewhere, options)
     if "--mode=single" not in options:
-        for index, there in [(int(done.stdout), False), (0, True)]:
+        for index, there in [(taken, False), (0, True)]:
             elsewhere.restore(index)
             assert (elsewhere.work / "used").exists() == there
     elsewhere.verb("verify")
@@ -118,3 +119,19 @@ def test_folder_exchanged_takes_along_what_is_in_it(lab: Lab, other: str) -> Non
     assert (lab.work / "other").is_file() == (other == "file")
     lab.restore(0)
     assert not (lab.work / "folder" / "inner").exists()
+
+
+FEW = """
+import os, resource
+os.makedirs("top/" + "d/" * 30)
+taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 4, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+os.rename("top", "moved")
+"""
+
+
+def test_folder_moves_where_few_descriptors_are_left(lab: Lab) -> None:
+    """It is deeper than that: what is in it is looked through all the same."""
+    done = lab.run([sys.executable, "-c", FEW])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "moved" / ("d/" * 30)).is_dir()
