@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 from conftest import Compile
+from slices import PARTS, Tried
 from tracing import Call, Decide
 from trial import Trial
 
@@ -78,9 +79,6 @@ def test_putting_descriptors_back_fails(trial: Trial) -> None:
         failed_at(trial, call.number, errors(call, "any")[0], "any")
 
 
-PARTS = 8
-
-
 def every(seen: Iterable[Call], calls: str) -> Iterable[tuple[int, str]]:
     for call in seen:
         which = errors(call, calls)
@@ -91,8 +89,6 @@ def every(seen: Iterable[Call], calls: str) -> Iterable[tuple[int, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("calls", ["change", "any"])
-def test_every_call_fails(trial: Trial, calls: str, part: int) -> None:
-    chosen = list(every(trial.run(program=trial.driver.name, calls=calls).calls, calls))[part::PARTS]
-    for nth, error in chosen:
-        failed_at(trial, nth, error, calls)
-    print(f"{len(chosen)} failing calls ({calls})")
+def test_every_call_fails(trial: Trial, tried: Tried, calls: str, part: int) -> None:
+    seen = trial.run(program=trial.driver.name, calls=calls).calls
+    tried(list(every(seen, calls)), part, lambda point: failed_at(trial, *point, calls))

@@ -15,6 +15,7 @@ import pytest
 from comeback import METAMORI, Memory
 from conftest import Compile
 from lab import ROOT, difference, picture
+from slices import PARTS, Tried
 from tracing import Call, Decide, Traced, go, trace
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -107,7 +108,7 @@ def test_killed_at_some_calls(trial: Trial, what: str, how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
 @pytest.mark.parametrize("what", ["run", "restart"])
-@pytest.mark.parametrize("part", range(8))
-def test_killed_at_every_call(trial: Trial, what: str, how: str, part: int) -> None:
-    for nth in range(1 + part, len(getattr(trial, what)().calls) + 1, 8):
-        killed_at(trial, what, nth, how)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_with_memory_at_every_call(trial: Trial, tried: Tried, what: str, how: str, part: int) -> None:
+    calls = range(1, len(getattr(trial, what)().calls) + 1)
+    tried(calls, part, lambda nth: killed_at(trial, what, nth, how))

@@ -1,6 +1,6 @@
 """A run is killed at a system call that changes a file, and afterwards everything is as promised.
 
-`make test` takes some of the calls, `make kills` every one of them (and thousands of moments, test_kill_moments.py).
+`make test` takes some of the calls, `make kills` every one of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
+from slices import PARTS, Tried
 from tracing import Call, Decide
 from trial import Trial
 
@@ -55,8 +56,8 @@ def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type
 
 @pytest.mark.slow
 @WAYS
-@pytest.mark.parametrize("part", range(8))
-def test_killed_at_every_call(trial_of, options: str, how: str, part: int) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_at_every_call(trial_of, tried: Tried, options: str, how: str, part: int) -> None:  # type: ignore[no-untyped-def]
     trial = trial_of(*options.split())
-    for nth in range(1 + part, len(trial.run().calls) + 1, 8):
-        killed_at(trial, nth, how, options != "--isolate")
+    calls = range(1, len(trial.run().calls) + 1)
+    tried(calls, part, lambda nth: killed_at(trial, nth, how, options != "--isolate"))

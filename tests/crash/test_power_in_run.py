@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import Compile
 from rewind import Times, Watched, another_boot
+from slices import PARTS, Tried
 from synced import Fact, facts, hold
 from tracing import Call, Traced
 from trial import SCRIPT, Expected, Trial, tree_of
@@ -228,12 +229,11 @@ def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
-@pytest.mark.parametrize("part", range(8))
-def test_power_cut_at_every_call(trial_of: TrialOf, times: Times, name: str, part: int) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_power_cut_at_every_call(trial_of: TrialOf, tried: Tried, times: Times, name: str, part: int) -> None:
     trial = trial_of(WAYS[name])
-    for nth in range(1 + part, last_cut(trial, WAYS[name]) + 1, 8):
-        for seed in range(3):
-            cut_at(trial, WAYS[name], times, nth, 1000 * seed + nth)
+    cuts = [(nth, 1000 * seed + nth) for seed in range(3) for nth in range(1, last_cut(trial, WAYS[name]) + 1)]
+    tried(cuts, part, lambda cut: cut_at(trial, WAYS[name], times, *cut))
 
 
 def test_what_was_fsynced_is_durable_at_home_before_the_run_area_goes(trial_of: TrialOf) -> None:
