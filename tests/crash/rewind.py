@@ -5,18 +5,19 @@ Invariants of the disk that is played, an ordinary journalling file system:
   * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
   * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
 Files keep their inodes, because a store knows them by that. Mapped files of the run area may hold anything. Times of
-change cannot be put back: `Times` tells them to whoever asks in this process.
+change cannot be put back: `Times` tells them to whoever asks in this process, and in one that is started by `told.py`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,10 +53,18 @@ class Names:
 class Times:
     """Times of change as the disk that came back has them, for every look at a file of it that is as it came back."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._told: dict[int, tuple[int, int]] = {}     # by inode: the real one, the one to tell
+    def __init__(self, told: dict[int, tuple[int, int]] | None = None) -> None:
+        self._told = told or {}                         # by inode: the real one, the one to tell
+
+    def play(self, patch: pytest.MonkeyPatch) -> Times:
         for name in ("stat", "lstat", "fstat"):
             patch.setattr(os, name, self._telling(getattr(os, name)))
+        return self
+
+    def elsewhere(self, argv: Sequence[str], note: Path) -> list[str]:
+        """`python -m metamori ...`, as a process that is told the same."""
+        note.write_text(json.dumps(list(self._told.items())))
+        return [argv[0], str(Path(__file__).with_name("told.py")), str(note), *argv[argv.index("metamori") + 1:]]
 
     def _telling(self, look: Any) -> Any:
         def told(*words: Any, **more: Any) -> os.stat_result:

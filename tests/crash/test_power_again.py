@@ -72,7 +72,7 @@ def cut_twice(trial: Trial, times: Times, name: str, first: int, second: int) ->
         return False
     watched.cut_power(random.Random(first * 1000 + second), times)
     try:
-        check(trial, WAYS[name], expected, synced)
+        check(trial, WAYS[name], expected, synced, times)
     except BaseException:
         print(f"{name}: cut at {first}, {done.calls[-1]}, and at change {second} of the completion")
         raise
@@ -85,6 +85,13 @@ def test_cut_again_at_some_changes(trial_of: TrialOf, times: Times, name: str) -
     total = len(trial.run().calls)
     cuts = [second for second in (4, 13, 22, 31) if cut_twice(trial, times, name, total * 2 // 3, second)]
     assert len(cuts) >= 2
+
+
+def test_the_next_run_sees_the_disk_that_is_played(trial_of: TrialOf, times: Times) -> None:
+    """Once it saw the real times of a file whose only copy is in the store, and said that somebody had changed it."""
+    trial = trial_of(WAYS["isolate"])
+    first = len(trial.run().calls) // 2
+    assert all([cut_twice(trial, times, "isolate", first, second) for second in range(31, 35)])
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ of the calls, `make kills` every one of them, several times.
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +76,7 @@ TrialOf = Callable[[Way], Trial]
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
-    return Times(monkeypatch)
+    return Times().play(monkeypatch)
 
 
 @pytest.fixture
@@ -112,13 +114,13 @@ def run_and_cut(trial: Trial, times: Times, nth: int, seed: int) -> tuple[Traced
 def cut_at(trial: Trial, way: Way, times: Times, nth: int, seed: int) -> None:
     done, expected, synced = run_and_cut(trial, times, nth, seed)
     try:
-        check(trial, way, expected, synced)
+        check(trial, way, expected, synced, times)
     except BaseException:
         print(f"power cut at call {nth}, seed {seed}: {done.calls[min(nth, len(done.calls)) - 1]}; {done.stderr!r}")
         raise
 
 
-def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact]) -> None:
+def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact], times: Times) -> None:
     if not (trial.store / "format").exists():
         hold(synced, trial.work, "without a store")
         return
@@ -142,8 +144,14 @@ def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact]) -> Non
         hold(noted, trial.folder / "copy" / "work", f"at checkpoint {newest}")
     looked = trial.verb("verify")
     assert (looked.code == 0 and not looked.err) or not way.durable, looked
-    again = trial.lab.run("true")
+    starts = times.elsewhere(trial.lab.argv("run"), trial.folder / "times")
+    again = subprocess.run([*starts, "--", "true"], cwd=trial.work, env=_env(trial), capture_output=True, check=False)
     assert (again.returncode, again.stderr) == (0, b""), again.stderr
+
+
+def _env(trial: Trial) -> dict[str, str]:
+    """For a process that needs this folder's modules."""
+    return trial.lab.env | {"PYTHONPATH": os.pathsep.join([trial.lab.env["PYTHONPATH"], str(Path(__file__).parent)])}
 
 
 def known(fact: Fact, expected: Expected) -> bool:
@@ -224,7 +232,7 @@ def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times,
     journal.write_bytes(bytes(journal.stat().st_size))
     another_boot(trial.folder)
     assert (trial.work / "d3" / "in").exists()
-    check(trial, way, trial.expected(done.stdout), [])
+    check(trial, way, trial.expected(done.stdout), [], times)
 
 
 @pytest.mark.slow
