@@ -14,10 +14,21 @@
 uint32_t mm_map_generation;
 __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
 
+/* A device's memory (perf's rings, [vvar]) is not populated, nor is any before Linux 5.14.  A call that reads a mask and then
+ * finds no sense in what is asked for says whether it could read. */
+static int can_be_read(uintptr_t page, uintptr_t last)
+{
+    while (page <= last && sys(SYS_rt_sigprocmask, -1, page, 0, 8) != -EFAULT)
+        page += 4096;
+    return page > last;
+}
+
 static int try(uintptr_t first, uintptr_t last, int what)
 {
-    return last >= first
-        && sys(SYS_madvise, first, last - first + 4096, what == 1 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
+    if (last < first)
+        return 0;
+    long r = sys(SYS_madvise, first, last - first + 4096, what == 1 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    return r == 0 || (r == -EINVAL && what != 1 && can_be_read(first, last));
 }
 
 size_t mm_try(const void *p, size_t count, int what)
@@ -161,9 +172,10 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
         return sys_pread(mm_buffer_fd, to, unframed(at, count), at);
     if (piece > count)
         piece = count;
-    piece = mm_usable(to, piece, 1);
-    if (!piece)
-        return -EFAULT;
+    size_t usable = mm_usable(to, piece, 1);
+    if (!usable)                       /* then the kernel says what is wrong with it, or knows how: a device's memory */
+        return mm_frame_write_back(mm_area, frame, mm_buffer_fd) < 0 ? -EFAULT : sys_pread(mm_buffer_fd, to, piece, at);
+    piece = usable;
     memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
     mm_frame_at(mm_area, frame)->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
     return piece;

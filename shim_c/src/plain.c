@@ -27,11 +27,11 @@ static inline int still(const struct mm_seen *seen, int fd, off_t at)
 struct spot { struct mm_frame *frame; uint32_t inside; };
 
 /* With the lock held: the bytes [at, at + count) if they lie in a frame, and where in it; else NULL.  from_block: table entries
- * below it will not do. */
-static inline char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t from_block, struct spot *spot)
+ * below it will not do.  size: what the file is known to have, or may come to have. */
+static inline char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t size, uint64_t from_block, struct spot *spot)
 {
     uint64_t inside = at % MM_BLOCK;
-    if (at + count > mm_known_size(p) || inside + count > MM_BLOCK)
+    if (at + count > size || inside + count > MM_BLOCK)
         return NULL;
     uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
     uint32_t number = entry && entry >= from_block ? mm_frame_of(mm_area, entry / (MM_CHUNK / MM_BLOCK)) : 0;
@@ -87,11 +87,14 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
     uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (still(seen, fd, at) && place + count <= FAR) {
-        char *to = in_memory(p, place, count, mm_area->head->epoch_block, &spot);
+        int grows = p->flags & MM_VIRTUAL;              /* the size is ours, and no limit was met */
+        char *to = in_memory(p, place, count, grows ? FAR : mm_known_size(p), mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
         if (to && mm_usable(from, count, 0) == count) {
             mm_frame_newer(spot.frame, spot.inside, spot.inside + count);
             memcpy(to, from, count);
+            if (grows && place + count > p->size)
+                p->size = place + count;
             mm_stamp(p);
             r = count;
         } else {
@@ -127,7 +130,7 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
     uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (still(seen, fd, at) && place + count <= FAR) {
-        const char *from = in_memory(p, place, count, 0, &spot);
+        const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
         if (from && mm_usable(to, count, 1) == count) {
             memcpy(to, from, count);
             spot.frame->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);

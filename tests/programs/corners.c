@@ -318,11 +318,32 @@ static void case_descriptor_passed(void)
     sums("old");
 }
 
+/* memory of a device, which cannot be populated: the kernel's clock page (perf writes its rings like that) */
+static void case_memory_of_a_device(void)
+{
+    char line[512], *page = NULL;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (!page && fgets(line, sizeof line, maps))
+        if (strstr(line, "[vvar]"))
+            page = (char *)strtoul(line, NULL, 16);
+    fclose(maps);
+    if (!page)
+        return;
+    scatter(fd);
+    SAY(pwrite(fd, "small ones lie in memory", 24, 4096));
+    SAY(pwrite(fd, page, 16, 4099));
+    SAY(pread(fd, page, 16, 4099));
+    SAY(pwrite(fd, page, 5000, 5000));
+    SAY(pwrite(fd, room, 16, 4099));
+    SAY(pwrite(fd, room, 5000, 5000));
+    sums("old");
+}
+
 #define CASE(name) {#name, case_##name}
 static const struct { const char *name; void (*run)(void); } cases[] = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
-    CASE(descriptor_passed),
+    CASE(descriptor_passed), CASE(memory_of_a_device),
 };
 
 int main(int count_of, char **word)
