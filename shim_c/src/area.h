@@ -176,7 +176,8 @@ struct mm_process {
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
     uint32_t outside;          /* it runs a program that is not followed */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
-    char pad_[20];
+    uint32_t held;             /* page of descriptors of ours that an exec leaves open, see readers.c; 0: none */
+    char pad_[16];
 };
 
 /* Physical File (thesis fig. 4.3) */

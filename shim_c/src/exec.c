@@ -470,6 +470,8 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     for (int i = 0; mm_area && i <= mm_top_fd; i++)
         if (mm_fds[i].fit)
             mm_give_position(i);
+    if (mm_area && replaces)
+        mm_readers_before_exec();
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */
@@ -478,6 +480,8 @@ void mm_image_failed(struct mm_image *image)
     int saved_errno = errno;
     if (image->outside && mm_self)
         mm_self->outside = 0;
+    if (mm_area)
+        mm_readers_exec_failed();
     if (image->made)
         sys(SYS_munmap, image->made, image->bytes);
     errno = saved_errno;

@@ -119,6 +119,7 @@ static int join(const char *store)
     mm_self->outside = mm_self->leaving = 0;
     mm_area = area;
     mm_adopt();
+    mm_readers_after_exec();
     return 0;
 }
 

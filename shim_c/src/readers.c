@@ -13,8 +13,11 @@ static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
-/* Files that this process has locked with fcntl or lockf: see mm_locking. */
+/* Files that this process has locked with fcntl or lockf: see mm_locking.  blind: one was not followed then. */
 static uint8_t locked[READERS];
+static int any_locked, blind;
+
+static int is_locked(uint32_t slot) { return UNLIKELY(any_locked) && (blind || locked[slot % READERS]); }
 
 int mm_is_ours(int fd)
 {
@@ -114,6 +117,22 @@ static struct reader *reader_of(uint32_t slot)
     return NULL;
 }
 
+static int add_reader(uint32_t slot, int fd)
+{
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct reader *place = &readers[(slot + i) % READERS];
+        if (place->pif)
+            continue;
+        place->fd = fd;
+        __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+        if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+            __atomic_store_n(&lowest_own, fd, __ATOMIC_RELAXED);
+        return 1;
+    }
+    return 0;
+}
+
 static int open_reader(uint32_t slot, int fd)
 {
     char path[40];
@@ -123,19 +142,11 @@ static int open_reader(uint32_t slot, int fd)
         r = mm_open_own(path, O_RDONLY);
     if (r < 0)
         return (int)r;
-    for (uint32_t i = 0; i < PROBES; i++) {
-        struct reader *place = &readers[(slot + i) % READERS];
-        if (!place->pif) {
-            /* locked by now: the number stays, since to move it is to close a descriptor of the file */
-            place->fd = locked[slot % READERS] ? (int)r : high((int)r);
-            __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
-            __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-            if (place->fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
-                __atomic_store_n(&lowest_own, place->fd, __ATOMIC_RELAXED);
-            return place->fd;
-        }
-    }
-    sys_close((int)r);
+    /* locked by now: the number stays, since to move it is to close a descriptor of the file */
+    int own = is_locked(slot) ? (int)r : high((int)r);
+    if (add_reader(slot, own))
+        return own;
+    sys_close(own);
     return -EMFILE;
 }
 
@@ -171,8 +182,13 @@ int mm_home_reader(uint32_t slot, int fd)
 /* The program is about to lock a file: the reader that may be needed is opened while closing still harms nobody. */
 void mm_locking(uint32_t slot, int fd)
 {
-    if (locked[slot % READERS])
+    if (slot && locked[slot % READERS])
         return;
+    any_locked = 1;
+    if (!slot) {
+        blind = 1;
+        return;
+    }
     mm_own_reader(slot, fd);
     locked[slot % READERS] = 1;
 }
@@ -180,7 +196,7 @@ void mm_locking(uint32_t slot, int fd)
 /* Our descriptor of a file that the program has locked, or -1. */
 int mm_locked_reader(uint32_t slot)
 {
-    struct reader *found = locked[slot % READERS] ? reader_of(slot) : NULL;
+    struct reader *found = is_locked(slot) ? reader_of(slot) : NULL;
     return found ? found->fd : -1;
 }
 
@@ -204,4 +220,83 @@ void mm_drop_reader(uint32_t slot)
     mm_unlock(&readers_lock);
 }
 
-void mm_readers_after_fork(void) { readers_lock = 0; }
+static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? FD_CLOEXEC : 0); }
+
+/* Locks of the process are its parent's; what another thread was about to leave open for an exec is not for this one's. */
+void mm_readers_after_fork(void)
+{
+    readers_lock = 0;
+    for (int i = 0; any_locked && i < READERS; i++)
+        if (readers[i].pif)
+            closes_at_exec(readers[i].fd, 1);
+    memset(locked, 0, any_locked ? sizeof locked : 0);
+    any_locked = blind = 0;
+}
+
+/* -- exec: it closes what says so, and with the first descriptor of a file that is closed the process's locks on it go ------- */
+
+/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no pif; its fd is 1
+ * where the process may have locks on files that were not followed. */
+struct held { int32_t fd; uint32_t pif; };
+#define HELD ((int)(MM_BLOCK / sizeof(struct held)) - 1)
+
+/* Has the program a descriptor of the file that the exec does not close?  Without one the locks go, as they should. */
+static int goes_along(uint32_t slot)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit && pif_of(fd) == slot && !(sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
+            return 1;
+    return 0;
+}
+
+/* Another program is about to take this one's place.  Where it is not followed it has ours too: better than to lose the lock. */
+void mm_readers_before_exec(void)
+{
+    uint32_t page = LIKELY(!any_locked) ? 0 : mm_page_take(mm_area);
+    if (!page)
+        return;
+    struct held *list = mm_page(mm_area, page);
+    int n = 0;
+    mm_lock(&readers_lock);
+    for (int i = 0; i < READERS && n < HELD; i++) {
+        if (!readers[i].pif || !is_locked(readers[i].pif) || !goes_along(readers[i].pif))
+            continue;
+        list[n++] = (struct held){ readers[i].fd, readers[i].pif };
+        closes_at_exec(readers[i].fd, 0);
+    }
+    list[n] = (struct held){ blind, 0 };
+    mm_unlock(&readers_lock);
+    mm_self->held = page;
+}
+
+static uint32_t take_held(void) { return __atomic_exchange_n(&mm_self->held, 0, __ATOMIC_ACQ_REL); }
+
+/* It is still this one. */
+void mm_readers_exec_failed(void)
+{
+    uint32_t page = take_held();
+    if (!page)
+        return;
+    for (const struct held *h = mm_page(mm_area, page); h->pif; h++)
+        closes_at_exec(h->fd, 1);
+    mm_page_give(mm_area, page);
+}
+
+/* In the new program. */
+void mm_readers_after_exec(void)
+{
+    struct stat st;
+    uint32_t page = take_held();
+    if (!page)
+        return;
+    const struct held *h = mm_page(mm_area, page);
+    for (any_locked = 1; h->pif; h++) {
+        const struct mm_pif *p = mm_pif_at(mm_area, h->pif);
+        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->pif, h->fd))
+            continue;
+        closes_at_exec(h->fd, 1);
+        locked[h->pif % READERS] = 1;
+    }
+    blind = h->fd;
+    mm_page_give(mm_area, page);
+}

@@ -75,7 +75,7 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
     if (slot) {
         struct mm_process *p = mm_proc(a, slot);
         p->calls = 0;
-        p->fd_root = 0;
+        p->fd_root = p->held = 0;
         p->outside = p->leaving = 0;
         p->start_time = start_time;
         p->number = h->next_process++;
@@ -165,6 +165,9 @@ void mm_process_leave(struct mm_area *a, uint32_t slot)
         p->fd_root = 0;
         mm_page_give(a, page);
     }
+    uint32_t held = __atomic_exchange_n(&p->held, 0, __ATOMIC_ACQ_REL);
+    if (held)
+        mm_page_give(a, held);
     __atomic_store_n(&p->calls, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&p->pid, 0, __ATOMIC_RELEASE);
 }

@@ -140,8 +140,9 @@ static int processes(struct look *l)
 {
     for (uint32_t slot = 1; slot < l->a->head->process_high; slot++) {
         uint32_t root = mm_proc(l->a, slot)->fd_root;
+        uint32_t held = mm_proc(l->a, slot)->held;
         const uint32_t *maps = root ? page(l, root) : NULL;
-        if (root && !maps)
+        if ((root && !maps) || (held && !page(l, held)))
             return bad(l, "the descriptors of process %u lie outside", slot);
         for (int i = 0; maps && i < 1024; i++) {
             const uint32_t *fits = maps[i] ? page(l, maps[i]) : NULL;

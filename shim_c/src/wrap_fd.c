@@ -289,6 +289,8 @@ EXPORT int dup2(int fd, int to) { return onto(fd, to, 0, 0); }
 
 EXPORT int dup3(int fd, int to, int flags) { return onto(fd, to, flags, 1); }
 
+static int has_fit(int fd) { return active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
+
 static int is_lock(int command)
 {
     return command == F_SETLK || command == F_SETLKW || command == F_GETLK || command == F_OFD_SETLK
@@ -333,6 +335,8 @@ EXPORT int fcntl(int fd, int command, ...)
     uint32_t slot;
     if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
         return lock(fd, slot, command, argument);
+    if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && has_fit(fd))
+        mm_locking(0, fd);             /* only read so far: another may write to it later */
     if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit) {
         enter();                       /* a checkpoint sees both or one */
         int to = REAL(fcntl)(fd, command, argument);
@@ -357,6 +361,8 @@ EXPORT int lockf(int fd, int command, off_t length)
     if (slot) {
         mm_locking(slot, fd);
         mm_give_position(fd);
+    } else if (has_fit(fd)) {
+        mm_locking(0, fd);
     }
     return REAL(lockf)(fd, command, length);
 }

@@ -6,7 +6,7 @@ import pytest
 from conftest import Compile
 from lab import Lab, difference
 
-PROGRAMS = ["calls", "streams", "processes", "execs", "sharing"]
+PROGRAMS = ["calls", "streams", "processes", "execs", "sharing", "held"]
 OPTIONS = [[], ["--isolate"], ["--isolate", "--cache-size", "0"], ["--mode", "single"]]
 
 

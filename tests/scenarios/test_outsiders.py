@@ -50,6 +50,33 @@ def test_cleared_environment_stays_in_the_run(lab: Lab, native_lab: Lab, clear: 
     assert (lab.work / "old").read_bytes() == b"o" * 6000
 
 
+LOCKED = """
+import fcntl, os, sys
+fd = os.open("old", os.O_RDWR)
+os.pwrite(fd, b"changed", 5)
+fcntl.lockf(fd, fcntl.LOCK_EX, 10)
+os.set_inheritable(fd, True)
+os.execv(sys.argv[1], [sys.argv[1], "asks", "old"])
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+def test_a_static_program_has_the_locks_of_the_one_before_it(
+    lab: Lab, native_lab: Lab, compiled: Compile, options: list[str]
+) -> None:
+    """An exec leaves them to the new program, though it is not followed and the run had the file open too."""
+    try:
+        program = compiled("held", "static")
+    except subprocess.CalledProcessError:
+        pytest.skip("no static C library to link with")
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"o" * 6000)
+    command = [sys.executable, "-c", LOCKED, program]
+    wanted = native_lab.run(command, native=True)
+    assert wanted.returncode == 1, "it is this process that holds the lock"
+    assert lab.run(command, *options).returncode == 1
+
+
 def test_the_way_out(lab: Lab) -> None:
     (lab.work / "old").write_bytes(b"o" * 6000)
     lab.run(["sh", "-c", "env -i METAMORI_DISABLE=1 sh -c 'echo not followed > new'"])
