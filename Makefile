@@ -71,7 +71,7 @@ kills: build  ## kills, power cuts, failing calls at every system call, every by
 
 fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (FUZZ=seconds for each target)
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
-	@said=$$(mktemp); for target in decode store words settings fti image program ahead; do echo $$target; \
+	@said=$$(mktemp); for target in decode store words settings fti image program ahead killed request; do echo $$target; \
 	  $(PY) tests/fuzz/fuzz.py $$target $(or $(FUZZ),60) >$$said 2>&1; status=$$?; \
 	  grep -aE 'number_of_executed_units|Uncaught|Error|artifact' $$said; [ $$status = 0 ] || exit 1; done; rm $$said
 	@tests/fuzz/exec_fuzz.sh $(or $(FUZZ),60)

@@ -73,12 +73,13 @@ def log_path(run_area: str) -> str:
     return os.path.join(run_area, "ahead")
 
 
-def start(run_area: str, run: int, index: int, flags: int) -> None:
-    """The log of a new run, before anything else of its area is there.
+def start(run_area: str, store: int, run: int, index: int, flags: int) -> None:
+    """The log of a new run, before anything else of its area is there. store: its own number, so that the area of
+    another one is not taken for this one's.
 
     What it begins with is a name too: names reach the disk in order, so that one is there if anything of the run is.
     """
-    record = _record(lib.MM_AHEAD_START, run, index, flags, boot_id())
+    record = _record(lib.MM_AHEAD_START, run, index, flags, boot_id(), store)
     name = os.path.join(run_area, f"began.{run}.{index}.{flags}")
     began = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
     os.fchmod(began, commit.PRIVATE_FILE)  # whatever the umask
@@ -189,11 +190,16 @@ def started_here(run_area: str) -> bool:
     return any(each.kind == lib.MM_AHEAD_START and each.data == boot_id() for each in read(run_area, BLOCK))
 
 
-def _record(kind: int, run: int, index: int, flags: int, data: bytes) -> bytes:
+def store_of(run_area: str) -> int:
+    """The number of the store whose run it was; 0 where the log does not tell, as those of earlier versions."""
+    return next((each.object for each in read(run_area, BLOCK) if each.kind == lib.MM_AHEAD_START), 0)
+
+
+def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0) -> bytes:
     padded = data + bytes(-len(data) % 8)
     r = ffi.new("struct mm_ahead *")
     r.magic, r.kind, r.run, r.index, r.flags = lib.MM_AHEAD_MAGIC, kind, run, index, flags
-    r.length, r.data_length, r.length_after = _HEAD + len(padded), len(data), lib.MM_NO_LIMIT
+    r.object, r.length, r.data_length, r.length_after = object, _HEAD + len(padded), len(data), lib.MM_NO_LIMIT
     r.crc = zlib.crc32(bytes(ffi.buffer(r))[_CRC_FROM:] + padded)
     return bytes(ffi.buffer(r)) + padded
 

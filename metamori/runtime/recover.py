@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 
 from metamori._area import ffi, lib
 from metamori.errors import Damaged, StoreBusy
@@ -36,6 +37,8 @@ def finish_if_needed(store: Store) -> str:
     if not commit.exists(store.door, store.layout.run_area):
         return ""
     folder = os.fsdecode(store.layout.run_area)
+    if ahead.store_of(folder) not in (0, store.layout.id):
+        raise _foreign(folder, "of another store")
     if not _is_of_this_boot(folder):
         return _from_what_is_durable(store)
     try:
@@ -51,13 +54,20 @@ def finish_if_needed(store: Store) -> str:
     if why:
         area.close()
         return _damaged(store, folder, why)
+    if area.head.newest < store.newest:    # it is told of an index before the index is there
+        area.close()
+        raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
     session = Session(store, area)
     try:
         index = finish(session, "killed", killed=True)
-    except (ValueError, OverflowError, LookupError) as error:      # numbers that nothing can have
+    except (ValueError, OverflowError, LookupError, struct.error) as error:    # numbers that nothing can have
         raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
     close(session)
     return f"the last run was killed: its state is checkpoint {index}"
+
+
+def _foreign(folder: str, whose: str) -> Damaged:
+    return Damaged(f"{folder} is {whose}; nothing of it is believed, and nothing goes on before it is moved away")
 
 
 def _alive(folder: str) -> bool:

@@ -65,7 +65,7 @@ static int counts(struct look *l)
     return 1;
 }
 
-/* A table's page: inside, and no other table's. */
+/* A table's page: inside, and no other table's.  An entry's upper half is no page number. */
 static void *page(struct look *l, uint64_t entry)
 {
     uint32_t n = (uint32_t)entry;
@@ -92,11 +92,20 @@ static int path_ends(struct look *l, uint64_t at)
     return !at || memchr(mm_path_at(l->a, at), 0, (end < l->size[STRINGS] ? end : l->size[STRINGS]) - at) != NULL;
 }
 
+/* The room of a path, which is written over in place when a file is renamed, or its slot is another file's. */
+static int path_has_room(struct look *l, const struct mm_pif *p)
+{
+    uint64_t end = ((p->path >> MM_SEGMENT_BITS) + 1) << MM_SEGMENT_BITS, size = l->size[STRINGS];
+    return !p->path_capacity || (p->path < size && p->path_capacity <= (end < size ? end : size) - p->path);
+}
+
 static int pifs(struct look *l)
 {
     uint32_t count = l->a->head->pif_count;
     for (uint32_t slot = 1; slot < count; slot++) {
         const struct mm_pif *p = mm_pif_at(l->a, slot);
+        if (!path_has_room(l, p))
+            return bad(l, "the path of file %u has no room", slot);
         if (p->next_hash >= count || p->next_dirty >= count || p->next_mapped >= count)
             return bad(l, "file %u is in a list that leads nowhere", slot);
         if (!(p->flags & MM_USED))
@@ -129,8 +138,7 @@ static int lists(struct look *l)
             && list_ends(l, h->mapped, h->pif_count, pif, offsetof(struct mm_pif, next_mapped))
             && list_ends(l, h->free_pif, h->pif_count, pif, offsetof(struct mm_pif, next_hash))
             && list_ends(l, h->free_fit, h->fit_count, fit, offsetof(struct mm_fit, next_free))
-            && list_ends(l, h->free_frame, h->frame_count, frame, offsetof(struct mm_frame, next_free))
-            && list_ends(l, h->free_page, h->next_page, (void *(*)(struct mm_area *, uint32_t))mm_page, 0);
+            && list_ends(l, h->free_frame, h->frame_count, frame, offsetof(struct mm_frame, next_free));
     for (uint32_t i = 0; ends && i < MM_BUCKETS; i++)
         ends = list_ends(l, h->bucket[i], h->pif_count, pif, offsetof(struct mm_pif, next_hash));
     return ends ? 1 : bad(l, "a list of the header has no end");
@@ -173,6 +181,41 @@ static int frames(struct look *l)
     return 1;
 }
 
+static const char zeros[MM_BLOCK];
+
+/* Whoever takes one makes a table of it: it is nobody's, and holds nothing but the number of the next.  After the tables. */
+static int free_pages(struct look *l)
+{
+    for (uint32_t n = l->a->head->free_page; n;) {
+        const uint32_t *p = page(l, n);
+        if (!p || memcmp(p + 1, zeros, MM_BLOCK - sizeof *p) != 0)
+            return bad(l, "page %u is free and in use", n);
+        n = *p;
+    }
+    return 1;
+}
+
+/* Behind the last slot or page ever handed out is what the file's space was: zeros, and no more of them than one step. */
+static int untouched(struct look *l, int region, uint64_t from)
+{
+    uint64_t end = l->a->head->reserved[region];
+    if (end - from > 1 << 20)
+        return bad(l, "%s is larger than it was made", name[region]);
+    for (uint64_t piece; from < end; from += piece) {
+        piece = MM_BLOCK - from % MM_BLOCK;
+        piece = piece < end - from ? piece : end - from;
+        if (memcmp(mm_region(l->a, region, from), zeros, piece) != 0)
+            return bad(l, "%s holds something behind its end", name[region]);
+    }
+    return 1;
+}
+
+static int untaken(struct look *l)
+{
+    return untouched(l, PIFS, l->a->head->pif_count * sizeof(struct mm_pif))
+        && untouched(l, PAGES, l->a->head->next_page * (uint64_t)MM_BLOCK);
+}
+
 /* What no checkpoint has read yet. */
 static int journal(struct look *l)
 {
@@ -203,7 +246,7 @@ int mm_sound(struct mm_area *area, char *why, long room)
     if (r < 0 && r > -4096)
         return bad(&l, "there is no memory to look at it");
     l.used = (unsigned char *)r;
-    int sound = pifs(&l) && lists(&l) && processes(&l) && frames(&l) && journal(&l);
+    int sound = pifs(&l) && lists(&l) && processes(&l) && free_pages(&l) && untaken(&l) && frames(&l) && journal(&l);
     sys(SYS_munmap, r, bits);
     return sound;
 }

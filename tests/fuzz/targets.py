@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import killed
+
 from metamori.cli import main as command_line
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, Usage
@@ -107,7 +109,7 @@ def store(data: bytes) -> None:
                     move.plan(opened, index)
     except MetamoriError:
         pass
-    assert set(os.listdir(ROOT)) <= {"base", "outside", "image", "program", "run"}, os.listdir(ROOT)
+    assert set(os.listdir(ROOT)) <= {"base", "outside", "image", "program", "run", "killed"}, os.listdir(ROOT)
     assert sorted(os.listdir(_outside)) == ["mine"] and (_outside / "mine").read_bytes() == b"mine"
 
 
@@ -200,4 +202,5 @@ def ahead(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "decode": decode, "store": store, "words": words, "settings": settings, "fti": fti, "image": image,
-    "program": program, "ahead": ahead}
+    "program": program, "ahead": ahead, "killed": lambda data: killed.area(ROOT / "killed", data),
+    "request": lambda data: killed.request(ROOT / "killed", data)}

@@ -61,6 +61,24 @@ def test_a_checkpoint_s_file(kind, tmp_path):
     form_.check(str(path), written.checksum)
 
 
+@pytest.mark.parametrize("kind", ["POSIX", "FTI-FF 1", "FTI-FF 2", "HDF5"])
+def test_a_file_of_another_checkpoint(kind, tmp_path):
+    """The same variables with other values: whole, as long, and not the one that was written down."""
+    form_, made = form(kind), []
+    for number in range(2):
+        variables = Variables()
+        for which, size in enumerate((1000, 37)):
+            content = bytearray(numpy.random.default_rng(10 * number + which).bytes(size))
+            variables.protect(which, view(content), BUILT_IN[0])
+        written = form_.prepare(variables if kind != "HDF5" else list(variables), None, 1, 512)
+        form_.write(written, str(tmp_path / f"file{number}"))
+        made.append(written.checksum)
+    for number in range(2):
+        form_.check(str(tmp_path / f"file{number}"), made[number])
+        with pytest.raises(Broken):
+            form_.check(str(tmp_path / f"file{number}"), made[1 - number])
+
+
 def test_parity(tmp_path):
     path = tmp_path / "parity"
     writer = parity._Writer(str(path), [1500, 1200])

@@ -86,13 +86,21 @@ def flip(path: Path) -> None:
         file.write(bytes([byte[0] ^ 4]))
 
 
+def another(path: Path) -> None:
+    """That of the next node, of the same checkpoint: whole, as long, and not its own."""
+    node = next(int(part[4:]) for part in path.parts if part.startswith("node"))
+    theirs = str(path).replace(f"node{node}", f"node{node ^ 1}").replace(f"{node}.fti", f"{node ^ 1}.fti")
+    path.write_bytes(Path(theirs).read_bytes())
+
+
 @pytest.mark.parametrize("level, harm", [
+    (2, {"node0/*/l2/*/*Rank*": another, "node3/*/l2/*/*Pcof*": another}), (3, {"node2/*/l3/*/*Rank*": another}),
     (2, {"node0/*/l2/*/*Rank*": flip, "node2/*/l2/*/*Pcof*": flip, "node2/*/l2/*/*Rank*": Path.unlink}),
     (3, {"node0/*/l3/*/*Rank*": flip, "node1/*/l3/*/*RSed*": lambda path: path.write_bytes(path.read_bytes()[:-9]),
          "node2/*/l3/*/*": flip}),
 ])
 def test_damaged_files_count_as_lost(level, harm, built, reference, tmp_path):
-    """Flipped, cut off, deleted: in every index, so that no older one can stand in."""
+    """Another's, flipped, cut off, deleted: in every index, so that no older one can stand in."""
     launch.need("openmpi")
     program = launch.compiled("stencil", "openmpi", built)
     launch.configure(tmp_path)
@@ -104,6 +112,20 @@ def test_damaged_files_count_as_lost(level, harm, built, reference, tmp_path):
             for path in found:
                 how(path)
     assert story(tmp_path, program, "openmpi", level, [], 3, True, 60 + level, harm=damage) == reference
+
+
+def test_a_group_s_parity_that_is_another_s_is_never_used_in_silence(built, tmp_path):
+    """It is whole and of the right sizes; what it brings back is no file that anybody wrote."""
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path)
+    launch.killed(tmp_path, launch.command("openmpi", 4, program, 100_000, 3), program.name,
+                  lambda: launch.taken(tmp_path) >= 2)
+    for pattern in ("node0/*/l3/*/*Rank*", "node*/*/l3/*/*RSed*"):
+        for path in sorted((tmp_path / "Local").glob(pattern)):
+            another(path)
+    done = launch.run(tmp_path, *launch.command("openmpi", 4, program, 300, 3), well=False)
+    assert "FTI_Init gave -2" in done.stderr and "no checkpoint is left" in done.stderr
 
 
 def test_too_many_lost_nodes_are_said(built, tmp_path):

@@ -87,6 +87,27 @@ def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     assert len(small.images()) >= 2 and count > 50_000
 
 
+def test_no_program_goes_on_from_another_store_s_image_or_a_later_one_s(case: Memory, tmp_path: Path) -> None:
+    """The same program under the same names in another laboratory; another run of it in this one; a version to come."""
+    other, index = run_of(tmp_path, "own"), case.images()[0]
+    path = next((case.store / "checkpoints").glob(f"{index}.memory.*"))
+    content, before = path.read_bytes(), picture(case.work)
+    theirs = next((other.store / "checkpoints").glob(f"{other.images()[0]}.memory.*")).read_bytes()
+    assert other.start().wait(300) == other.native.status, other.errors()
+    second = next(each for each in other.images() if each > other.log()["checkpoints"][-1]["index"] // 2)
+    again = next((other.store / "checkpoints").glob(f"{second}.memory.*")).read_bytes()
+    later = content[:8] + bytes([content[8] + 1]) + content[9:]
+    for wrong in (theirs, again, later):
+        assert wrong != content
+        path.write_bytes(wrong)
+        for verb in (["restart", str(index)], ["verify"]):
+            done = case.verb(*verb)
+            assert done.returncode == 12 and str(path).encode() in done.stderr, (verb, done)
+        assert picture(case.work) == before
+    path.write_bytes(content)
+    assert case.verb("verify").returncode == 0
+
+
 def test_no_program_goes_on_from_a_damaged_image(case: Memory) -> None:
     """In its head, its tables, its pages, the image below it; cut off, or another one's."""
     first, second = case.images()[:2]
