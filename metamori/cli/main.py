@@ -7,6 +7,7 @@ pay for what other verbs need, and neither must `metamori --help`.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import sys
@@ -34,6 +35,7 @@ VERBS = {
 ABOUT = "Incremental checkpoints of the files of unmodified programs, and the way back to any of them."
 _WITHOUT_STORE = ("run", "config")  # run has its own
 _INTERRUPTED = 130
+_COLLECT_AFTER = 100_000  # objects: a start makes many that stay, and looked through every 700 they were a tenth of it
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,6 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status. `run` itself answers 125 where the other verbs have their codes."""
+    gc.set_threshold(_COLLECT_AFTER)
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     try:

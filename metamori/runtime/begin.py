@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from metamori._area import lib
 from metamori.config import Config
 from metamori.errors import Damaged
-from metamori.runtime import ahead, launches
+from metamori.runtime import ahead, launches, pruning
 from metamori.runtime.area import BLOCK, Area, make_folder
 from metamori.store import commit, founding
 from metamori.store.checked import missing
@@ -85,9 +85,9 @@ def begin_area(
 def _complete(store: Store) -> str:
     """What was interrupted before; a line for a person, or ""."""
     from metamori.runtime.recover import finish_if_needed, require_over
-    from metamori.store import move, prune
+    from metamori.store import move
 
     require_over(store)
-    prune.recover(store)
+    pruning.recover(store)
     move.recover(store)
     return finish_if_needed(store)

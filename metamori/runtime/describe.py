@@ -5,7 +5,6 @@ Whatever could not come back with it is refused here, in words, while nothing ha
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import re
@@ -22,7 +21,6 @@ from metamori.store.records import DescriptorEntry, DescriptorKind, Launch, Mapp
 
 _KCMP, _KCMP_FILE = 312, 0
 _CLOEXEC = 0o2000000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(MetamoriError):
@@ -84,6 +82,8 @@ def name_of(pid: int) -> str:
 @lru_cache(maxsize=1)
 def machine() -> tuple[bytes, ...]:
     """Processor features, and the CRC of the kernel's own page of code in every process (the vdso)."""
+    import ctypes
+
     flags = next((line for line in _read("/proc/cpuinfo").splitlines() if line.startswith(b"flags")), b":")
     features, code = b" ".join(sorted(flags.split(b":")[1].split())), b""
     for line in _read("/proc/self/maps").splitlines():
@@ -168,7 +168,9 @@ def changed(entry: MappedEntry) -> bool:
 
 
 def _same_description(pid: int, fd: int, other_pid: int, other: int) -> bool:
-    return _libc.syscall(_KCMP, pid, other_pid, _KCMP_FILE, fd, other) == 0
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True).syscall(_KCMP, pid, other_pid, _KCMP_FILE, fd, other) == 0
 
 
 class _Open:
@@ -261,6 +263,8 @@ def _standard(this: _Open) -> int:
 
 def _in_pipe(this: _Open) -> bytes:
     """What has been written into a pipe and not yet been read: copied, not taken."""
+    import ctypes
+
     source = os.open(this.link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         count, = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4))
@@ -269,7 +273,7 @@ def _in_pipe(this: _Open) -> bytes:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
             fcntl.fcntl(writer, 1031, max(count, 65536))  # F_SETPIPE_SZ
-            got = _libc.tee(source, writer, ctypes.c_size_t(count), 2)
+            got = ctypes.CDLL(None).tee(source, writer, ctypes.c_size_t(count), 2)
             if got != count:
                 raise Refused(f"descriptor {this.fd}: what is in the pipe cannot be copied")
             return os.read(reader, count)

@@ -9,7 +9,7 @@ from metamori.runtime import pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
-from metamori.store import move, prune
+from metamori.store import move
 from metamori.store.records import KeptHome
 from metamori.store.rows import no_collection
 from metamori.tables.aml import AML, AddressMap
@@ -128,6 +128,8 @@ def close(session: Session) -> None:
     session.area.remove()
     move.sweep_kept(session.store)
     if rules:
+        from metamori.store import prune
+
         prune.prune(session.store, rules, durable=durable)
 
 

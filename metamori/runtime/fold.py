@@ -161,7 +161,7 @@ class Fold:
             self._offsets(inode, process, pif.captured)
         elif pif.home.startswith(b"/proc/"):
             self._copy_whole(pif, inode, process)
-        else:
+        elif pif.ranges:
             self._redirected(pif, inode, process)
 
     def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:

@@ -7,13 +7,26 @@ along with it; with isolation it stays, since the homes are there.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area import BLOCK, Area, Preimage
-from metamori.store import prune as stored
-from metamori.store.shape import Live
+from metamori.store.head import lstat_or_none
 from metamori.store.store import Store
 from metamori.tables.retention import Rules
+
+if TYPE_CHECKING:                          # what prunes is imported when there is something to prune
+    from metamori.store import prune as stored
+    from metamori.store.shape import Live
+
+
+def recover(store: Store, durable: bool = True) -> None:
+    """Complete a prune that was interrupted, if there is one."""
+    if lstat_or_none(store.door, store.layout.prune):
+        from metamori.store import prune as stored
+
+        stored.recover(store, durable)
 
 
 def rules(area: Area) -> Rules:
@@ -56,11 +69,15 @@ def has_made_room(session) -> bool:  # type: ignore[no-untyped-def]
 
 def _is_due(store: Store, found: Rules) -> bool:
     if found.max_bytes:
+        from metamori.store import prune as stored
+
         return stored.disk_bytes(store) > found.max_bytes
     return len(store.indexes) > found.keep_last
 
 
 def _prune(session, found: Rules) -> stored.Result:  # type: ignore[no-untyped-def]
+    from metamori.store import prune as stored
+
     store, area = session.store, session.area
     indexes = store.indexes
     isolated = bool(area.head.flags & lib.MM_ISOLATE)
@@ -77,6 +94,8 @@ def _prune(session, found: Rules) -> stored.Result:  # type: ignore[no-untyped-d
 
 
 def _needs(area: Area) -> Live:
+    from metamori.store.shape import Live
+
     head = area.head
     journal = [(each.buffer_start, each.buffer_start + each.end - each.start)
                for each in area.journal(head.committed_journal) if isinstance(each, Preimage)]

@@ -18,7 +18,6 @@ from metamori.runtime.area import Area
 from metamori.runtime.cut import Cut
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
-from metamori.store import prune
 from metamori.store.records import MemoryEntry
 from metamori.store.state import State
 from metamori.store.store import Store
@@ -51,7 +50,7 @@ class Session:
         """
         home = home or self.single
         with self.area.session(), self.area.frozen() if home else nullcontext():
-            prune.recover(self.store, self.durable)
+            pruning.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
             pruning.prune(self)
             if home:

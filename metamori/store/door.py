@@ -6,7 +6,6 @@ dead, at the Nth operation. Errors are OSError, as the kernel gave them. Offsets
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -14,6 +13,8 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 from metamori._area import ffi, lib
 
@@ -27,8 +28,14 @@ _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
 _FOLDS = lib.mm_crc_folds() != 0    # else zlib is quicker
-# by its name: inside a program under us "everything loaded" begins with the preload library
-_libc = ctypes.CDLL("libc.so.6", use_errno=True)
+
+
+@cache
+def _libc() -> Any:
+    """What `os` lacks. By its name: inside a program under us "everything loaded" begins with the preload library."""
+    import ctypes
+
+    return ctypes.CDLL("libc.so.6", use_errno=True)
 
 
 class Door:
@@ -89,8 +96,10 @@ class Door:
 
     def birth_ns(self, path: bytes) -> int:
         """When the file itself was made, never through a symbolic link; 0 where that is not known (statx)."""
+        import ctypes
+
         answer = ctypes.create_string_buffer(256)
-        if _libc.statx(_AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
+        if _libc().statx(_AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
             return 0
         known, = struct.unpack_from("=I", answer, 0)
         seconds, nanoseconds = struct.unpack_from("=qI", answer, 80)
@@ -199,8 +208,7 @@ class Door:
                     source, target, min(length - done, _AT_ONCE), source_at + done, target_at + done
                 )
                 if step >= PIECE_BYTES:
-                    _libc.sync_file_range(target, ctypes.c_int64(target_at + done), ctypes.c_int64(step),
-                                          _SYNC_FILE_RANGE_WRITE)
+                    _flush(target, target_at + done, step)
             except OSError as error:
                 if error.errno not in _NOT_SUPPORTED:
                     raise
@@ -218,13 +226,22 @@ class Door:
 
     def punch_hole(self, fd: int, start: int, end: int) -> bool:
         """Make [start, end) read as zeros and free its blocks; False where the filesystem cannot."""
+        import ctypes
+
         length = ctypes.c_int64(end - start)
-        if _libc.fallocate64(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(start), length) == 0:
+        if _libc().fallocate64(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(start), length) == 0:
             return True
         code = ctypes.get_errno()
         if code in _NOT_SUPPORTED:
             return False
         raise OSError(code, os.strerror(code))
+
+
+def _flush(fd: int, start: int, length: int) -> None:
+    """The disk begins to write a range; nobody waits for it."""
+    import ctypes
+
+    _libc().sync_file_range(fd, ctypes.c_int64(start), ctypes.c_int64(length), _SYNC_FILE_RANGE_WRITE)
 
 
 REAL = Door()

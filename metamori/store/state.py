@@ -15,8 +15,6 @@ from metamori.store.rows import runs
 from metamori.tables.aml import AddressMap
 from metamori.tables.view import Piece, resolve
 
-_EMPTY = AddressMap()
-
 
 class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
@@ -38,7 +36,7 @@ class State:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
         pif = self.pifs[inode]
         saved = self._undo_map(inode, self.index)
-        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or _EMPTY, (saved,))
+        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or AddressMap(), (saved,))
 
     def surely_like(self, other: State, inode: int) -> bool:
         """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""

@@ -10,6 +10,7 @@ import os
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 
 from metamori.errors import Damaged
@@ -148,7 +149,7 @@ class UndoLog:
         known = self._by_inode.get(inode, [])
         keys = known[bisect_left(known, (index, 0)):]
         if not keys:
-            return _NOTHING
+            return _nothing()
         cached = self._combined.get((inode, *keys[0]))
         if cached is None:
             cached = AddressMap()
@@ -169,4 +170,6 @@ class UndoLog:
             yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
 
 
-_NOTHING = AddressMap()
+@cache
+def _nothing() -> AddressMap:
+    return AddressMap()

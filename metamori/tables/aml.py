@@ -14,9 +14,11 @@ All numbers are bytes. A run number 0 names no buffer; callers use it for bytes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sortedcontainers import SortedDict
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
+
 
 
 class AML(NamedTuple):
@@ -50,6 +52,8 @@ class AddressMap:
 
     def __init__(self, amls: Iterable[AML] = ()) -> None:
         """Insert `amls` one after the other; later ones override. Any number in file order loads in bulk."""
+        from sortedcontainers import SortedDict  # brings half of `traceback` along, and many runs map nothing
+
         self._by_end: SortedDict = SortedDict()
         self.nbytes = 0
         self.extend(amls)

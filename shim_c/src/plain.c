@@ -87,13 +87,13 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
     uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (still(seen, fd, at) && place + count <= FAR) {
-        int grows = p->flags & MM_VIRTUAL;              /* the size is ours, and no limit was met */
-        char *to = in_memory(p, place, count, grows ? FAR : mm_known_size(p), mm_area->head->epoch_block, &spot);
+        uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
+        char *to = in_memory(p, place, count, room, mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
         if (to && mm_usable(from, count, 0) == count) {
             mm_frame_newer(spot.frame, spot.inside, spot.inside + count);
             memcpy(to, from, count);
-            if (grows && place + count > p->size)
+            if (room == FAR && place + count > p->size)
                 p->size = place + count;
             mm_stamp(p);
             r = count;

@@ -10,7 +10,8 @@ import pytest
 from lab import Lab
 
 # of these a run of a program that writes a file needs none
-LATE = {"subprocess", "platform", "dataclasses", "inspect", "difflib", "json", "datetime", "threading",
+LATE = {"subprocess", "platform", "dataclasses", "inspect", "difflib", "json", "datetime", "threading", "ctypes",
+        "sortedcontainers", "metamori.store.prune", "metamori.store.merge",
         "metamori.cli.resume", "metamori.cli.opening", "metamori.cli.output", "metamori.runtime.again",
         "metamori.runtime.recover", "metamori.runtime.rollback", "metamori.runtime.powercut",
         "metamori.runtime.locks", "metamori.store.compare", "metamori.levels", "numpy", "mpi4py"}
