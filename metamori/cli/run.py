@@ -143,7 +143,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
-    _warn(command[0])
+    refuses = _warn(command[0])
     prepare = None
     if config.memory:
         from metamori.runtime import again, memory
@@ -160,6 +160,9 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if said:
         supervise.say(said)
     environ = environment(config)
+    if refuses:
+        del environ["LD_PRELOAD"]
+        environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
         pid = supervise.spawn(command, environ, prepare)
     except supervise.CannotStart as error:
@@ -200,8 +203,8 @@ def follow(live) -> int:  # type: ignore[no-untyped-def]
     return supervise.end_as(status)
 
 
-def _warn(command: str) -> None:
-    """One line when the command itself cannot be followed."""
+def _warn(command: str) -> bool:
+    """One line when the command itself cannot be followed; whether it must not even be offered the library."""
     import shutil
 
     from metamori.runtime import elf, supervise
@@ -210,9 +213,10 @@ def _warn(command: str) -> None:
     try:
         why = elf.why_not(path) if path else ""
     except OSError:
-        return
+        return False
     if why and not why.startswith("it is no program"):
         supervise.say(f"{path} cannot be followed: {why}; its files are not checkpointed")
+    return elf.refuses(why)
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:

@@ -6,9 +6,14 @@ import os
 import stat
 import struct
 
-_INTERPRETER = 3  # PT_INTERP
+_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3  # program headers, PT_...
+_NEEDED, _STRINGS = 1, 5                 # entries of PT_DYNAMIC, DT_...
+_SANITIZERS = (b"libasan.so", b"libtsan.so", b"libhwasan.so")
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
 _SCRIPT_DEPTH_MAX = 4
+_32_BIT, _OTHER_MACHINE = "it is a 32-bit program", "it is for another kind of processor"
+_OTHER_LIBC = "its C library is not the GNU one"
+_SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which must be the first library"
 
 
 def why_not(path: str, depth: int = 0) -> str:
@@ -28,12 +33,18 @@ def why_not(path: str, depth: int = 0) -> str:
         if rights:
             return f"it gets other rights ({rights}): the loader ignores the preload library"
         if head[4] != 2:
-            return "it is a 32-bit program"
+            return _32_BIT
         order = "<" if head[5] == 1 else ">"
         machine, = struct.unpack_from(order + "H", head, 18)
         if machine != _MACHINES.get(os.uname().machine, machine):
-            return "it is for another kind of processor"
+            return _OTHER_MACHINE
         return _loader(file, order, head)
+
+
+def refuses(why: str) -> bool:
+    """Whether a program that cannot be followed must not be offered the library either: its loader would complain, or
+    fail. Others (static ones, or with other rights) hand it on to programs that can be followed."""
+    return any(reason in why for reason in (_SANITIZED, _OTHER_LIBC, _32_BIT, _OTHER_MACHINE))
 
 
 def _other_rights(fd: int) -> str:
@@ -82,6 +93,28 @@ def _at(file, offset: int, length: int) -> bytes:  # type: ignore[no-untyped-def
     return bytes(file.read(length))
 
 
+def _first_library(file, order: str, table: int, size: int, count: int) -> bytes:  # type: ignore[no-untyped-def]
+    """The name of the first library that the program needs (DT_NEEDED), b"" without one."""
+    loads, dynamic = [], b""
+    for number in range(min(count, 1170)):
+        entry = _at(file, table + number * size, 56)
+        if len(entry) < 56:
+            break
+        kind, = struct.unpack_from(order + "I", entry)
+        offset, address, _, length = struct.unpack_from(order + "QQQQ", entry, 8)
+        if kind == _LOAD:
+            loads.append((address, length, offset))
+        elif kind == _DYNAMIC:
+            dynamic = _at(file, offset, min(length, 1024))
+    entries = list(struct.iter_unpack(order + "qQ", dynamic[: len(dynamic) // 16 * 16]))
+    needed = next((value for tag, value in entries if tag == _NEEDED), 0)
+    strings = next((value for tag, value in entries if tag == _STRINGS), 0)
+    for address, length, offset in loads:
+        if needed and address <= strings < address + length:
+            return _at(file, offset + strings - address + needed, 15)
+    return b""
+
+
 def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-def]
     """Look for the program header that names the dynamic loader."""
     table, = struct.unpack_from(order + "Q", head, 32)
@@ -94,8 +127,10 @@ def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-de
         length, = struct.unpack_from(order + "Q", entry, 32)
         name = _at(file, offset, min(length, 4096)).rstrip(b"\0")
         if b"ld-musl" in name or b"linker64" in name:
-            return f"its C library is not the GNU one ({os.fsdecode(name)})"
+            return f"{_OTHER_LIBC} ({os.fsdecode(name)})"
         if not os.path.exists(name):
             return f"its loader {os.fsdecode(name)} is not there: it cannot be started"
+        if _first_library(file, order, table, size, count).startswith(_SANITIZERS):
+            return _SANITIZED
         return ""
     return "it is static: there is no dynamic loader to preload anything"

@@ -11,27 +11,17 @@
 #include "names.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <sys/statfs.h>
 
 #define LIBRARY "libmetamori.so"
 #define PREFIX "METAMORI_"
 #define MARK "METAMORI_PUT_BACK="
 #define SAVED 32
-#define SCRIPTS 5                      /* as the kernel follows interpreters */
-#define ST_NOSUID 2
 
 extern char **environ;
 static const char *saved[SAVED];       /* our variables as they stood when the process began */
 static int saved_count, hidden;
 static char library[4096];
 static struct mm_area *left;           /* of a process that was in the run */
-
-#if defined(__x86_64__)
-#define MACHINE EM_X86_64
-#elif defined(__aarch64__)
-#define MACHINE EM_AARCH64
-#endif
 
 static int starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
@@ -75,107 +65,6 @@ void mm_environment_init(void)
         strcpy(library, me.dli_fname);
     if (mark)
         hide(mark);
-}
-
-/* -- which programs are followed ------------------------------------------------------------------ */
-
-static int secure(const struct stat *st, int fd)
-{
-    struct statfs where;
-    uid_t uid = getuid();
-    gid_t gid = getgid();
-    if (uid != geteuid() || gid != getegid())
-        return 1;
-    int other = ((st->st_mode & S_ISUID) && st->st_uid != uid)
-        || ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != gid);
-    if (!other && uid != 0)
-        other = sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0;
-    return other && !(sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID));
-}
-
-/* The name of the dynamic loader into text, or "" without one. */
-static void loader(int fd, const Elf64_Ehdr *head, char *text, size_t room)
-{
-    Elf64_Phdr entry;
-    *text = 0;
-    for (int i = 0; i < head->e_phnum && i < 256; i++) {
-        if (sys_pread(fd, &entry, sizeof entry, head->e_phoff + (uint64_t)i * head->e_phentsize) != sizeof entry)
-            return;
-        if (entry.p_type == PT_INTERP) {
-            long n = sys_pread(fd, text, entry.p_filesz < room - 1 ? entry.p_filesz : room - 1, entry.p_offset);
-            text[n > 0 ? n : 0] = 0;
-            return;
-        }
-    }
-}
-
-/* The program must not even be offered our library: its loader would complain, or fail. */
-#define STRIP "\001"
-
-static const char *why_not_elf(int fd, const char *head, const struct stat *st)
-{
-    char name[256];
-    const Elf64_Ehdr *e = (const Elf64_Ehdr *)head;
-    if (e->e_ident[EI_CLASS] != ELFCLASS64)
-        return STRIP "it is a 32-bit program";
-    if (e->e_machine != MACHINE)
-        return STRIP "it is for another kind of processor";
-    loader(fd, e, name, sizeof name);
-    if (!*name)
-        return "it is static: there is no dynamic loader to preload anything";
-    if (strstr(name, "ld-musl") || strstr(name, "linker64"))
-        return STRIP "its C library is not the GNU one";
-    if (secure(st, fd))
-        return "it gets other rights (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
-    return NULL;
-}
-
-/* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */
-static int calls_by_itself(int fd)
-{
-    Elf64_Ehdr e;
-    Elf64_Phdr entry[16];
-    char notes[512];
-    if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
-        || e.e_phentsize != sizeof *entry)
-        return 0;
-    long count = sys_pread(fd, (char *)entry, sizeof entry, e.e_phoff) / (long)sizeof *entry;
-    for (long i = 0; i < count && i < e.e_phnum; i++) {
-        if (entry[i].p_type != PT_NOTE)
-            continue;
-        long n = sys_pread(fd, notes, entry[i].p_filesz < sizeof notes ? entry[i].p_filesz : sizeof notes, entry[i].p_offset);
-        for (long at = 0; at >= 0 && at + 16 <= n;) {
-            Elf64_Nhdr note;
-            memcpy(&note, notes + at, sizeof note);
-            if (note.n_namesz == 4 && memcmp(notes + at + 12, "Go\0", 4) == 0)
-                return 1;
-            at += 12 + (long)((note.n_namesz + 3ul) & ~3ul) + (long)((note.n_descsz + 3ul) & ~3ul);
-        }
-    }
-    return 0;
-}
-
-/* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
-static const char *why_not(int fd, int depth)
-{
-    char head[256];
-    struct stat st;
-    long n = sys_pread(fd, head, sizeof head - 1, 0);
-    if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return NULL;
-    head[n] = 0;
-    if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
-        return why_not_elf(fd, head, &st);
-    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
-        return NULL;
-    char *name = head + 2 + strspn(head + 2, " \t");
-    name[strcspn(name, " \t\n")] = 0;
-    long interpreter = sys_openat(AT_FDCWD, *name ? name : "/bin/sh", O_RDONLY | O_CLOEXEC, 0);
-    if (interpreter < 0)
-        return NULL;
-    const char *why = why_not((int)interpreter, depth + 1);
-    sys_close((int)interpreter);
-    return why;
 }
 
 /* -- those who are not -------------------------------------------------------------------------------- */
@@ -265,7 +154,7 @@ void mm_outsider_for_good(uint64_t key, const char *what)
 static void outsider(const char *path, const struct stat *st, const char *why)
 {
     if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
-        mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *STRIP));
+        mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *MM_STRIP));
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
     all_home();
@@ -444,9 +333,9 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
     long fd = itself ? dir : sys_openat(dir, path, O_RDONLY | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
-    const char *why = fd < 0 ? NULL : why_not((int)fd, 0);
+    const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, library, R_OK) < 0)
-        why = STRIP "the preload library cannot be reached from where it runs";
+        why = MM_STRIP "the preload library cannot be reached from where it runs";
     if (mm_area && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
         settle_program((int)fd, &st);
         image->outside = why != NULL;
@@ -454,7 +343,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
             mm_self->outside = 1;
             outsider(itself ? "a program" : path, &st, why);
         }
-        if (!why && calls_by_itself((int)fd)) {
+        if (!why && mm_calls_by_itself((int)fd)) {
             char text[300];
             snprintf(text, sizeof text, "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is "
                      "not followed", itself ? "it" : path);
@@ -463,7 +352,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     }
     if (fd >= 0 && !itself)
         sys_close((int)fd);
-    if (why && *why == *STRIP)
+    if (why && *why == *MM_STRIP)
         strip(image, envp);
     else if (!why && !leads_here(envp) && !says_leave(envp))
         put_back(image, envp);

@@ -353,6 +353,12 @@ static inline void mm_frame_newer(struct mm_frame *f, uint32_t low, uint32_t hig
 long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at);
 long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
 
+/* elf.c */
+/* what a reason begins with where the program must not even be offered our library: its loader would complain, or fail */
+#define MM_STRIP "\001"
+const char *mm_why_not(int fd, int depth);
+int mm_calls_by_itself(int fd);
+
 /* exec.c */
 struct mm_image {
     char *const *envp;                 /* what the new program gets */

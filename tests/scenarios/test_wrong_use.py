@@ -126,6 +126,28 @@ def test_static_binary(lab: Lab, compiled: Compile) -> None:
     assert lab.verb("doctor", static, code=None).stdout.count("static") >= 1
 
 
+@pytest.mark.parametrize("command", ["./sanitized", "sh -c './sanitized; exit $?'"])
+def test_sanitized_program(lab: Lab, command: str) -> None:
+    """Its runtime must be the first library and ends it otherwise: it is not offered ours, and says what it says
+    natively."""
+    source = lab.work / "sanitized.c"
+    source.write_text("""#include <stdio.h>
+        #include <stdlib.h>
+        int main(void) {
+            puts(getenv("LD_PRELOAD") ? "told" : "not told"); fflush(stdout);
+            volatile char *p = malloc(8); free((void *)p); return *p;
+        }""")
+    build = ["gcc", "-w", "-fsanitize=address", "-o", lab.work / "sanitized", source]
+    if subprocess.run(build, check=False).returncode:
+        pytest.skip("no AddressSanitizer")
+    done = lab.run(command)
+    assert (done.returncode, done.stdout) == (1, b"not told\n")
+    first, _, rest = done.stderr.decode().partition("\n")
+    assert "cannot be followed" in first and "AddressSanitizer" in first
+    assert "heap-use-after-free" in rest
+    assert "AddressSanitizer" in lab.verb("doctor", lab.work / "sanitized", code=None).stdout
+
+
 def changed_outside(lab: Lab, name: str = "file") -> None:
     (lab.work / "file").write_bytes(b"a" * 5000)
     program = lab.start()
