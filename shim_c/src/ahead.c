@@ -29,7 +29,7 @@ static long sync_folder(const char *inside)
     long fd = mm_open_spare(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     long r = fd < 0 ? fd : sys(SYS_fsync, fd);
     if (fd >= 0)
-        sys_close((int)fd);
+        mm_close_spare((int)fd);
     return r;
 }
 
@@ -62,7 +62,7 @@ long mm_ahead_sync(void)
         return 0;
     long log = log_open(O_WRONLY), r = log < 0 ? log : make_durable(log);
     if (log >= 0)
-        sys_close((int)log);
+        mm_close_spare((int)log);
     return r;
 }
 
@@ -171,7 +171,7 @@ long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, 
     long log = log_open(O_WRONLY);
     e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, reader);
     if (log >= 0)
-        sys_close((int)log);
+        mm_close_spare((int)log);
     return e;
 }
 
@@ -187,7 +187,7 @@ long mm_ahead_home(uint32_t slot, int home)
     if (e == 0)
         e = make_durable(log);
     if (log >= 0)
-        sys_close((int)log);
+        mm_close_spare((int)log);
     return e;
 }
 
@@ -245,7 +245,7 @@ long mm_ahead_blocks(uint32_t slot)
     release(p, mask);
     if (e == 0)
         e = make_durable(log);
-    sys_close((int)log);
+    mm_close_spare((int)log);
     return e;
 }
 

@@ -18,22 +18,6 @@ static const char *const region_name[REGIONS] = { "header", "processes", "fits",
 static const uint32_t region_step[REGIONS] = { 0, 1 << 15, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
                                               1 << 16, 1 << 14, 1 << 20 };
 
-/* A descriptor for ourselves, also when the program has used up its own.  A number or -errno. */
-long mm_open_spare(int dir, const char *path, int flags, int mode)
-{
-    long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
-    if (fd != -EMFILE)
-        return fd;
-    struct rlimit now, more;
-    if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
-        return fd;
-    more = (struct rlimit){ now.rlim_max, now.rlim_max };
-    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
-    fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
-    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
-    return fd;
-}
-
 static int region_open(struct mm_area *a, int region, int flags)
 {
     if (a->folder > 0)
@@ -109,7 +93,7 @@ static int map_first(struct mm_area *a, int region)
     if (r == 0)
         r = sys(SYS_mmap, place_of(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_NORESERVE | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), fd, 0);
-    sys_close(fd);
+    mm_close_spare(fd);
     if (r < 0 && r > -4096)
         return (int)r;
     a->segment[0][region] = (char *)r;
@@ -170,7 +154,7 @@ int mm_reserve(struct mm_area *a, int region, uint64_t end)
         return fd;
     long r = fd < 0 ? region_populate(a, region, have, want) : region_allocate(fd, have, want);
     if (fd >= 0)
-        sys_close(fd);
+        mm_close_spare(fd);
     if (r == 0)
         a->head->reserved[region] = want;
     return (int)r;
@@ -187,7 +171,7 @@ static int create_files(struct mm_area *a)
         long r = sys(SYS_fchmod, fd, 0600);      /* whatever the umask */
         if (r == 0)
             r = region_allocate(fd, 0, size);
-        sys_close(fd);
+        mm_close_spare(fd);
         if (r < 0)
             return (int)r;
     }
@@ -223,7 +207,7 @@ static int map_regions(struct mm_area *a)
     for (int region = 0; e >= 0 && region < REGIONS; region++)
         e = map_first(a, region);
     if (folder >= 0)
-        sys_close(folder);
+        mm_close_spare(folder);
     a->folder = 0;
     return e < 0 ? e : 0;
 }

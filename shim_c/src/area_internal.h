@@ -30,7 +30,12 @@ struct mm_area {
     char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
 };
 
+/* spare.c */
+#define MM_SPARE 3
 long mm_open_spare(int dir, const char *path, int flags, int mode);
+void mm_close_spare(int fd);
+int mm_spare(int i);
+void mm_spare_keep(int i, int fd);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
 /* The few that every call needs are here and, for Python, in the one file that owns them. */
 #define MM_INLINE extern inline __attribute__((gnu_inline))

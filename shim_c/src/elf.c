@@ -132,10 +132,10 @@ const char *mm_why_not(int fd, int depth)
         return NULL;
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;
-    long interpreter = sys_openat(AT_FDCWD, *name ? name : "/bin/sh", O_RDONLY | O_CLOEXEC, 0);
+    long interpreter = mm_open_spare(AT_FDCWD, *name ? name : "/bin/sh", O_RDONLY, 0);
     if (interpreter < 0)
         return NULL;
     const char *why = mm_why_not((int)interpreter, depth + 1);
-    sys_close((int)interpreter);
+    mm_close_spare((int)interpreter);
     return why;
 }

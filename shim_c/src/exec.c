@@ -79,12 +79,12 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
         mm_stay_home(slot, own, how, flags);
         return;
     }
-    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    long fd = mm_open_spare(AT_FDCWD, path, O_RDWR | O_NOFOLLOW, 0);
     if (fd < 0)
         return;
     if (sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
         mm_stay_home(slot, (int)fd, how, flags);
-    sys_close((int)fd);
+    mm_close_spare((int)fd);
 }
 
 /* Every file that somebody outside could open has its bytes home. */
@@ -312,12 +312,12 @@ static void settle_program(int fd, const struct stat *st)
         char path[40];
         snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
         int own = mm_locked_reader(slot);
-        long home = own >= 0 ? own : sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+        long home = own >= 0 ? own : mm_open_spare(AT_FDCWD, path, O_RDWR, 0);
         if (home >= 0)
             mm_settle(slot, (int)home);
         if (own < 0 && home >= 0) {
             mm_drop_reader(slot);      /* the kernel runs nothing that is open for writing */
-            sys_close((int)home);
+            mm_close_spare((int)home);
         }
     }
     leave();
@@ -332,7 +332,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     if (!(active() || mm_ready == 2) || !path)
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
-    long fd = itself ? dir : sys_openat(dir, path, O_RDONLY | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+    long fd = itself ? dir : mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, library, R_OK) < 0)
         why = MM_STRIP "the preload library cannot be reached from where it runs";
@@ -351,7 +351,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         }
     }
     if (fd >= 0 && !itself)
-        sys_close((int)fd);
+        mm_close_spare((int)fd);
     if (why && *why == *MM_STRIP)
         strip(image, envp);
     else if (!why && !leads_here(envp) && !says_leave(envp))

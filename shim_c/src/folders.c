@@ -39,7 +39,7 @@ static long note_all(char *from, char *to, int both)
                 r = note_all(from, to, both);
             from[n] = to[m] = 0;
         }
-    sys_close((int)dir);
+    mm_close_spare((int)dir);
     return r;
 }
 

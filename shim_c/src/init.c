@@ -111,6 +111,7 @@ static int join(const char *store)
     snprintf(path, SCRATCH_BYTES, "%s/run", store);
     fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     area->folder = fd >= 0 ? mm_high_fd((int)fd) : 0;
+    mm_hold_spares();
     mm_self_slot = slot;
     mm_self = mm_proc(area, slot);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */

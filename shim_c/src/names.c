@@ -122,11 +122,11 @@ int mm_path_of(int fd, char *out, size_t room)
 
 static int canonical_whole(int dir, const char *path, char *out, size_t room)
 {
-    long fd = sys_openat(dir, path, O_PATH | O_CLOEXEC, 0);
+    long fd = mm_open_spare(dir, path, O_PATH, 0);
     if (fd < 0)
         return (int)fd;
     int e = path_of_fd((int)fd, out, room);
-    sys_close((int)fd);
+    mm_close_spare((int)fd);
     return e;
 }
 
@@ -304,12 +304,12 @@ long mm_touch(const char *path)
 
 static long keep_copy(const char *path, int follow, const char *kept)
 {
-    long from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW), 0);
+    long from = mm_open_spare(AT_FDCWD, path, O_RDONLY | (follow ? 0 : O_NOFOLLOW), 0);
     if (from < 0)
         return from;
     struct stat st;
     long r = sys(SYS_fstat, from, &st);
-    long to = r < 0 ? r : sys_openat(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    long to = r < 0 ? r : mm_open_spare(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (to >= 0) {
         sys(SYS_fchmod, to, 0600);     /* whatever the umask */
         r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
@@ -317,11 +317,11 @@ static long keep_copy(const char *path, int follow, const char *kept)
         sys(SYS_utimensat, to, NULL, times, 0);    /* it stands for the file: an index knows its time */
         if (r == 0 && mm_area->head->flags & MM_POWER)     /* on another file system nothing orders it before what follows */
             r = sys(SYS_fsync, to);
-        sys_close((int)to);
+        mm_close_spare((int)to);
         if (r < 0)
             sys(SYS_unlinkat, AT_FDCWD, kept, 0);
     }
-    sys_close((int)from);
+    mm_close_spare((int)from);
     return to < 0 ? to : r;
 }
 

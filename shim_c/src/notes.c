@@ -26,11 +26,11 @@ static long note_part(uint64_t at, unsigned part, unsigned of, const unsigned ch
         if (r == -EMLINK)
             __atomic_compare_exchange_n(number, &seen, seen + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
         snprintf(base, sizeof base, "notes/.%u", *number);
-        long fd = sys_openat(mm_area->folder, base, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        long fd = mm_open_spare(mm_area->folder, base, O_WRONLY | O_CREAT, 0600);
         if (fd < 0)
             return fd;
         sys(SYS_fchmod, fd, 0600);     /* whatever the umask */
-        sys_close((int)fd);
+        mm_close_spare((int)fd);
     }
 }
 

@@ -32,11 +32,11 @@ uint64_t mm_start_time(uint32_t pid)
     while (count)
         *end++ = digits[--count];
     memcpy(end, "/stat", 6);
-    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long fd = mm_open_spare(AT_FDCWD, path, O_RDONLY, 0);
     if (fd < 0)
         return 0;
     long n = sys_pread((int)fd, text, sizeof text - 1, 0);
-    sys_close((int)fd);
+    mm_close_spare((int)fd);
     if (n <= 0)
         return 0;
     text[n] = 0;
@@ -57,7 +57,7 @@ static long look(const char *maps, uint64_t address, uint64_t inode)
 {
     SCRATCH(text);
     long have = 0, found = 0;
-    int fd = (int)sys_openat(AT_FDCWD, maps, O_RDONLY | O_CLOEXEC, 0);
+    int fd = (int)mm_open_spare(AT_FDCWD, maps, O_RDONLY, 0);
     if (fd < 0)
         return fd;
     for (long n; !found && (n = sys(SYS_read, fd, text + have, LINE - have)) > 0;) {
@@ -77,7 +77,7 @@ static long look(const char *maps, uint64_t address, uint64_t inode)
             break;
         memmove(text, line, have);
     }
-    sys_close(fd);
+    mm_close_spare(fd);
     return found;
 }
 

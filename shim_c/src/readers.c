@@ -25,6 +25,9 @@ int mm_is_ours(int fd)
         return 0;
     if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
         return 1;
+    for (int i = 0; i < MM_SPARE; i++)
+        if (mm_spare(i) == fd)
+            return 1;
     if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
         return 0;
     for (int i = 0; !none_open() && i < READERS; i++)
@@ -47,6 +50,8 @@ static int above(int fd)
     return -1;
 }
 
+#define AT_ONCE (2 + MM_SPARE)                  /* descriptors that a process of the run always has */
+
 static int high(int fd)
 {
     int up = above(fd);
@@ -59,10 +64,24 @@ static int high(int fd)
     sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
     up = above(fd);
     sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    for (long top = (long)now.rlim_max - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
+        if ((up = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, top)) >= 0)
+            sys_close(fd);             /* nobody may raise it: at least the last numbers of all */
     return up >= 0 ? up : fd;
 }
 
 int mm_high_fd(int fd) { return high(fd); }
+
+/* Beside the buffer's. */
+void mm_hold_spares(void)
+{
+    for (int i = 0; i < MM_SPARE; i++) {
+        int fd = (int)sys(SYS_fcntl, mm_buffer_fd, F_DUPFD_CLOEXEC, mm_buffer_fd);
+        if (fd < 0 && (fd = (int)sys(SYS_fcntl, mm_buffer_fd, F_DUPFD_CLOEXEC, 3)) >= 0)
+            fd = high(fd);
+        mm_spare_keep(i, fd);
+    }
+}
 
 long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, path, flags, 0); }
 
@@ -74,6 +93,9 @@ int mm_next_own(int from)
         best = memory;
     if (mm_watch_fd >= from && (best < 0 || mm_watch_fd < best))
         best = mm_watch_fd;
+    for (int i = 0; i < MM_SPARE; i++)
+        if (mm_spare(i) >= from && (best < 0 || mm_spare(i) < best))
+            best = mm_spare(i);
     for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
             best = readers[i].fd;
@@ -96,6 +118,9 @@ void mm_move_own(int fd)
         mm_buffer_fd = (int)up;
     if (fd == mm_watch_fd)
         mm_watch_fd = (int)up;
+    for (int i = 0; i < MM_SPARE; i++)
+        if (fd == mm_spare(i))
+            mm_spare_keep(i, (int)up);
     if (mm_area && fd == mm_area->folder)
         mm_area->folder = (int)up;
     if (fd == mm_memory_fd())
@@ -146,7 +171,7 @@ static int open_reader(uint32_t slot, int fd)
     int own = is_locked(slot) ? (int)r : high((int)r);
     if (add_reader(slot, own))
         return own;
-    sys_close(own);
+    mm_close_spare(own);
     return -EMFILE;
 }
 
@@ -212,7 +237,7 @@ void mm_drop_reader(uint32_t slot)
     mm_lock(&readers_lock);
     struct reader *found = reader_of(slot);
     if (found) {
-        sys_close(found->fd);
+        mm_close_spare(found->fd);
         __atomic_store_n(&found->pif, 0, __ATOMIC_RELEASE);
         __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
     }

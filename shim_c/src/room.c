@@ -32,7 +32,7 @@ static int room_open(struct mm_area *a)
 {
     SCRATCH(path);
     snprintf(path, SCRATCH_BYTES, "%s/run/room", a->store);
-    return (int)sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return (int)mm_open_spare(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
 }
 
 /* Called with the area lock held. */
@@ -53,7 +53,7 @@ static int grow(struct mm_area *a, uint64_t need)
     }
     if (r < 0)                         /* what was allocated of it */
         sys(SYS_ftruncate, fd, have);
-    sys_close(fd);
+    mm_close_spare(fd);
     if (r == -ENOSPC || r == -EDQUOT)
         return (int)r;
     __atomic_store_n(&h->room, need + step, __ATOMIC_RELAXED);
@@ -83,7 +83,7 @@ void mm_room_give(struct mm_area *a, int records)
     if (fd >= 0) {
         if (sys(SYS_ftruncate, fd, keep * MM_BLOCK) == 0)
             h->room = keep;
-        sys_close(fd);
+        mm_close_spare(fd);
     }
     mm_unlock(&h->lock);
 }

@@ -156,6 +156,7 @@ int mm_is_ours(int fd);
 int mm_next_own(int from);
 void mm_move_own(int fd);
 int mm_high_fd(int fd);
+void mm_hold_spares(void);
 long mm_open_own(const char *path, int flags);
 void mm_adopt(void);
 void mm_came(int fd, int received);

@@ -34,7 +34,7 @@ static long rehearse(int fd, int mode, off_t at, off_t length, long size)
         r = sys(SYS_fallocate, trial, mode, at, length);
     if (r == 0 && (r = sys(SYS_fstat, trial, &st)) == 0)
         r = st.st_size;
-    sys_close((int)trial);
+    mm_close_spare((int)trial);
     return r;
 }
 

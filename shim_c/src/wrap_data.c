@@ -368,16 +368,19 @@ EXPORT int truncate(const char *path, off_t length)
     leave();
     if (locked >= 0)
         return (int)result(done);
-    long fd = mm_open_own(path, O_WRONLY | O_NONBLOCK);
+    int how = O_RDWR;                  /* what is saved is read by it too */
+    long fd = mm_open_own(path, how | O_NONBLOCK);
+    if (fd < 0)
+        fd = mm_open_own(path, (how = O_WRONLY) | O_NONBLOCK);
     if (fd < 0)
         return (int)result(fd);
     enter();
-    long r = mm_opened((int)fd, O_WRONLY, 0, 0, NULL);
+    long r = mm_opened((int)fd, how, 0, 0, NULL);
     uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
     if (r == 0)
         r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
     mm_closing((int)fd);
-    sys_close((int)fd);
+    mm_close_spare((int)fd);
     leave();
     return (int)result(r);
 }

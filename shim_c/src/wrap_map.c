@@ -45,13 +45,13 @@ static int home_of(const struct mm_pif *p, uint32_t slot, int *ours)
     const char *const names[] = { mm_path_at(mm_area, p->path), kept };
     for (int i = 0; i < 2; i++) {
         struct stat st;
-        long fd = sys_openat(AT_FDCWD, names[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+        long fd = mm_open_spare(AT_FDCWD, names[i], O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
         if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino) {
             *ours = 1;
             return (int)fd;
         }
         if (fd >= 0)
-            sys_close((int)fd);
+            mm_close_spare((int)fd);
     }
     return -1;
 }
@@ -67,7 +67,7 @@ static long now_writes(uint32_t slot)
     int fd = home_of(p, slot, &ours);
     long r = fd < 0 ? 0 : mm_stay_home(slot, fd, MM_UNSEEN, 0);
     if (ours)
-        sys_close(fd);
+        mm_close_spare(fd);
     return r;
 }
 

@@ -1,0 +1,63 @@
+/* spare.c - a descriptor for a moment, also when the program has used up its own.
+ *
+ * Its limit is raised for that moment where it may be.  Where it may not, numbers that are kept for this are lent: they are
+ * open from the moment that the process joined the run, as high as they can be, and go back when they are closed.
+ */
+#define _GNU_SOURCE
+#include "area_internal.h"
+
+#include <sys/resource.h>
+
+static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
+static int lent[MM_SPARE] = { -1, -1, -1 };
+static const int none = -1;
+
+int mm_spare(int i) { return __atomic_load_n(&spare[i], __ATOMIC_ACQUIRE); }
+void mm_spare_keep(int i, int fd) { __atomic_store_n(&spare[i], fd, __ATOMIC_RELEASE); }
+
+static void back(int i)
+{
+    __atomic_store_n(&lent[i], -1, __ATOMIC_RELAXED);
+    mm_spare_keep(i, (int)sys_openat(AT_FDCWD, "/", O_PATH | O_CLOEXEC, 0));
+}
+
+static long open_lent(int dir, const char *path, int flags, int mode)
+{
+    for (int i = 0; i < MM_SPARE; i++) {
+        int number = __atomic_exchange_n(&spare[i], none, __ATOMIC_ACQ_REL);
+        if (number < 0)
+            continue;
+        sys_close(number);
+        long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
+        if (fd >= 0)
+            __atomic_store_n(&lent[i], (int)fd, __ATOMIC_RELEASE);
+        else
+            back(i);
+        return fd;
+    }
+    return -EMFILE;
+}
+
+/* A number or -errno. */
+long mm_open_spare(int dir, const char *path, int flags, int mode)
+{
+    long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
+    struct rlimit now, more;
+    if (fd != -EMFILE || sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
+        return fd;
+    if (now.rlim_cur < now.rlim_max) {
+        more = (struct rlimit){ now.rlim_max, now.rlim_max };
+        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+        fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
+        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    }
+    return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
+}
+
+void mm_close_spare(int fd)
+{
+    sys_close(fd);
+    for (int i = 0; i < MM_SPARE; i++)
+        if (__builtin_expect(fd == __atomic_load_n(&lent[i], __ATOMIC_ACQUIRE), 0))
+            back(i);
+}
