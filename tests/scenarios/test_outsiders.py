@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -75,6 +76,64 @@ def test_a_static_program_has_the_locks_of_the_one_before_it(
     wanted = native_lab.run(command, native=True)
     assert wanted.returncode == 1, "it is this process that holds the lock"
     assert lab.run(command, *options).returncode == 1
+
+
+RECEIVER = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as door:
+    door.bind(sys.argv[1])
+    door.listen()
+    print("listening", flush=True)
+    line = door.accept()[0]
+_, (fd,), _, _ = socket.recv_fds(line, 1, 1)
+print(os.pread(fd, 30, 0), os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR))
+os.pwrite(fd, b"outside", 10)
+line.sendall(b"1")
+line.recv(1)
+print(os.pread(fd, 30, 0), os.fstat(fd).st_size)
+os.write(fd, b"at its place")
+line.sendall(b"2")
+"""
+SENDER = """
+import os, socket, sys
+fd = os.open("old", os.O_RDWR)
+os.pwrite(fd, b"inside", 0)
+os.lseek(fd, 100, os.SEEK_SET)
+line = socket.socket(socket.AF_UNIX)
+line.connect(sys.argv[1])
+socket.send_fds(line, [b"0"], [fd])
+line.recv(1)
+print(os.pread(fd, 30, 0))
+os.pwrite(fd, b"again", 20)
+os.pwrite(fd, b"longer", 7000)
+line.sendall(b"2")
+line.recv(1)
+print(os.pread(fd, 20, 98), os.lseek(fd, 0, os.SEEK_CUR), os.fstat(fd).st_size)
+"""
+
+
+def hand_over(lab: Lab, options: list[str] | None) -> list[bytes]:
+    """A run (natively: None) hands a descriptor to a process that was there before it; what both have said."""
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
+        door = f"{folder}/door"
+        with subprocess.Popen([sys.executable, "-c", RECEIVER, door], stdout=subprocess.PIPE) as receiver:
+            assert receiver.stdout and receiver.stdout.readline() == b"listening\n"
+            command = [sys.executable, "-c", SENDER, door]
+            done = lab.run(command, native=True) if options is None else lab.run(command, *options)
+            said = receiver.communicate(timeout=60)[0]
+    assert (done.returncode, done.stderr, receiver.returncode) == (0, b"", 0)
+    return [done.stdout, said]
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+def test_a_descriptor_sent_to_a_process_outside(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """It sees what the run wrote before and writes after, the run sees what it writes; the old bytes come back."""
+    assert hand_over(lab, options) == hand_over(native_lab, None)
+    assert (lab.work / "old").read_bytes() == (native_lab.work / "old").read_bytes()
+    if "single" not in options:
+        lab.restore(0)
+        assert (lab.work / "old").read_bytes() == b"o" * 6000
 
 
 def test_the_way_out(lab: Lab) -> None:
