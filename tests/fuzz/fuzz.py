@@ -13,7 +13,7 @@ from pathlib import Path
 import atheris
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 with atheris.instrument_imports(include=["metamori"]):
     import targets

@@ -14,13 +14,15 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+from lab import wait_until
+
 from metamori.cli import opening
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.runtime import recover
 from metamori.store.store import Store
 
 REGIONS = ("header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "ahead")
@@ -52,15 +54,21 @@ class Killed:
         run = [sys.executable, "-m", "metamori", "run", "--store", str(self.store), "--"]
         subprocess.run([*run, sys.executable, "-c", PROGRAM],
                        cwd=self.work, env=env | {"PYTHONPATH": str(root)}, stderr=subprocess.DEVNULL, check=False)
-        with Store.open(str(self.store)) as store:
-            end = time.monotonic() + 60
-            while store.is_busy() and time.monotonic() < end:
-                time.sleep(0.01)
+        wait_until(self._over, "the killed program is gone, too")
         assert (self.store / "run" / "header").exists()
         self.whole = {path: path.read_bytes() for path in self._files() if path.name not in ("room", "cache")}
         for number, path in enumerate(sorted(self.whole)):     # a second name keeps the inode
             os.link(path, self._second(number))
         self.modes = {path: path.stat() for path in self.whole}
+
+    def _over(self) -> bool:
+        """`metamori run` is killed first, and its death is what a test hears of."""
+        try:
+            with Store.open(str(self.store), write=True) as store:
+                recover.require_over(store)
+            return True
+        except StoreBusy:
+            return False
 
     def _second(self, number: int) -> Path:
         (self.folder / "second").mkdir(exist_ok=True)
