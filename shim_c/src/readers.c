@@ -13,11 +13,17 @@ static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
-/* Files that this process has locked with fcntl or lockf: see mm_locking.  blind: one was not followed then. */
-static uint8_t locked[READERS];
-static int any_locked, blind;
+/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not followed then, by inode. */
+static uint8_t locked[READERS], locked_before[READERS / 8];
+static int any_locked;
 
-static int is_locked(uint32_t slot) { return UNLIKELY(any_locked) && (blind || locked[slot % READERS]); }
+static int is_locked(uint32_t slot)
+{
+    if (LIKELY(!any_locked))
+        return 0;
+    uint64_t bit = mm_pif_at(mm_area, slot)->ino % READERS;
+    return locked[slot % READERS] || (locked_before[bit / 8] >> bit % 8 & 1);
+}
 
 int mm_is_ours(int fd)
 {
@@ -211,7 +217,8 @@ void mm_locking(uint32_t slot, int fd)
         return;
     any_locked = 1;
     if (!slot) {
-        blind = 1;
+        uint64_t bit = mm_fit_at(mm_area, mm_fds[fd].fit)->ino % READERS;
+        __atomic_or_fetch(&locked_before[bit / 8], 1 << bit % 8, __ATOMIC_RELAXED);
         return;
     }
     mm_own_reader(slot, fd);
@@ -255,15 +262,15 @@ void mm_readers_after_fork(void)
         if (readers[i].pif)
             closes_at_exec(readers[i].fd, 1);
     memset(locked, 0, any_locked ? sizeof locked : 0);
-    any_locked = blind = 0;
+    memset(locked_before, 0, sizeof locked_before);
+    any_locked = 0;
 }
 
 /* -- exec: it closes what says so, and with the first descriptor of a file that is closed the process's locks on it go ------- */
 
-/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no pif; its fd is 1
- * where the process may have locks on files that were not followed. */
+/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no pif. */
 struct held { int32_t fd; uint32_t pif; };
-#define HELD ((int)(MM_BLOCK / sizeof(struct held)) - 1)
+#define HELD ((int)((MM_BLOCK - sizeof locked_before) / sizeof(struct held)) - 1)
 
 /* Has the program a descriptor of the file that the exec does not close?  Without one the locks go, as they should. */
 static int goes_along(uint32_t slot)
@@ -289,7 +296,8 @@ void mm_readers_before_exec(void)
         list[n++] = (struct held){ readers[i].fd, readers[i].pif };
         closes_at_exec(readers[i].fd, 0);
     }
-    list[n] = (struct held){ blind, 0 };
+    list[n] = (struct held){ -1, 0 };
+    memcpy(list + HELD + 1, locked_before, sizeof locked_before);
     mm_unlock(&readers_lock);
     mm_self->held = page;
 }
@@ -315,6 +323,7 @@ void mm_readers_after_exec(void)
     if (!page)
         return;
     const struct held *h = mm_page(mm_area, page);
+    memcpy(locked_before, h + HELD + 1, sizeof locked_before);
     for (any_locked = 1; h->pif; h++) {
         const struct mm_pif *p = mm_pif_at(mm_area, h->pif);
         if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->pif, h->fd))
@@ -322,6 +331,5 @@ void mm_readers_after_exec(void)
         closes_at_exec(h->fd, 1);
         locked[h->pif % READERS] = 1;
     }
-    blind = h->fd;
     mm_page_give(mm_area, page);
 }
