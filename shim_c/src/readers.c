@@ -44,35 +44,33 @@ int mm_is_ours(int fd)
 
 /* Move one of our descriptors out of the program's way: no higher than that takes, since the kernel's table of a process is
  * as long as its highest number says, and is copied by every fork. */
-static int above(int fd)
+static int from(int fd, long floor)
 {
-    for (int floor = 1000; floor >= 100; floor /= 2) {
-        long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
-        if (up >= 0) {
-            sys_close(fd);
-            return (int)up;
-        }
-    }
-    return -1;
+    long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
+    if (up >= 0)
+        sys_close(fd);
+    return (int)up;
 }
 
 #define AT_ONCE (2 + MM_SPARE)                  /* descriptors that a process of the run always has */
+#define FEW 4096                                /* a table of so many costs a fork little */
 
 static int high(int fd)
 {
-    int up = above(fd);
-    if (up >= 0)
-        return up;
-    struct rlimit now, more;               /* the program's limit is below that: it does not count ours */
+    struct rlimit now, more;
+    int up = -1;
     if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
         return fd;
-    more = (struct rlimit){ now.rlim_max, now.rlim_max };
-    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
-    up = above(fd);
-    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    if (now.rlim_cur < now.rlim_max) {          /* beyond the program's limit, which does not count ours */
+        more = (struct rlimit){ now.rlim_max, now.rlim_max };
+        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+        up = from(fd, now.rlim_cur < 100 ? 100 : now.rlim_cur <= FEW ? (long)now.rlim_cur : 1000);
+        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
+    }
+    for (long floor = 1000; up < 0 && floor >= 100; floor /= 2)
+        up = from(fd, floor);
     for (long top = (long)now.rlim_max - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
-        if ((up = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, top)) >= 0)
-            sys_close(fd);             /* nobody may raise it: at least the last numbers of all */
+        up = from(fd, top);                     /* nobody may raise it: at least the last numbers of all */
     return up >= 0 ? up : fd;
 }
 
