@@ -55,6 +55,10 @@ class Record:
     ranges: tuple[tuple[int, int, int], ...]
     data: bytes
 
+    def copy(self) -> Identity:
+        """Of MM_AHEAD_MOVED: what the file is from then on."""
+        return self.buffer_start, self.start, self.end
+
     def identities(self) -> Iterator[Identity]:
         """Of a mark: the files whose bytes are all at home, mapped by somebody."""
         return _IDENTITY.iter_unpack(self.data)
@@ -106,7 +110,36 @@ def mark(area: Area, kind: int, index: int) -> int:
     finally:
         os.close(fd)
     head.ahead_tail = at + len(record)
+    if gives_back(area) and head.flags & lib.MM_MOVES:  # older indexes need them, and what lies before goes
+        for each in read(area.path):
+            if each.kind == lib.MM_AHEAD_MOVED and each.whole and each.at < at:
+                moved(area, (each.dev, each.ino, each.btime_ns), each.copy())
     return at
+
+
+def moved(area: Area, was: Identity, now: Identity) -> None:
+    """A file is another inode from now on, as a copy of itself, and its PIF knows that. Durable after `sync`."""
+    head = area.head
+    record = _record(lib.MM_AHEAD_MOVED, head.run, head.newest, 0, b"", 0, was, now)
+    fd = os.open(log_path(area.path), os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        REAL.pwrite(fd, record, head.ahead_tail)
+    finally:
+        os.close(fd)
+    head.ahead_tail += len(record)
+
+
+def followed(area: Area) -> dict[Identity, Identity]:
+    """What files are by now that a restore made other inodes: copies of themselves."""
+    found = {(each.dev, each.ino, each.btime_ns): each.copy() for each in read(area.path)
+             if each.kind == lib.MM_AHEAD_MOVED and each.whole}
+    for was, at in found.items():
+        passed = {was}
+        while at in found and at not in passed:
+            passed.add(at)
+            at = found[at]
+        found[was] = at
+    return found
 
 
 def sync(area: Area) -> None:
@@ -142,6 +175,8 @@ def forget(area: Area, at: int) -> None:
     """The checkpoint whose mark is there was written: the disk gets back what lies before."""
     if at <= BLOCK or not gives_back(area):
         return
+    if area.head.flags & lib.MM_MOVES:
+        sync(area)
     fd = os.open(log_path(area.path), os.O_RDWR | os.O_CLOEXEC)
     try:
         REAL.punch_hole(fd, BLOCK, at // BLOCK * BLOCK)
@@ -195,10 +230,14 @@ def store_of(run_area: str) -> int:
     return next((each.object for each in read(run_area, BLOCK) if each.kind == lib.MM_AHEAD_START), 0)
 
 
-def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0) -> bytes:
+def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0,
+            was: Identity = (0, 0, 0), now: Identity = (0, 0, 0)) -> bytes:
     padded = data + bytes(-len(data) % 8)
     r = ffi.new("struct mm_ahead *")
     r.magic, r.kind, r.run, r.index, r.flags = lib.MM_AHEAD_MAGIC, kind, run, index, flags
+    r.dev, r.ino, r.btime_ns = was
+    r.buffer_start, r.start, r.end = now
+    r.whole = int(any(now))
     r.object, r.length, r.data_length, r.length_after = object, _HEAD + len(padded), len(data), lib.MM_NO_LIMIT
     r.crc = zlib.crc32(bytes(ffi.buffer(r))[_CRC_FROM:] + padded)
     return bytes(ffi.buffer(r)) + padded

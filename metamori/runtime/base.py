@@ -15,7 +15,7 @@ REASON = "power cut"
 class Base:
     """log: what was durable after the index, in order. at_home: files all of whose bytes were at home at it, though it
     has them in buffers. settled: files (dev, ino) that an isolated run put home at some time. everything: the homes may
-    lack bytes of any buffer, not only of this run's."""
+    lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves, in order."""
 
     index: int
     run: int
@@ -24,6 +24,7 @@ class Base:
     at_home: frozenset[Identity] = frozenset()
     settled: frozenset[tuple[int, int]] = frozenset()
     everything: bool = False
+    moved: tuple[Record, ...] = ()
 
 
 def base_of(store: Store, records: list[Record], began: Record | None) -> Base:
@@ -36,16 +37,26 @@ def base_of(store: Store, records: list[Record], began: Record | None) -> Base:
     flags = start.flags if start else lib.MM_POWER
     marks = [each for each in records if each.run == run and _stands(store, each)]
     taken = max((index for index in store.history.indexes if index and store.meta(index).run == run), default=0)
-    settled = frozenset((each.dev, each.ino) for each in records
-                        if flags & lib.MM_ISOLATE and each.kind in (lib.MM_AHEAD_PREIMAGE, lib.MM_AHEAD_HOME))
+    moved = tuple(each for each in records if each.kind == lib.MM_AHEAD_MOVED and each.run == run)
+    settled = _settled(records) if flags & lib.MM_ISOLATE else frozenset()
     if not marks or taken > max(each.index for each in marks):
         index = max(taken, store.head.index) if start is None or taken else start.index
         log = () if taken or start is None else _after(records, start)
         again = bool(index and store.meta(index).reason == REASON)
-        return Base(index, run, flags, log, settled=settled, everything=again)
+        return Base(index, run, flags, log, settled=settled, everything=again, moved=moved)
     mark = marks[-1]
     return Base(mark.index, run, flags, _after(records, mark), frozenset(mark.identities()), settled,
-                mark.kind == lib.MM_AHEAD_BACK)
+                mark.kind == lib.MM_AHEAD_BACK, moved)
+
+
+def _settled(records: list[Record]) -> frozenset[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    for each in records:
+        if each.kind in (lib.MM_AHEAD_PREIMAGE, lib.MM_AHEAD_HOME):
+            found.add((each.dev, each.ino))
+        elif each.kind == lib.MM_AHEAD_MOVED and (each.dev, each.ino) in found:
+            found.add(each.copy()[:2])
+    return frozenset(found)
 
 
 def _stands(store: Store, mark: Record) -> bool:

@@ -21,7 +21,7 @@ from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
 from metamori.store.xattrs import read as read_xattrs
 from metamori.tables.aml import AML
-from metamori.tables.record import field, mutable
+from metamori.tables.record import field, mutable, replace
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 
@@ -139,8 +139,11 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
             cut.preimages.append(record)
         else:
             cut.touches.setdefault(record.path, record)
-    for path in cut.touches:
+    now = ahead.followed(area) if head.flags & lib.MM_MOVES else {}
+    for path, touch in cut.touches.items():
         cut.found[path] = cut.look(path)
+        if (was := (touch.dev, touch.ino, touch.btime_ns)) in now:
+            cut.touches[path] = replace(touch, dev=now[was][0], ino=now[was][1], btime_ns=now[was][2])
     places = _Places(cut, names)
     dirty = area.dirty()
     released, cut.watch = release(area, dirty)
@@ -318,6 +321,8 @@ def _unlinked(area: Area, entry: FitEntry) -> int:
     slot = area.find_pif(entry.dev, entry.ino)
     if not slot or not area.pif(slot).flags & lib.MM_KEPT:
         return 0
+    if area.pif(slot).flags & lib.MM_COPIED:
+        return slot
     found = look(os.path.join(os.fsencode(os.path.dirname(area.path)), b"kept", area.kept_name(slot))).st
     return slot if found and (found.st_dev, found.st_ino) == (entry.dev, entry.ino) else 0
 

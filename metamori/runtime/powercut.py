@@ -42,8 +42,7 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     if start is not None and not start.flags & lib.MM_POWER:
         torn.drop(store, start.run)
     base = base_of(store, log, begun)
-    _carry_through(store)
-    work = _Leavings(store, base, _noted(run_area))
+    work = _Leavings(store, base, _noted(run_area), _carry_through(store))
     index = work.commit(lambda: _retire(run_area))
     if os.path.exists(run_area):
         _retire(run_area)
@@ -53,14 +52,16 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     return f"{why}: what was durable of it is checkpoint {index}{lost}"
 
 
-def _carry_through(store: Store) -> None:
-    """Names that a restore inside the program had begun to move."""
+def _carry_through(store: Store) -> dict[int, bytes]:
+    """Names that a restore inside the program had begun to move. Where files are that got a name of theirs again."""
     try:
         begun = read_intent(store, store.layout.run_intent)
     except Damaged:
-        return                             # it never was durable, so it was not begun
-    if begun is not None:
-        Applier(store, True, store.layout.run_intent).run(begun)
+        return {}                          # it never was durable, so it was not begun
+    if begun is None:
+        return {}
+    Applier(store, True, store.layout.run_intent).run(begun)
+    return {op.inode: op.other for op in begun.names if op.op == "drop" and op.other}
 
 
 def _noted(run_area: str) -> list[Touch]:
@@ -81,17 +82,19 @@ def _retire(run_area: str) -> None:
 class _Leavings:
     """What is left of the run, as if it were cut at an instant. lost: files of the base that are nowhere."""
 
-    def __init__(self, store: Store, base: Base, noted: list[Touch]) -> None:
+    def __init__(self, store: Store, base: Base, noted: list[Touch], arrived: dict[int, bytes]) -> None:
         self.store, self.base = store, base
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
         self.state = store.state(base.index)
         self.lost: list[bytes] = []
         self.cut = Cut(base.index, 0, 0, 0)
         self._look(noted)
-        self.remains = Remains(store, base, self.state, {path: found.st for path, found in self.cut.found.items()})
+        self.cut.found.update((path, look(path)) for path in arrived.values())
+        looked = {path: found.st for path, found in self.cut.found.items()}
+        self.remains = Remains(store, base, self.state, looked, arrived)
         self._gone: list[int] = []
         self._log: dict[int, list[Record]] = {}
-        self._files()
+        self._files(arrived)
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class _Leavings:
                 cut.touches.setdefault(path, _absent(path))
                 cut.found.setdefault(path, look(path))
 
-    def _files(self) -> None:
+    def _files(self, arrived: dict[int, bytes]) -> None:
         for record in self.base.log:
             self._log.setdefault(self.remains.slot_of(record), []).append(record)
         for inode, pif in sorted(self.state.pifs.items()):
@@ -148,6 +151,11 @@ class _Leavings:
             elif slot in self._log or found.kept or self._differs(inode, pif, found.st):
                 self.cut.pifs.append(self._pif(slot, found, self._log.get(slot, [])))
         known = {each.slot for each in self.cut.pifs}
+        for inode, path in arrived.items():
+            slot = self.remains.slot_of_arrival(inode, path)
+            if slot in self.remains.files and slot not in known:
+                known.add(slot)
+                self.cut.pifs.append(self._pif(slot, self.remains.files[slot], self._log.get(slot, [])))
         for slot, records in self._log.items():
             if slot not in self.remains.files and self._new_and_moved(slot, records[-1]):
                 known.discard(slot)

@@ -1,6 +1,8 @@
 """The files that a power cut left, found again by what they are: as the fold of a checkpoint sees a run area.
 
-A file is known by inode number and birth time; device numbers may be others after a start of the machine.
+A file is known by inode number and birth time; device numbers may be others after a start of the machine. Where the
+store is on another filesystem, a file that lost its name is a copy, another inode: the log says which one
+(`Base.moved`), or the last index that saw it knows its name in the store.
 """
 
 from __future__ import annotations
@@ -35,15 +37,13 @@ class Found:
 class Remains:
     """`files` by slot; a slot is one file, still there or not. The rest is what a fold asks of an area."""
 
-    def __init__(self, store: Store, base: Base, state: State, looked: dict[bytes, os.stat_result | None]) -> None:
+    def __init__(self, store: Store, base: Base, state: State, looked: dict[bytes, os.stat_result | None],
+                 arrived: dict[int, bytes]) -> None:
         self._store, self._state = store, state
         self.head = SimpleNamespace(run=base.run, flags=base.flags, next_object=store.next_object())
         self.files: dict[int, Found] = {}
         self._pifs: list[SimpleNamespace] = [SimpleNamespace()]
         self._slots: dict[tuple[int, int], int] = {}           # (object, or 0; inode number)
-        self._by_ino: dict[int, list[int]] = {}
-        for inode, pif in state.pifs.items():
-            self._by_ino.setdefault(pif.ino, []).append(inode)
         self._there: dict[int, tuple[bytes, os.stat_result]] = {}
         for path, st in looked.items():
             if st is not None and stat.S_ISREG(st.st_mode):
@@ -53,6 +53,14 @@ class Remains:
             st = lstat_or_none(store.door, store.layout.kept(name))
             if st is not None and stat.S_ISREG(st.st_mode):
                 self._kept.setdefault(st.st_ino, (name, st))
+        self._copies = {(each.ino, each.btime_ns): each.copy()[1:] for each in base.moved}
+        for inode, pif in state.pifs.items():
+            if inode in arrived and (st := lstat_or_none(store.door, arrived[inode])):
+                self._copies[pif.ino, pif.btime_ns] = st.st_ino, store.door.birth_ns(arrived[inode])
+        self._by_ino: dict[int, list[tuple[int, int]]] = {}    # (object, born)
+        for inode, pif in state.pifs.items():
+            ino, born = self._now(pif)
+            self._by_ino.setdefault(ino, []).append((inode, born))
 
     # -- as an area ------------------------------------------------------------------------------
 
@@ -60,7 +68,8 @@ class Remains:
         """object and mtime_ns of a file."""
         return self._pifs[slot]
 
-    def find_pif(self, _dev: int, ino: int, _btime_ns: int = 0) -> int:
+    def find_pif(self, _dev: int, ino: int, btime_ns: int = 0) -> int:
+        ino, _ = self._followed((ino, btime_ns))
         return next((slot for slot, found in self.files.items() if found.st.st_ino == ino), 0)
 
     def kept_name(self, slot: int) -> bytes:
@@ -70,27 +79,61 @@ class Remains:
 
     def kept_homes(self, there: State) -> list[KeptHome]:
         """Files without a name at an index whose home is in the store, whatever index knows them."""
-        known: dict[int, PifEntry] = {}
+        known: dict[int, tuple[PifEntry, int]] = {}
         for index in self._store.history.indexes:
             if index:
                 meta = self._store.meta(index)
-                known.update((pif.ino, pif) for pif in (*meta.initial_pifs, *meta.pifs) if pif.ino in self._kept)
+                for pif in (*meta.initial_pifs, *meta.pifs):
+                    ino, born = self._now(pif)
+                    if ino in self._kept:
+                        known[ino] = pif, born
         found = []
-        for ino, pif in known.items():
+        for ino, (pif, btime_ns) in known.items():
             born = self._store.door.birth_ns(self._store.layout.kept(self._kept[ino][0]))
-            if not there.paths(pif.inode) and (not born or not pif.btime_ns or born == pif.btime_ns):
+            if not there.paths(pif.inode) and (not born or not btime_ns or born == btime_ns):
                 found.append(KeptHome(pif.inode, self._kept[ino][0]))
         return found
 
+    def _now(self, known: PifEntry | Record | Touch) -> tuple[int, int]:
+        """Inode number and birth of a file that somebody knew, or of what is its home since."""
+        at = self._followed((known.ino, known.btime_ns))
+        if not isinstance(known, PifEntry) or at[0] in self._kept or self._is_there(at):
+            return at
+        for name in filter(None, (known.kept, b"%d" % known.inode)):   # the second: a restore has put it aside
+            copy = self._store.layout.kept(name)
+            st = lstat_or_none(self._store.door, copy)
+            if st is not None and stat.S_ISREG(st.st_mode):
+                return st.st_ino, self._store.door.birth_ns(copy)
+        return at
+
+    def _followed(self, at: tuple[int, int]) -> tuple[int, int]:
+        passed = set[tuple[int, int]]()
+        while at in self._copies and at not in passed and not self._is_there(at):
+            passed.add(at)
+            at = self._copies[at]
+        return at
+
+    def _is_there(self, at: tuple[int, int]) -> bool:
+        if at[0] not in self._there:
+            return False
+        born = self._store.door.birth_ns(self._there[at[0]][0])
+        return not born or not at[1] or born == at[1]
+
     def slot_of(self, record: Record | Touch) -> int:
         """The file that a record of the log, or a note, speaks of."""
-        inode = next((inode for inode in reversed(self._by_ino.get(record.ino, []))
-                      if self._born_alike(inode, record.btime_ns)), 0)
-        return self._slot(inode, record.ino, record.btime_ns, record.path)
+        ino, born = self._now(record)
+        inode = next((inode for inode, known in reversed(self._by_ino.get(ino, []))
+                      if not known or not born or known == born), 0)
+        return self._slot(inode, ino, born, record.path)
 
     def slot_of_object(self, inode: int) -> int:
         pif = self._state.pifs[inode]
-        return self._slot(inode, pif.ino, pif.btime_ns, pif.filename)
+        return self._slot(inode, *self._now(pif), pif.filename)
+
+    def slot_of_arrival(self, inode: int, path: bytes) -> int:
+        """An object to which a restore has given this name again."""
+        st = lstat_or_none(self._store.door, path)
+        return self._slot(inode, st.st_ino, self._store.door.birth_ns(path), path) if st else 0
 
     def search(self, slot: int, known: PifEntry | Record, paths: list[bytes]) -> Found | None:
         """A file that went from all its paths, below the nearest folder of one that is there."""
@@ -106,10 +149,6 @@ class Remains:
                     if st is not None and st.st_ino == known.ino and stat.S_ISREG(st.st_mode):
                         return self._found(slot, self._pifs[slot].object, known.btime_ns, there, there, b"", st)
         return None
-
-    def _born_alike(self, inode: int, btime_ns: int) -> bool:
-        known = self._state.pifs[inode].btime_ns
-        return not known or not btime_ns or known == btime_ns
 
     def _slot(self, inode: int, ino: int, btime_ns: int, path: bytes) -> int:
         key = (inode, ino)

@@ -32,7 +32,7 @@ def files_back(session: Session, index: int) -> None:
         area.freeze()
         try:
             _adopt(session, index)
-            back(session, index)
+            back(session, index, reopened=False)
         except BaseException:
             area.thaw()
             raise

@@ -21,6 +21,7 @@ from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
+from metamori.runtime.whereabouts import AcrossFilesystems, arrived, find_names, movable, named
 from metamori.store import commit, xattrs
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
@@ -44,17 +45,11 @@ class OthersAlive(MetamoriError):
     errno = errno.EBUSY
 
 
-class AcrossFilesystems(MetamoriError):
-    """A removed or replaced file would have to change filesystems while the program has it open."""
-
-    errno = errno.EXDEV
-
-
 def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
     On success the run stays frozen and the session locked until `go_on`. AcrossFilesystems, before anything changes:
-    the store is on another filesystem than a file that lost its name before or after the checkpoint.
+    the store is on another filesystem than a mapped file that lost its name before or after the checkpoint.
     """
     area, store = session.area, session.store
     store.refresh()
@@ -112,24 +107,13 @@ def _back_or_as_it_is(session: Session, index: int) -> None:
     except AcrossFilesystems:
         raise
     except (MetamoriError, OSError):
-        _find_names(session, index)
+        begun = read_intent(session.store, session.store.layout.run_intent)
+        if begun is not None:
+            arrived(session, begun)
+        find_names(session, index)
         commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
         session.area.head.restoring = 0
         raise
-
-
-def _find_names(session: Session, index: int) -> None:
-    """Tell every PIF where its file is, after names were moved for a part."""
-    area, store = session.area, session.store
-    states = [store.state(area.head.parent), store.state(index)]
-    for slot in list(area.pifs()):
-        p = area.pif(slot)
-        places = {area.pif_path(p): None, **{path: None for state in states for path in state.paths(p.object)}}
-        paths = [path for path in places if (st := instants.look(path).st) and (st.st_dev, st.st_ino) == (p.dev, p.ino)]
-        aside = b"%d" % p.object
-        kept = aside if p.object and commit.exists(store.door, store.layout.kept(aside)) else None
-        if paths or kept:
-            _named(session, slot, paths, kept)
 
 
 def go_on(session: Session) -> None:
@@ -150,10 +134,11 @@ def _process_number(session: Session, pid: int) -> int:
     raise NotThere("this process is no part of the run")
 
 
-def back(session: Session, index: int, again: bool = False) -> None:
+def back(session: Session, index: int, again: bool = False, reopened: bool = True) -> None:
     """Files, names and tables to `index`, while nothing of the run moves.
 
     again: a kill came in the middle of this; it can be done from its beginning, all of every file being pointed anew.
+    reopened: the program's descriptors are opened anew afterwards, whatever inodes its files have then.
     """
     area, store = session.area, session.store
     area.head.restoring = index + 1
@@ -161,6 +146,7 @@ def back(session: Session, index: int, again: bool = False) -> None:
         begun = read_intent(store, store.layout.run_intent)
         if begun is not None:
             Applier(store, session.durable, store.layout.run_intent).run(begun)
+            arrived(session, begun)
     parent = store.state(area.head.parent)
     cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
     if again:                              # names may have moved already that no program touched
@@ -171,7 +157,7 @@ def back(session: Session, index: int, again: bool = False) -> None:
     now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
     then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
     if not again:
-        _on_one_filesystem(session, _names(session, now, then))
+        movable(session, _names(session, now, then), reopened)
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
     session.will_write_records()
@@ -182,14 +168,18 @@ def back(session: Session, index: int, again: bool = False) -> None:
     area.head.committed_block = area.head.next_block
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
     area.head.cut_pending = 0
-    _names_back(session, now, then)
+    others = _names_back(session, now, then)
     slots = {area.pif(slot).object: slot for slot in area.pifs() if area.pif(slot).object}
     for inode in sorted({*then.pifs, *now.pifs}):
         if inode in slots:
-            _Rollback(session, slots[inode], inode, now, then).run(again)
+            _Rollback(session, slots[inode], inode, now, then).run(again or inode in others)
     for inode, pif in then.pifs.items():
         if inode not in slots and then.paths(inode):
             _give_attributes(then.paths(inode)[0], pif)
+    for pif in then.pifs.values():
+        p = area.pif(slots[pif.inode]) if pif.inode in slots else None
+        if p and p.flags & lib.MM_MOVED and (pif.ino, pif.btime_ns) != (p.ino, p.btime_ns):
+            ahead.moved(area, (pif.dev, pif.ino, pif.btime_ns), (p.dev, p.ino, p.btime_ns))
     area.head.parent = index
     _now_back(area, index, session.durable)
     commit.remove_file(store.door, store.layout.run_intent, durable=False)
@@ -205,14 +195,6 @@ def _now_back(area: Area, index: int, durable: bool) -> None:
         ahead.sync(area)
 
 
-def _on_one_filesystem(session: Session, plan: NamesPlan) -> None:
-    area = session.area
-    copies = (area.pif_path(area.pif(slot)) for slot in area.pifs() if area.pif(slot).flags & lib.MM_COPIED)
-    path = next(copies, b"") or plan.across()
-    if path:
-        raise AcrossFilesystems(f"{os.fsdecode(path)} was removed or replaced, and the store is on another filesystem")
-
-
 def _names(session: Session, now: State, then: State) -> NamesPlan:
     """What brings the names back, also of files that are kept in the store."""
     store = session.store
@@ -225,7 +207,8 @@ def _names(session: Session, now: State, then: State) -> NamesPlan:
     return NamesPlan(store.door, store.layout, now, then, tuple(kept.values()))
 
 
-def _names_back(session: Session, now: State, then: State) -> None:
+def _names_back(session: Session, now: State, then: State) -> set[int]:
+    """The files that are other inodes afterwards: copies, since the store is on another filesystem."""
     store = session.store
     plan = _names(session, now, then)
     intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
@@ -234,30 +217,8 @@ def _names_back(session: Session, now: State, then: State) -> None:
     Applier(store, session.durable, store.layout.run_intent).run(intent)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
     homes_after = {home.inode: home.name for home in plan.kept}
-    for inode in {*now.pifs, *then.pifs}:
-        if inode in slots:
-            _named(session, slots[inode], then.paths(inode), homes_after.get(inode))
-
-
-def _named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -> None:
-    """Tell the PIF where its names are now; a file without one is where the shim looks for it."""
-    area = session.area
-    p = area.pif(slot)
-    own = session.store.layout.kept(area.kept_name(slot))
-    if paths:
-        st = os.lstat(paths[0])
-        if (p.dev, p.ino) != (st.st_dev, st.st_ino):
-            area.identify(slot, st.st_dev, st.st_ino, session.store.door.birth_ns(paths[0]))
-        area.set_path(p, paths[0])
-        p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED)
-        p.deleted = 0
-        return
-    p.flags |= lib.MM_NAMELESS
-    if kept:
-        place = session.store.layout.kept(kept)
-        if place != own:
-            os.rename(place, own)
-        p.flags |= lib.MM_KEPT
+    return {inode for inode in {*now.pifs, *then.pifs}
+            if inode in slots and named(session, slots[inode], then.paths(inode), homes_after.get(inode))}
 
 
 def _give_attributes(path: bytes, pif: PifEntry) -> bool:
@@ -386,8 +347,9 @@ class _Rollback:
             known = min(found, self.p.fresh_from)
             if size < known:               # some index knows these bytes: saved before they go
                 self._keep(fd, [(size, known)])
-            if size != found:
+            if size != found or self.p.flags & lib.MM_VIRTUAL:
                 self.area.table_clear(self.p, -(-size // BLOCK))
+            if size != found:
                 os.ftruncate(fd, size)
         finally:
             os.close(fd)

@@ -9,7 +9,7 @@ Order, and why each step finds what it needs, also when it runs a second time af
   4. mkdir, rename   folders that are to be, highest first;
   5. link, create, symlink, fifo   names that are to be;
   -- here the moved names are made durable, and an intent without the steps above replaces the first --
-  6. drop     the additional names of 1 of objects that have their own again;
+  6. drop     the additional names of 1 of objects that have their own (`other`) again;
   7. mkdir    once more, for the modes and times of folders.
 """
 
@@ -59,13 +59,12 @@ class NamesPlan:
         ]
         self.kept = tuple(KeptHome(inode, name) for inode, name in sorted(self._homes.items()))
 
-    def across(self) -> bytes:
-        """A file that would come back from the store to another filesystem; b"" when there is none."""
+    def across(self) -> set[int]:
+        """The objects that come from the store to another filesystem, or go there: as copies."""
         kept = self._layout.kept_folder + b"/"
-        for op in self.ops:
-            if op.op == "link" and op.other.startswith(kept) and self._device(op.path) != self._kept_dev:
-                return op.path
-        return b""
+        return {op.inode for op in self.ops
+                if (op.op == "link" and op.other.startswith(kept) and self._device(op.path) != self._kept_dev)
+                or (op.op == "keep" and op.other.startswith(kept) and op.dev != self._kept_dev)}
 
     def _device(self, path: bytes) -> int:
         """Of the filesystem that a path is on, or will be."""
@@ -146,7 +145,7 @@ class NamesPlan:
             else:
                 if found.st_dev != self._kept_dev:
                     stage = names_of.stage(self._staying_folder(entry.path), "file", entry.inode)
-                self._drops.append(NameOp("drop", stage, inode=entry.inode))
+                self._drops.append(NameOp("drop", stage, self._there.paths(entry.inode)[0], entry.inode))
             self._stages[entry.inode] = stage
 
     def _staying_folder(self, path: bytes) -> bytes:
@@ -274,7 +273,7 @@ class NamesPlan:
                 home = self._layout.kept(self._homes.pop(inode))
                 if lstat_or_none(self._door, home) is not None:
                     self._sources[inode] = home
-                    self._drops.append(NameOp("drop", home, inode=inode))
+                    self._drops.append(NameOp("drop", home, self._there.paths(inode)[0], inode))
         return self._sources.get(inode, b"")
 
     def _finish_folders(self, made: list[NameOp]) -> Iterable[NameOp]:

@@ -5,6 +5,7 @@
  *  1. Home bytes that an index needs are destroyed only when their pre-image is durable, and a record that names it.
  *  2. An fsync of a file with redirected blocks is answered only when they are durable, and a record that names them.
  *  3. When redirected bytes have been put home, a durable record says so before anything else is done to them there.
+ *  4. A file loses its name to a copy (another inode) only when a durable record says whose copy that is.
  * A record is appended by a pwrite behind the last whole one, and the tail moves only then: what was acknowledged lies
  * before everything that was not.  Read by metamori/runtime/ahead.py.
  */
@@ -172,6 +173,29 @@ long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, 
     e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, reader);
     if (log >= 0)
         mm_close_spare((int)log);
+    return e;
+}
+
+/* Where links cannot lead: this copy is the file's home from now on.  Durable on return. */
+long mm_ahead_moved(uint32_t slot, const char *copy)
+{
+    struct mm_ahead record;
+    struct statx st;
+    if (!(mm_area->head->flags & MM_POWER))
+        return 0;
+    long e = sys_statx(AT_FDCWD, copy, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (e < 0)
+        return e;
+    describe(&record, MM_AHEAD_MOVED, slot);
+    record.start = st.stx_ino;
+    record.end = (uint64_t)st.stx_btime.tv_sec * 1000000000u + st.stx_btime.tv_nsec;
+    record.buffer_start = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+    long log = log_open(O_WRONLY);
+    e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, -1);
+    if (e == 0)
+        e = make_durable(log);
+    if (log >= 0)
+        sys_close((int)log);
     return e;
 }
 

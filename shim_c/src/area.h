@@ -29,6 +29,7 @@
 #define MM_SUPERVISED 4
 #define MM_POWER 8
 #define MM_CLOSED 16
+#define MM_MOVES 2048         /* some PIF has MM_MOVED */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
 /* pif.flags */
@@ -42,6 +43,7 @@
 #define MM_HOME 128     /* mapped: bytes stay at home; the pre-image of a block is saved before it is overwritten */
 #define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
 #define MM_SETTLED 512  /* was put home in isolation */
+#define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
@@ -55,6 +57,7 @@
 #define MM_AHEAD_PREIMAGE 4 /* home bytes that are about to be destroyed */
 #define MM_AHEAD_SYNCED 5   /* these blocks of a file are in the buffer, durable */
 #define MM_AHEAD_HOME 6     /* all bytes of a file are at home, durable */
+#define MM_AHEAD_MOVED 7    /* a file is a copy of itself from now on, on another file system */
 
 /* memory.state */
 #define MM_MEMORY_IDLE 0
@@ -278,10 +281,11 @@ struct mm_ahead {
     uint32_t old_mode, old_uid, old_gid;
     uint32_t flags;            /* of the PIF; START, CUT, BACK: of the header */
     uint64_t home_size, home_ctime_ns;   /* PREIMAGE: before anything was destroyed */
-    uint64_t start, end, buffer_start;   /* PREIMAGE, in bytes */
+    uint64_t start, end, buffer_start;   /* PREIMAGE, in bytes; MOVED: the copy's ino, btime_ns, dev */
     uint64_t length_after;     /* PREIMAGE: the file is about to be cut here; MM_NO_LIMIT: it is not */
     uint32_t path_length, ranges, data_length;
-    uint32_t whole;            /* SYNCED: the ranges are all that there are, earlier ones count no more */
+    uint32_t whole;            /* SYNCED: the ranges are all that there are, earlier ones count no more; MOVED: the PIF
+                                  is the copy, too */
 };
 
 struct mm_area;

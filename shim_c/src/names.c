@@ -399,6 +399,8 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
         if (st.stx_nlink > 1 && p->refs)   /* what is written must go on to appear by the other names */
             mm_home_by_name(slot, path, MM_UNSEEN, MM_ENGINE);
         r = keep_copy(path, 0, kept);
+        if (r == 0)
+            r = mm_ahead_moved(slot, kept);
         copied = MM_COPIED;
     }
     if (r < 0)

@@ -387,6 +387,7 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
 long mm_ahead_sync(void);
 long mm_ahead_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
 long mm_ahead_home(uint32_t pif, int home);
+long mm_ahead_moved(uint32_t pif, const char *copy);
 long mm_ahead_blocks(uint32_t pif);
 long mm_ahead_all(void);
 

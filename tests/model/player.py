@@ -6,8 +6,6 @@ several processes with --several, several threads with --threads.
 
 from __future__ import annotations
 
-import copy
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,8 +19,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from lab import ROOT, Lab, Session  # noqa: E402
 from programs import program  # noqa: E402
 from world import World  # noqa: E402
-
-ELSEWHERE = "METAMORI_TEST_STORES" in os.environ  # tools/on-filesystems: stores on another filesystem than the data
 
 
 @dataclass
@@ -44,7 +40,6 @@ def play(session: Session, lines: Sequence[str], restorable: bool = True, window
     checkpoints: list[tuple[int, str]] = []
     cuts: list[tuple[int, frozenset[str]]] = []
     for number, line in enumerate(lines):
-        before = copy.deepcopy(world) if ELSEWHERE and line.startswith("restore") else world
         want = world.apply(line)
         if want is None:
             continue
@@ -52,9 +47,6 @@ def play(session: Session, lines: Sequence[str], restorable: bool = True, window
             have = session.ask(line)
         except AssertionError as died:
             raise Mismatch(f"line {number}: {line}\n  {died}") from None
-        if have == "-1 EXDEV" and before is not world:
-            world = before                 # a store on another filesystem: refused, and nothing has changed
-            continue
         newest = max((index for index, _ in [*checkpoints, *cuts]), default=0)
         if want == "index" and have.isdigit() and int(have) > newest:
             checkpoints.append((int(have), world.state.names.tree()))
