@@ -20,7 +20,7 @@ STEPS = {
     "create (buffer blocks)": ("mm_take_blocks", "mm_blocks_take"),
     "extend (run area, room)": ("mm_reserve", "grow"),
     "copy up (part of a block)": ("copy_up",),
-    "swap (out of the cache)": ("mm_cache_write_back", "mm_frame_write_back", "mm_cache_drop"),
+    "swap (out of the cache)": ("mm_cache_evict", "mm_cache_write_back", "mm_frame_write_back", "mm_cache_drop"),
     "into the cache": ("mm_frame_take",),
     "write to the disk buffer or the cache": ("mm_buffer_write",),
     "read from the disk buffer or the cache": ("mm_buffer_read",),

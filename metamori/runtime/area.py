@@ -353,13 +353,6 @@ class Area:
     def frame(self, number: int):  # type: ignore[no-untyped-def]
         return lib.mm_frame_at(self._area, number)
 
-    def write_back(self, frame: int, buffer: int) -> None:
-        """A frame's newer bytes to the disk buffer, an open descriptor."""
-        _check(lib.mm_frame_write_back(self._area, frame, buffer), self.path)
-
-    def free_frame(self, frame: int) -> None:
-        lib.mm_frame_free(self._area, frame)
-
     def write_back_all(self, buffer: int) -> None:
         _check(lib.mm_cache_write_back(self._area, 0, buffer), self.path)
 

@@ -14,7 +14,7 @@ import traceback
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.runtime import finish, pruning, resume, rollback, swap
+from metamori.runtime import finish, pruning, resume, rollback
 from metamori.runtime.area import Area
 from metamori.runtime.begin import begin
 from metamori.runtime.session import Session
@@ -57,9 +57,6 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
     if what == lib.MM_CALL_CHECKPOINT:
         message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
         return _session(path).checkpoint(message)
-    if what == lib.MM_CALL_SWAP:
-        swap.make_room(_session(path).area, argument, ffi.cast("uint64_t *", data)[0])
-        return 0
     if what == lib.MM_CALL_RESTORE:
         rollback.roll_back(_session(path), argument, os.getpid(), ffi.cast("struct mm_actions *", data))
         return 0

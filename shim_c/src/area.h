@@ -148,7 +148,7 @@ struct mm_header {
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
     uint32_t frame_count, free_frame;
-    uint64_t tick;             /* grows with every frame taken: the clock of the LRU */
+    uint64_t unused_;
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
@@ -212,7 +212,7 @@ struct mm_pif {
     uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
     uint32_t next_mapped;
     uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
-    uint32_t pad3_;
+    uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
     uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
     uint64_t ahead_size;       /* when that was written */
     char pad2_[24];
@@ -241,7 +241,8 @@ struct mm_fit {
 /* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */
 struct mm_frame {
     uint64_t chunk;            /* of the buffer */
-    uint64_t tick;             /* last use */
+    uint32_t used;             /* since the hand of its PIF last passed it */
+    uint32_t pad_;
     uint32_t pif;              /* 0: free */
     uint32_t low, high;        /* bytes [low, high) are newer than the disk buffer's */
     uint32_t next_free;        /* of one that is free; else 1 where whole blocks gather: it leaves when it is full */
@@ -328,9 +329,10 @@ void mm_saved_free(struct mm_area *area, struct mm_pif *pif);
 void mm_pif_mapped(struct mm_area *area, uint32_t slot);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
 struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);
-int mm_frame_write_back(struct mm_area *area, uint32_t frame, int buffer);
-void mm_frame_free(struct mm_area *area, uint32_t frame);
+char *mm_frame_bytes(struct mm_area *area, uint32_t frame);
+uint32_t mm_frame_take(struct mm_area *area, uint32_t pif, uint64_t chunk);
 int mm_cache_write_back(struct mm_area *area, uint32_t pif, int buffer);
+int mm_cache_evict(struct mm_area *area, uint32_t pif, int buffer);
 void mm_cache_drop(struct mm_area *area, uint32_t pif);
 int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
 void mm_release_dead(struct mm_area *area);

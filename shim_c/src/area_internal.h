@@ -75,7 +75,7 @@ MM_INLINE struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
 {
     return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
 }
-static inline char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
+MM_INLINE char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
 {
     return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK);
 }
@@ -117,7 +117,8 @@ void mm_page_give(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
 
 /* cache.c */
-uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk);
+int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer);
+void mm_frame_free(struct mm_area *a, uint32_t frame);
 
 /* table.c */
 void mm_table_free(struct mm_area *a, struct mm_pif *pif);

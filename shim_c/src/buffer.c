@@ -1,6 +1,5 @@
 /* buffer.c - buffer bytes as the engine sees them: in the AML cache, or in the disk buffer. */
 #include "shim.h"
-#include "runtime.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -45,14 +44,14 @@ size_t mm_try(const void *p, size_t count, int what)
     return count;
 }
 
-/* A frame that holds what the disk buffer has of a chunk; 0: there is none to be had. */
-static uint32_t frame_with(uint32_t slot, uint64_t chunk)
+/* A frame that holds what the disk buffer has of a chunk, nothing if it is new; 0: there is none to be had. */
+static uint32_t frame_with(uint32_t slot, uint64_t chunk, int new)
 {
     uint32_t frame = mm_frame_take(mm_area, slot, chunk);
     if (!frame)
         return 0;
     char *bytes = mm_frame_bytes(mm_area, frame);
-    long r = bytes ? sys_pread(mm_buffer_fd, bytes, MM_CHUNK, chunk * MM_CHUNK) : -ENOMEM;
+    long r = !bytes ? -ENOMEM : new ? 0 : sys_pread(mm_buffer_fd, bytes, MM_CHUNK, chunk * MM_CHUNK);
     if (r < 0) {
         mm_frame_free(mm_area, frame);
         return 0;
@@ -62,39 +61,33 @@ static uint32_t frame_with(uint32_t slot, uint64_t chunk)
     return frame;
 }
 
-/* Give a small write's chunk a frame, if the file's budget has room or can make some. */
-static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk)
+/* Give a small write's chunk a frame; others of the file leave for it where its budget is used up.  A budget of less than
+ * one still has one, the tail window. */
+static uint32_t frame_for(uint32_t slot, struct mm_pif *p, uint64_t chunk, int new)
 {
-    uint64_t budget = mm_area->head->cache_size;
-    int full = ((uint64_t)p->frames + 1) * MM_CHUNK > budget;
-    /* --cache-size 0 still has one frame, the tail window; in a run with memory no runtime is in the process: no choice to make */
-    if (budget < 2 * MM_CHUNK || (full && mm_area->head->flags & MM_MEMORY)) {
-        if (p->frames && mm_cache_write_back(mm_area, slot, mm_buffer_fd) < 0)
+    while (p->frames && ((uint64_t)p->frames + 1) * MM_CHUNK > mm_area->head->cache_size)
+        if (mm_cache_evict(mm_area, slot, mm_buffer_fd) < 0)
             return 0;
-        mm_cache_drop(mm_area, slot);
-    } else if (full) {
-        uint64_t wanted = budget / 4 > MM_CHUNK ? budget / 4 : MM_CHUNK;
-        if (mm_runtime_try(MM_CALL_SWAP, slot, &wanted) < 0 || ((uint64_t)p->frames + 1) * MM_CHUNK > budget)
-            return 0;
-    }
-    return frame_with(slot, chunk);
+    return frame_with(slot, chunk, new);
 }
 
 /* Whole blocks that fill a chunk gather in one frame: the kernel gets them in one piece and keeps them in one folio, which is
  * cheaper by half than a folio for each call.  Not in an epoch's first chunk: many files with little to say hold no frames. */
 static int gathers(const struct mm_pif *p, size_t count)
 {
-    return count >= SMALL && count < MM_CHUNK && p->taken > MM_CHUNK / MM_BLOCK;
+    return count < MM_CHUNK && p->taken > MM_CHUNK / MM_BLOCK;
 }
 
-/* The frame for that, beside which the file has no other: one that is there is of a chunk that an epoch ended in. */
-static uint32_t frame_to_fill(uint32_t slot, struct mm_pif *p, uint64_t chunk)
+/* The frame of the chunk in which blocks are handed out; whole blocks (not small) get one from its start on.  A single one that is
+ * there then is of a chunk that an epoch ended in, and makes way.  Blocks are handed out in sequence: those behind a chunk's
+ * first one that is new are new too. */
+static __attribute__((noinline)) uint32_t frame_to_fill(uint32_t slot, struct mm_pif *p, uint64_t place, int what, int small)
 {
-    if (p->frames > 1 || mm_cache_write_back(mm_area, slot, mm_buffer_fd) < 0)
+    int start = place % MM_CHUNK == 0;
+    if (!small && (!start || (p->frames == 1 && mm_cache_evict(mm_area, slot, mm_buffer_fd) < 0)))
         return 0;
-    mm_cache_drop(mm_area, slot);
-    uint32_t frame = frame_with(slot, chunk);
-    if (frame)
+    uint32_t frame = frame_for(slot, p, place / MM_CHUNK, start && what != MM_WRITTEN_OVER);
+    if (frame && !small)
         mm_frame_at(mm_area, frame)->next_free = 1;
     return frame;
 }
@@ -107,10 +100,11 @@ static void leave_full(uint32_t frame)
         mm_frame_free(mm_area, frame);
 }
 
-static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at)
+static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at, int what)
 {
     uint32_t inside = at % MM_CHUNK;
-    count = mm_usable(from, count, 0);
+    if (what != MM_COPIED_UP)
+        count = mm_usable(from, count, 0);
     if (!count)
         return -EFAULT;
     mm_frame_newer(mm_frame_at(mm_area, frame), inside, inside + count);
@@ -128,26 +122,23 @@ static size_t unframed(uint64_t at, size_t count)
 }
 
 /* Called with the PIF's lock held.  May be short; bytes written or -errno. */
-long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int may_gather)
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what)
 {
-    uint64_t filling = (p->alloc_next - 1) / (MM_CHUNK / MM_BLOCK);
-    may_gather = may_gather && gathers(p, count);
-    if (!p->frames && count >= SMALL && !may_gather)
+    int small = count < SMALL || what == MM_COPIED_UP, may_gather = !small && gathers(p, count);
+    if (!p->frames && !small && !may_gather)
         return sys_pwrite(mm_buffer_fd, from, count, at);
     size_t done = 0;
     while (done < count) {
         uint64_t place = at + done, chunk = place / MM_CHUNK;
         size_t piece = MM_CHUNK - place % MM_CHUNK;
         uint32_t frame = mm_frame_of(mm_area, chunk);
-        if (!frame && chunk == filling && count < SMALL)
-            frame = frame_for(slot, p, chunk);
-        else if (!frame && chunk == filling && place % MM_CHUNK == 0 && may_gather)
-            frame = frame_to_fill(slot, p, chunk);
+        if (!frame && (small || may_gather) && chunk == (p->alloc_next - 1) / (MM_CHUNK / MM_BLOCK))
+            frame = frame_to_fill(slot, p, place, what, small);
         if (!frame)
             piece = unframed(place, count - done);
         else if (piece > count - done)
             piece = count - done;
-        long r = frame ? write_piece(frame, (const char *)from + done, piece, place)
+        long r = frame ? write_piece(frame, (const char *)from + done, piece, place, what)
                        : sys_pwrite(mm_buffer_fd, (const char *)from + done, piece, place);
         if (r <= 0)
             return done ? (long)done : r;
@@ -167,7 +158,7 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
     uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);
     size_t piece = MM_CHUNK - at % MM_CHUNK;
     if (!frame && count < SMALL && in_sequence)
-        frame = frame_for(slot, p, at / MM_CHUNK);
+        frame = frame_for(slot, p, at / MM_CHUNK, 0);
     if (!frame)
         return sys_pread(mm_buffer_fd, to, unframed(at, count), at);
     if (piece > count)
@@ -177,6 +168,6 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
         return mm_frame_write_back(mm_area, frame, mm_buffer_fd) < 0 ? -EFAULT : sys_pread(mm_buffer_fd, to, piece, at);
     piece = usable;
     memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
-    mm_frame_at(mm_area, frame)->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
+    mm_frame_used(mm_frame_at(mm_area, frame));
     return piece;
 }

@@ -1,7 +1,8 @@
 /* cache.c - the AML cache: buffer bytes in memory, in frames of one chunk each (thesis 4.3.2).
  *
  * Small writes gather here and reach the disk buffer in pieces; whole blocks go there straight, their cache is the
- * kernel's.  Which AMLs leave when a file's budget is used up is the runtime's decision (metamori/runtime/swap.py).
+ * kernel's.  How much a file may hold is the run's setting; which frame leaves then is found here, by second chance
+ * (docs/adr/0024).
  * The frames lie in a mapped file of the run area: every process sees them, a SIGKILL loses nothing.
  * Invariants: a frame holds its whole chunk; [low, high) is widened before the bytes are changed; a frame's chunk is
  * written and read under its PIF's lock, or while the run is frozen.
@@ -14,6 +15,11 @@
 struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
 {
     return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
+}
+
+char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK);
 }
 
 /* A frame for a chunk, its bytes undefined; 0 when the disk has no room for one. */
@@ -34,8 +40,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
     if (frame) {
         struct mm_frame *f = mm_frame_at(a, frame);
         f->chunk = chunk;
-        f->tick = __atomic_add_fetch(&h->tick, 1, __ATOMIC_RELAXED);
-        f->low = f->high = f->next_free = 0;
+        f->low = f->high = f->next_free = f->used = 0;
         __atomic_store_n(&f->pif, pif, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
         __atomic_add_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
     }
@@ -75,6 +80,31 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer)
 static uint32_t frame_pif(struct mm_area *a, uint32_t frame)
 {
     return __atomic_load_n(&mm_frame_at(a, frame)->pif, __ATOMIC_ACQUIRE);
+}
+
+/* One of a file's frames leaves: the first from its hand on that was not used since the hand passed it.  The hand stays at
+ * the place, which is the next to be taken.  0, or -errno: it could not be written, and stays. */
+int mm_cache_evict(struct mm_area *a, uint32_t pif, int buffer)
+{
+    struct mm_pif *p = mm_pif_at(a, pif);
+    uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE), i = p->hand;
+    for (uint32_t left = 2 * end; left && p->frames; left--, i++) {
+        if (i == 0 || i >= end)
+            i = 1;
+        struct mm_frame *f = mm_frame_at(a, i);
+        if (__atomic_load_n(&f->pif, __ATOMIC_ACQUIRE) != pif)
+            continue;
+        if (f->used) {
+            f->used = 0;
+            continue;
+        }
+        p->hand = i;
+        int e = mm_frame_write_back(a, i, buffer);
+        if (e == 0)
+            mm_frame_free(a, i);
+        return e;
+    }
+    return -ENOENT;
 }
 
 /* All of a file's frames, or of all files (pif 0). */

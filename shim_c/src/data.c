@@ -238,7 +238,7 @@ static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, u
     }
     if (count == low)
         return 0;
-    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low, 0);
+    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low, MM_COPIED_UP);
     return r == (long)(count - low) ? 0 : r < 0 ? r : -ENOSPC;
 }
 
@@ -247,7 +247,7 @@ static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t 
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
     for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
         run += MM_BLOCK;
-    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, 1);
+    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, MM_WRITTEN_OVER);
 }
 
 /* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
@@ -281,7 +281,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
         r = copy_up(slot, p, home, block + last, to + last, 0, size);
     if (r < 0)
         return r;
-    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, 1);
+    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, MM_WRITTEN_NEW);
     if (r <= 0)
         return r;
     if ((size_t)r < count) {           /* the block where it stopped lacks what the rest would have overwritten */

@@ -133,7 +133,7 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
         const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
         if (from && mm_usable(to, count, 1) == count) {
             memcpy(to, from, count);
-            spot.frame->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
+            mm_frame_used(spot.frame);
             r = count;
         } else {
             r = read_pieces(seen->slot, p, fd, to, count, place);

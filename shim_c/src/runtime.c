@@ -194,18 +194,6 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
-/* For a thread in the middle of a followed call: where another one's request is under way it gets -EBUSY at once.  That
- * may be a checkpoint, which waits until no call is under way: each would wait for the other. */
-int mm_runtime_try(int what, long argument, void *data)
-{
-    uint64_t mask = sys_mask_all();
-    int mine = mm_lock_try(&lock), r = mine ? call(what, argument, data) : -EBUSY;
-    if (mine)
-        mm_unlock(&lock);
-    sys_mask_back(mask);
-    return r;
-}
-
 /* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays. */
 int mm_made_room(void)
 {

@@ -321,7 +321,10 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 }
 
 /* buffer.c */
-long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int may_gather);
+/* what is written to the buffer: the program's bytes over blocks that are there; into blocks that were handed out to it; what a
+ * block held before, from our own memory, into such a block */
+enum { MM_WRITTEN_OVER, MM_WRITTEN_NEW, MM_COPIED_UP };
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 extern uint32_t mm_map_generation;
 struct mm_tried { uintptr_t first, last; uint32_t generation; };
@@ -343,7 +346,12 @@ static inline void mm_frame_newer(struct mm_frame *f, uint32_t low, uint32_t hig
         f->low = low;
     if (high > f->high)
         f->high = high;
-    f->tick = __atomic_load_n(&mm_area->head->tick, __ATOMIC_RELAXED);
+    f->used = 1;
+}
+static inline void mm_frame_used(struct mm_frame *f)
+{
+    if (!f->used)                      /* a line of memory that nobody changes stays in every processor's cache */
+        f->used = 1;
 }
 
 /* A read that needs no lock is worth a try: no more than what gathers lies in memory. */
@@ -431,7 +439,6 @@ const char *mm_memory_keep(const char *text);
 
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);
-int mm_runtime_try(int what, long argument, void *data);
 int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);

@@ -33,7 +33,7 @@ long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t
     if (!blocks || mm_room(mm_area, blocks) < 0)
         return 0;
     uint64_t to = mm_take_blocks(p, blocks);
-    long r = mm_buffer_write(slot, p, from, blocks * MM_BLOCK, to * MM_BLOCK, 1) / MM_BLOCK;
+    long r = mm_buffer_write(slot, p, from, blocks * MM_BLOCK, to * MM_BLOCK, MM_WRITTEN_NEW) / MM_BLOCK;
     if (r <= 0)
         return 0;
     int e = mm_table_set(mm_area, p, at / MM_BLOCK, to, r);

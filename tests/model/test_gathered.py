@@ -89,8 +89,8 @@ print(index)
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--cache-size", "0"), ("--isolate",), ("--durability", "process")],
-                         ids=" ".join)
+@pytest.mark.parametrize("options", [(), ("--cache-size", "0"), ("--cache-size", "128K"), ("--isolate",),
+                                     ("--durability", "process")], ids=" ".join)
 def test_whatever_gathers_is_there(lab: Lab, tmp_path: Path, options: tuple[str, ...]) -> None:
     seed = 11 + len(options)
     wanted = tmp_path / "wanted"
@@ -105,3 +105,80 @@ def test_whatever_gathers_is_there(lab: Lab, tmp_path: Path, options: tuple[str,
             lab.restore(int(index))
         for name in ("one", "two"):
             assert (lab.work / name).read_bytes() == (wanted / f"{name}.{index}").read_bytes(), (index, name)
+
+
+SMALL = f"""
+import os, random, sys
+sys.path.insert(0, {str(ROOT)!r})
+from metamori.runtime.area import CHUNK, Area
+store, budget, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+area, chance = Area(store), random.Random(budget + size)
+names = ("one", "two")
+fds = [os.open(name, os.O_RDWR) for name in names]
+models = [bytearray(open(name, "rb").read()) for name in names]
+slots = {{area.pif_path(area.pif(slot)): slot for slot in area.pifs()}}
+slots = [slots[os.fsencode(os.path.abspath(name))] for name in names]
+most = [0, 0]
+for step in range(3000):
+    which, count = chance.randrange(2), chance.choice([1, size, size])
+    at = chance.randrange(len(models[which]) - count)
+    text = chance.randbytes(count)
+    assert os.pwrite(fds[which], text, at) == count
+    models[which][at:at + count] = text
+    assert len(area.frames(slots[which])) * CHUNK <= max(budget, CHUNK), step
+    most[which] = max(most[which], len(area.frames(slots[which])))
+    if step % 50 == 49:
+        at = chance.randrange(len(models[which]) - 9000)
+        assert os.pread(fds[which], 9000, at) == models[which][at:at + 9000], step
+assert all(held * CHUNK == max(budget // CHUNK * CHUNK, CHUNK) for held in most), most
+assert "libmetamori_rt" not in open("/proc/self/maps").read(), "Python was started for a write"
+for fd, model in zip(fds, models):
+    assert os.pread(fd, len(model), 0) == model
+for name, model in zip(names, models):
+    with open(sys.argv[4] + "/" + name, "wb") as file:
+        file.write(model)
+"""
+
+
+@pytest.mark.parametrize("budget", [0, 128 << 10, 300 << 10, 1 << 20])
+@pytest.mark.parametrize("size", [512, 3000])
+def test_the_budget_is_a_bound_and_needs_no_python(lab: Lab, tmp_path: Path, budget: int, size: int) -> None:
+    """Small pieces at random over two old files: each fills its budget to the last frame and never holds more; no
+    runtime is started for it, and every byte is there, in the run and after it."""
+    wanted = tmp_path / "wanted"
+    wanted.mkdir()
+    for name in ("one", "two"):
+        (lab.work / name).write_bytes(bytes(range(251)) * 20_000)
+    done = lab.run([sys.executable, "-c", SMALL, lab.store, budget, size, wanted],
+                   "--ignore", f"{wanted}/*", "--cache-size", budget)
+    assert done.returncode == 0, done.stderr.decode()
+    for name in ("one", "two"):
+        assert (lab.work / name).read_bytes() == (wanted / name).read_bytes(), name
+    index = lab.log()["head"]
+    lab.restore(0)
+    for name in ("one", "two"):
+        assert (lab.work / name).read_bytes() == bytes(range(251)) * 20_000, name
+    lab.restore(index)
+    for name in ("one", "two"):
+        assert (lab.work / name).read_bytes() == (wanted / name).read_bytes(), name
+
+
+BEGUN = """
+import os
+fd = os.open("one", os.O_RDWR)
+whole = [bytes([65 + i]) * 4096 for i in range(6)]
+for i, block in enumerate(whole):                  # few in this interval: straight to the disk buffer
+    assert os.pwrite(fd, block, i * 4096) == 4096
+assert os.pwrite(fd, b"small", 0) == 5             # the chunk they lie in gets a frame
+assert os.pread(fd, 6 * 4096, 0) == b"small" + whole[0][5:] + b"".join(whole[1:])
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--cache-size", "0"), ("--isolate",)], ids=" ".join)
+def test_a_frame_holds_what_its_chunk_has(lab: Lab, options: tuple[str, ...]) -> None:
+    """A small write over the first of several blocks that are in the disk buffer already brings the others along."""
+    (lab.work / "one").write_bytes(bytes(100_000))
+    done = lab.run([sys.executable, "-c", BEGUN], *options)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (lab.work / "one").read_bytes() == (
+        b"small" + b"A" * 4091 + b"".join(bytes([66 + i]) * 4096 for i in range(5)) + bytes(100_000 - 6 * 4096))
