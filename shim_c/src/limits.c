@@ -18,10 +18,16 @@ static uint64_t size_limit(void)
     }
     return limit == NOTHING_AT_ALL ? 0 : limit;
 }
+/* Not back before the outermost call is done: within a write a pre-image may be logged. */
+static __thread int lifted __attribute__((tls_model("initial-exec")));
+
 void mm_lift_limit(int back)
 {
     struct rlimit limit;
-    if (LIKELY(size_limit() == RLIM_INFINITY) || sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) < 0)
+    if (back ? !lifted || --lifted : size_limit() == RLIM_INFINITY)
+        return;
+    lifted += !back;
+    if (sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) < 0)
         return;
     limit.rlim_cur = back ? size_limit() : limit.rlim_max;
     sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, 0);

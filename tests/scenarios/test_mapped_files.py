@@ -127,3 +127,25 @@ def test_a_checkpoint_reads_what_changed_and_no_more(lab: Lab) -> None:
     assert changed[:at] + content[at:at + 5] + changed[at + 5:] == content != changed
     lab.restore(3)
     assert (lab.work / "old").read_bytes() == content
+
+
+WITHIN_ITS_LIMIT = """
+import mmap, os, resource
+other = os.open("other", os.O_RDWR)
+os.pwrite(other, b"redirected" * 10000, 0)
+fd = os.open("mapped", os.O_RDWR)
+mmap.mmap(fd, 20000, prot=mmap.PROT_READ)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
+print(os.pwrite(fd, b"m" * 9000, 6000))
+"""
+
+
+def test_a_pre_image_is_saved_within_a_limit_on_file_sizes(lab: Lab) -> None:
+    """The limit is the program's: the log of pre-images lifts it once more, and does not put it back too early."""
+    (lab.work / "mapped").write_bytes(b"o" * 20000)
+    (lab.work / "other").write_bytes(b"o" * 100000)
+    done = lab.run([sys.executable, "-c", WITHIN_ITS_LIMIT])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"9000\n", b"")
+    assert (lab.work / "mapped").read_bytes() == b"o" * 6000 + b"m" * 9000 + b"o" * 5000
+    lab.restore(0)
+    assert (lab.work / "mapped").read_bytes() == b"o" * 20000
