@@ -34,6 +34,7 @@ struct mm_area {
 #define MM_SPARE 3
 long mm_open_spare(int dir, const char *path, int flags, int mode);
 void mm_close_spare(int fd);
+extern int mm_lowest_spare;
 int mm_spare(int i);
 void mm_spare_keep(int i, int fd);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);

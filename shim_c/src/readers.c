@@ -31,7 +31,7 @@ int mm_is_ours(int fd)
         return 0;
     if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
         return 1;
-    for (int i = 0; i < MM_SPARE; i++)
+    for (int i = 0; fd >= mm_lowest_spare && i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
             return 1;
     if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))

@@ -6,14 +6,22 @@
 #define _GNU_SOURCE
 #include "area_internal.h"
 
+#include <limits.h>
 #include <sys/resource.h>
 
 static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
 static int lent[MM_SPARE] = { -1, -1, -1 };
 static const int none = -1;
+int mm_lowest_spare = INT_MAX;         /* none of them was ever below */
 
 int mm_spare(int i) { return __atomic_load_n(&spare[i], __ATOMIC_ACQUIRE); }
-void mm_spare_keep(int i, int fd) { __atomic_store_n(&spare[i], fd, __ATOMIC_RELEASE); }
+
+void mm_spare_keep(int i, int fd)
+{
+    if (fd >= 0 && fd < __atomic_load_n(&mm_lowest_spare, __ATOMIC_RELAXED))
+        __atomic_store_n(&mm_lowest_spare, fd, __ATOMIC_RELAXED);
+    __atomic_store_n(&spare[i], fd, __ATOMIC_RELEASE);
+}
 
 static void back(int i)
 {

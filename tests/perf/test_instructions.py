@@ -22,12 +22,12 @@ MODES: dict[str, list[str]] = {"default": [], "isolate": ["--isolate"]}
 # file and call: (default, --isolate), instructions more than natively
 BOUNDS = {
     "unfollowed pread": (50, 50), "unfollowed read": (46, 46), "unfollowed lseek": (30, 30),
-    "unfollowed fstat": (54, 54), "unfollowed read4k": (50, 50), "unfollowed stat": (18, 18),
+    "unfollowed fstat": (56, 56), "unfollowed read4k": (50, 50), "unfollowed stat": (18, 18),
     "unfollowed open+close": (1030, 1030),
     "fresh pwrite": (200, 670), "fresh write": (196, 695), "fresh pwrite4k": (190, 690),
-    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (54, 210),
+    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (56, 210),
     "fresh read4k": (90, 710), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
-    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (54, 192),
+    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 192),
     "followed read4k": (90, 90), "followed open+close": (1160, 1160),
     "window first write": (690, 690), "window write": (515, 520), "window pwrite": (505, 510),
     "window pread": (455, 460), "window read": (465, 470), "window byte": (500, 510),
