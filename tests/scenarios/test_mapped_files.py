@@ -134,9 +134,10 @@ import mmap, os, resource
 other = os.open("other", os.O_RDWR)
 os.pwrite(other, b"redirected" * 10000, 0)
 fd = os.open("mapped", os.O_RDWR)
+os.pwrite(fd, b"x" * 3000, 13000)
 mmap.mmap(fd, 20000, prot=mmap.PROT_READ)
 resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
-print(os.pwrite(fd, b"m" * 9000, 6000))
+print(os.pwrite(fd, b"m" * 9000, 9000))
 """
 
 
@@ -146,6 +147,6 @@ def test_a_pre_image_is_saved_within_a_limit_on_file_sizes(lab: Lab) -> None:
     (lab.work / "other").write_bytes(b"o" * 100000)
     done = lab.run([sys.executable, "-c", WITHIN_ITS_LIMIT])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"9000\n", b"")
-    assert (lab.work / "mapped").read_bytes() == b"o" * 6000 + b"m" * 9000 + b"o" * 5000
+    assert (lab.work / "mapped").read_bytes() == b"o" * 9000 + b"m" * 9000 + b"o" * 2000
     lab.restore(0)
     assert (lab.work / "mapped").read_bytes() == b"o" * 20000
