@@ -195,7 +195,7 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
     if (e == 0)
         e = make_durable(log);
     if (log >= 0)
-        sys_close((int)log);
+        mm_close_spare((int)log);
     return e;
 }
 
