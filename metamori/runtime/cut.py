@@ -106,9 +106,8 @@ def look(path: bytes) -> Found:
         st = os.lstat(path)
         if stat.S_ISLNK(st.st_mode):
             return Found(st, os.readlink(path))
-        if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
-            return Found(st, b"%d" % st.st_rdev)
-        return Found(st, b"", xattrs=read_xattrs(path))
+        device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
+        return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
     except OSError as error:
         if error.errno in _IN_THE_DARK:
             raise

@@ -67,8 +67,8 @@ class _Present:
         if stat.S_ISLNK(mode):
             return NameEntry(path, "symlink", 0, mode, *owner, self._store.door.readlink(path))
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            return NameEntry(path, "other", 0, mode, *owner, b"%d" % found.st_rdev)
-        return NameEntry(path, "fifo" if stat.S_ISFIFO(mode) else "other", 0, mode, *owner)
+            return NameEntry(path, "other", 0, mode, *owner, b"%d" % found.st_rdev, xattrs.read(path))
+        return NameEntry(path, "fifo" if stat.S_ISFIFO(mode) else "other", 0, mode, *owner, b"", xattrs.read(path))
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
         """Save a file's bytes; returns its object number, a new one for a file that head does not know."""

@@ -44,8 +44,8 @@ def plan(here: State, there: State) -> Iterator[XattrOp]:
             continue
         else:
             known = here.names.get(entry.path)
-        # what had no name here may have been given some since, or inherits its new folder's default ACL
-        if known is None or known.kind != entry.kind or known.xattrs != want.xattrs:
+        # what had no name here may have been given some since; what is made anew inherits its folder's default ACL
+        if known is None or (known.kind, known.target, known.xattrs) != (entry.kind, entry.target, want.xattrs):
             yield XattrOp(entry.path, want.xattrs)
 
 

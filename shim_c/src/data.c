@@ -310,7 +310,9 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
             if (run < count)
                 count = run;
         }
-        long r = sys_pwrite(fd, from, count, at);
+        struct iovec v = { (char *)from, count };
+        int appends = UNLIKELY(at != size) && UNLIKELY(open_flags(fd) & O_APPEND);     /* and RWF_NOAPPEND said not to */
+        long r = appends ? sys(SYS_pwritev2, fd, &v, 1, at, 0, RWF_NOAPPEND) : sys_pwrite(fd, from, count, at);
         if (r > 0 && (p->flags & MM_VIRTUAL) && at + r > size)
             p->size = at + r;
         return r;

@@ -180,7 +180,7 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     if (r < 0)
         return r;
     mm_lift_limit(1);                  /* the kernel's own limits are for this one */
-    r = sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : 0);
+    r = sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : open_flags(fd) & O_APPEND ? RWF_NOAPPEND : 0);
     mm_lift_limit(0);
     return r;
 }

@@ -53,6 +53,8 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
         if (r > 0 && (done += r) + at > (uint64_t)size)
             size = at + done;
     }
+    if (r == -EFAULT && !done)         /* the kernel sets the time before it looks at the memory */
+        mm_stamp(p);
     return done || r >= 0 ? (long)done : r;
 }
 

@@ -236,6 +236,9 @@ static inline uint64_t mm_known_size(const struct mm_pif *p)
     return !ISOLATED(p) ? p->fresh_from : p->home_limit != MM_NO_LIMIT ? p->home_limit : 0;
 }
 
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
 static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
 static inline int readable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_WRONLY; }
 static inline int writable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_RDONLY; }

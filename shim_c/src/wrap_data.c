@@ -265,10 +265,6 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
                  at < 0 || absurd_vector(vector, count), vector, count, at, APPENDS(fd), SYNCS(fd));
 }
 
-#ifndef RWF_NOAPPEND
-#define RWF_NOAPPEND 0x20
-#endif
-
 /* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
 EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {

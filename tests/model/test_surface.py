@@ -15,8 +15,10 @@ MODES = [[], ["--isolate"], ["--mode=single"]]
 KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56]  # seeds that once found something
 
 # a file size limit on O_DSYNC; the time of change omitted, or kept while bytes go home
-# a link of a nameless file, a copy beyond every limit
-FURTHER = [(57, 290), (13, 270), (30, 230), (74, 290), (104, 290)]
+# a link of a nameless file, a copy beyond every limit; the ACL of a device
+# a write that does not append, a failed one that dates its file
+FURTHER = [(57, 290), (13, 270), (30, 230), (74, 290), (104, 290), (285, 250),
+           (279, 250), (266, 250)]
 
 
 def check(program: Path, seed: int, length: int, options: list[str]) -> None:
