@@ -49,6 +49,11 @@ MANY = [*(word for n in range(70) for word in (f"open m{n} w,creat", f"write 3 {
         *(word for n in range(7, 74) for word in (f"open m{n} w,append,creat", f"write 4 700 {n % 60}", "close 4")),
         *["checkpoint", "pwrite 3 500 0 7", "truncate m9 100", "rename d0 d3", "checkpoint", "restore @1", "unlink m8"],
         "checkpoint", "open m7 rw", "pwrite 4 50 3 8"]
+# so short that every cut of it can be tried in minutes
+SMALL = """\
+open old rw; pwrite 3 3000 2000 5; fsync 3; checkpoint; pwrite 3 100 2500 6; open log w,append; write 4 300 7
+unlink gone; rename d0 d3; checkpoint; pwrite 3 50 10 8\
+""".replace("\n", "; ").split("; ")
 STRAIGHT = [line for line in (*SCRIPT, *SYNCING[1:9]) if not line.startswith("restore")]   # single mode has one way
 
 
@@ -69,6 +74,7 @@ WAYS = {
     "synced-isolate": Way("--isolate", tuple(SYNCING)), "mapped": Way(script=tuple(MAPPED)),
     "forking": Way(script=tuple(FORKING)), "forking-isolate": Way("--isolate", tuple(FORKING)),
     "many": Way(script=tuple(MANY)),
+    "small": Way(script=tuple(SMALL)), "small-isolate": Way("--isolate", tuple(SMALL)),
     "single": Way("--mode single", tuple(STRAIGHT)), "process": Way("--durability process", tuple(SYNCING), False),
 }
 TrialOf = Callable[[Way], Trial]
