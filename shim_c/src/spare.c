@@ -11,6 +11,7 @@
 
 static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
 static int lent[MM_SPARE] = { -1, -1, -1 };
+static int place[MM_SPARE];            /* the number that one had: others may have become free meanwhile, which are the program's */
 static const int none = -1;
 int mm_lowest_spare = INT_MAX;         /* none of them was ever below */
 
@@ -26,7 +27,13 @@ void mm_spare_keep(int i, int fd)
 static void back(int i)
 {
     __atomic_store_n(&lent[i], -1, __ATOMIC_RELAXED);
-    mm_spare_keep(i, (int)sys_openat(AT_FDCWD, "/", O_PATH | O_CLOEXEC, 0));
+    int fd = (int)sys_openat(AT_FDCWD, "/", O_PATH | O_CLOEXEC, 0);
+    if (fd >= 0 && fd < place[i]) {
+        int up = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, place[i]);
+        sys_close(fd);
+        fd = up;
+    }
+    mm_spare_keep(i, fd);
 }
 
 static long open_lent(int dir, const char *path, int flags, int mode)
@@ -35,6 +42,7 @@ static long open_lent(int dir, const char *path, int flags, int mode)
         int number = __atomic_exchange_n(&spare[i], none, __ATOMIC_ACQ_REL);
         if (number < 0)
             continue;
+        place[i] = number;
         sys_close(number);
         long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
         if (fd >= 0)

@@ -355,7 +355,12 @@ static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
 EXPORT int truncate(const char *path, off_t length)
 {
     struct stat st;
-    if (!following() || length < 0 || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, 0) < 0 || !S_ISREG(st.st_mode))
+    if (!following() || length < 0 || !path)
+        return REAL(truncate)(path, length);
+    long looked = sys(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+    if (looked < 0)
+        return (int)result(looked);    /* the kernel would have found the same, or nobody knows whose file it is */
+    if (!S_ISREG(st.st_mode))
         return REAL(truncate)(path, length);
     uint32_t known;
     enter();

@@ -179,7 +179,8 @@ class Watched:
         data = bytearray(synced[:size].ljust(size, b"\0"))
         for at in range(0, size, SECTOR):
             if how == "kept" or (how == "torn" and rng.random() < .5):
-                data[at:at + SECTOR] = now[at:at + SECTOR].ljust(min(SECTOR, size - at), b"\0")
+                end = min(at + SECTOR, size)            # what was written behind this size is not there
+                data[at:end] = now[at:end].ljust(end - at, b"\0")
         return bytes(data)
 
 
