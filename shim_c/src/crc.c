@@ -66,8 +66,8 @@ static uint32_t by_folding(uint32_t c, const unsigned char *p, uint64_t n)
 }
 #endif
 
-/* One instruction, and only for who has a checksum to make: __builtin_cpu_supports has a constructor that asks thirty times
- * in every program, and on a virtual machine each is an exit to the host (0.05 ms of an exec). */
+/* One instruction, and only for who has a checksum to make: __builtin_cpu_supports has a constructor that asks many
+ * times in every program, and on a virtual machine each is an exit to the host (adr/0017). */
 int mm_crc_folds(void)
 {
 #if defined(__x86_64__)
