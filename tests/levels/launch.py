@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 METAMORI = [sys.executable, "-m", "metamori"]
 LIMIT = 240
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+# Jobs that begin and end at once, in other tests, make and remove their common folder below the temporary one, and one
+# that looks for it in between fails: each worker's jobs have a temporary folder of their own.
+SESSIONS = tempfile.mkdtemp(prefix="mpi-")
+atexit.register(shutil.rmtree, SESSIONS, ignore_errors=True)
+ENVIRONMENT = {**os.environ, "TMPDIR": SESSIONS, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "PYTHONPATH": str(ROOT)}
 
@@ -103,10 +109,14 @@ def processes(name: str, folder: Path) -> list[int]:
     return found
 
 
-def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True) -> None:  # type: ignore[no-untyped-def]
-    """Start a job and kill it when `ready()`: everything at once, or its ranks only."""
+def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True,  # type: ignore[no-untyped-def]
+           stops: int = 0) -> None:
+    """Start a job and kill it when `ready()`: everything at once, or its ranks only.
+
+    stops: checkpoints after which a stencil waits to be killed, so that it is never too far when that comes late."""
+    environment = {**ENVIRONMENT, "STENCIL_STOPS": str(stops)}
     with open(folder / "out.killed", "w") as out:
-        job = subprocess.Popen(words, cwd=folder, env=ENVIRONMENT, stdout=out, stderr=out, start_new_session=True)
+        job = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
         limit = time.monotonic() + LIMIT
         try:
             while not ready() and job.poll() is None:
@@ -123,8 +133,9 @@ def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True)
             for pid in processes(name, folder):
                 _kill(pid)
     limit = time.monotonic() + LIMIT
-    while any(processes(each, folder) for each in (name, "mpirun", "mpiexec", "orterun")) and time.monotonic() < limit:
-        time.sleep(0.02)                   # until then the run is alive, and another is refused
+    while left := processes("", folder):   # helpers and supervisors too: until they have ended the run is alive
+        assert time.monotonic() < limit, f"still there: {[os.readlink(f'/proc/{pid}/exe') for pid in left]}"
+        time.sleep(0.02)
 
 
 def _kill(pid: int) -> None:

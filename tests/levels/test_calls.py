@@ -67,7 +67,7 @@ def test_numbers_of_ranks(ranks, node_size, group_size, lost, built, tmp_path): 
         launch.configure(folder, node_size=node_size, group_size=group_size)
     first = launch.run(whole, *launch.command("openmpi", ranks, program, 24, 0))
     launch.killed(broken, launch.command("openmpi", ranks, program, 1_000_000, 0, tracked=True), program.name,
-                  lambda: launch.taken(broken) >= 3)
+                  lambda: launch.taken(broken) >= 3, stops=6)
     for node in lost:
         shutil.rmtree(broken / "Local" / f"node{node}")
     done = launch.run(broken, *launch.command("openmpi", ranks, program, 24, 0, tracked=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import threading
@@ -20,7 +21,9 @@ class Group:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.boxes: dict[tuple[int, int], queue.Queue[bytes]] = defaultdict(queue.Queue)
+        # all of them before the threads begin: two that looked for the same one at once would make one each
+        self.boxes: dict[tuple[int, int], queue.Queue[bytes]] = {
+            each: queue.Queue() for each in itertools.product(range(size), repeat=2)}
 
     def run(self, work) -> None:  # type: ignore[no-untyped-def]
         wrong: list[BaseException] = []
@@ -34,7 +37,7 @@ class Group:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
             assert not thread.is_alive() or wrong, "a member waits for ever"
         assert not wrong, wrong
 
@@ -47,7 +50,7 @@ class Member:
         for i, rank in enumerate(to):
             self.group.boxes[self.rank, rank].put(bytes(memoryview(out)[i * step:(i + 1) * step]))
         for i, rank in enumerate(sources):
-            memoryview(into)[i * step:(i + 1) * step] = self.group.boxes[rank, self.rank].get(timeout=60)
+            memoryview(into)[i * step:(i + 1) * step] = self.group.boxes[rank, self.rank].get(timeout=240)
 
 
 class Grows:

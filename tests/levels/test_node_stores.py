@@ -22,7 +22,8 @@ def words(program: Path, steps: int, level: int) -> list[str]:
 
 def killed(folder: Path, program: Path, level: int, more: int = 3) -> None:
     wanted = launch.taken(folder) + more
-    launch.killed(folder, words(program, STEPS * 10_000, level), program.name, lambda: launch.taken(folder) >= wanted)
+    launch.killed(folder, words(program, STEPS * 10_000, level), program.name, lambda: launch.taken(folder) >= wanted,
+                  stops=more + 1)
     for rank in range(4):                  # what is left of the runs ends by itself
         launch.run(folder, *launch.METAMORI, "log", "--store", f"store{rank}")
 

@@ -36,6 +36,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at: int, whole: bool,
           seed: int, ranks: int = 4, harm: Callable[[], None] = lambda: None) -> dict[str, bytes]:
     """Killed once after `at` checkpoints, nodes deleted, resumed to the end."""
+    assert 3 * (at + 9) < STEPS, "the resumed one has something to do"
     generator = random.Random(seed)
     more = generator.random() * 0.1
 
@@ -46,7 +47,7 @@ def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at
         more -= 0.01
         return more < 0
     words = launch.command(mpi, ranks, program, STEPS * 10_000, level, tracked=True)
-    launch.killed(folder, words, program.name, ready, whole)
+    launch.killed(folder, words, program.name, ready, whole, stops=at + 8)
     for node in lost:
         shutil.rmtree(folder / "Local" / f"node{node}")
     harm()

@@ -2,7 +2,8 @@
  * rank appends to a trajectory and overwrites a restart file; a killed and resumed run must leave the same files.
  *
  *   stencil STEPS LEVEL [CELLS [EVERY]]    LEVEL 0: 1, 2, 3, 4 in turn
- * Prints "step N sum S" of rank 0 at the end; exits 3 when memory is not what the step says.
+ * Prints "step N sum S" of rank 0 at the end; exits 3 when memory is not what the step says. With STENCIL_STOPS=N in the
+ * environment it stands still, N checkpoints and a part of the way to the next one later, until it is killed.
  */
 #include <fti.h>
 #include <math.h>
@@ -18,10 +19,11 @@ static void exchange(double *u, int n, int rank, int size)
 
 int main(int argc, char **argv)
 {
-    int rank, size, step = 0, seed[4] = { 0 };
+    int rank, size, step = 0, seed[4] = { 0 }, taken = 0;
     MPI_Init(&argc, &argv);
     int steps = atoi(argv[1]), level = atoi(argv[2]);
     int n = argc > 3 ? atoi(argv[3]) : 5000, every = argc > 4 ? atoi(argv[4]) : 3;
+    int stops = getenv("STENCIL_STOPS") ? atoi(getenv("STENCIL_STOPS")) : 0;
     int res = FTI_Init("config.fti", MPI_COMM_WORLD);
     if (res != FTI_SCES) {
         fprintf(stderr, "FTI_Init gave %d\n", res);
@@ -55,6 +57,8 @@ int main(int argc, char **argv)
     FILE *out = fopen(trajectory, "a");
     FILE *state = fopen(restart, access(restart, F_OK) == 0 ? "r+" : "w+");
     while (step < steps) {
+        while (stops && taken >= stops && step % every == every - 1)
+            pause();
         exchange(u, n, rank, size);
         for (int i = 1; i <= n; i++)
             next[i] = u[i] + 0.25 * (u[i - 1] - 2 * u[i] + u[i + 1]);
@@ -73,6 +77,7 @@ int main(int argc, char **argv)
                 printf("Checkpoint failed! FTI_Checkpoint returned %d.\n", res);
                 MPI_Abort(MPI_COMM_WORLD, 6);
             }
+            taken++;
         }
     }
     fclose(out);
