@@ -47,8 +47,8 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._store.__exit__(kind, error, trace)
 
     def close(self) -> None:
         self._store.close()

@@ -72,7 +72,7 @@ class Reader:
                 beside = self._store.is_being_pruned()
                 if not self._store.was_pruned():
                     if beside:
-                        raise StoreBusy(f"the store {self._store.path} is being pruned; ask again") from None
+                        raise self._store.being_pruned() from None
                     raise
                 data = _AGAIN
             return _AGAIN if self._store.was_pruned() else data

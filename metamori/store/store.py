@@ -59,6 +59,7 @@ class Store:
         self._rootless = False
         self._numbers = Numbers()
         self._numbers_seen: tuple[int, int] = (0, 0)
+        self._numbers_first: tuple[int, int] | None = None
         self._numbers_damage = ""
         self._loaded = False
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
@@ -152,8 +153,12 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, Damaged) and self.was_disturbed():
+                raise self.being_pruned() from error
+        finally:
+            self.close()
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -174,14 +179,20 @@ class Store:
         before, pruned = self._history.newest, self.was_pruned()
         if alone and not pruned:
             return False
+        return self.look() or self._history.newest != before or pruned
+
+    def look(self) -> bool:
+        """Learn the records that others have added, keeping the head that was read; whether there are undo records."""
         self._loaded = False
         self._load()
-        return self.undo_log.refresh() or self._history.newest != before or pruned
+        return self.undo_log.refresh()
 
     def was_pruned(self) -> bool:
         """Whether somebody has pruned the store since this was last asked: then nothing read before counts."""
         found = lstat_or_none(self.door, self.layout.counters)
         seen = (found.st_ino, found.st_mtime_ns) if found is not None else (0, 0)
+        if self._numbers_first is None:
+            self._numbers_first = seen
         if seen == self._numbers_seen:
             return False
         self._numbers_seen = seen
@@ -197,6 +208,18 @@ class Store:
     def is_being_pruned(self) -> bool:
         """Whether somebody is about it: records go before the counters say so. To be asked before `was_pruned`."""
         return commit.exists(self.door, self.layout.prune) and self.is_busy()
+
+    def was_disturbed(self) -> bool:
+        """Whether somebody else prunes, or has since the store was opened: what is missed may have gone with reason."""
+        if self._lock_fd >= 0:
+            return False
+        beside = self.is_being_pruned()
+        self.was_pruned()
+        return beside or self._numbers_seen != self._numbers_first
+
+    def being_pruned(self) -> StoreBusy:
+        """What is said to whoever meets a prune of somebody else."""
+        return StoreBusy(f"the store {self.path} is being pruned; ask again")
 
     def forget(self) -> None:
         self._history, self._loaded = History(), False
@@ -286,7 +309,7 @@ class Store:
         except FileNotFoundError:
             beside = self.is_being_pruned()
             if path != self.layout.counters and (self.was_pruned() or beside):
-                raise StoreBusy(f"the store {self.path} is being pruned; ask again") from None
+                raise self.being_pruned() from None
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error

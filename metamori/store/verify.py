@@ -33,13 +33,18 @@ class Report:
 
 
 def verify(store: Store) -> Report:
-    """Look at everything. Only reads; a damaged part does not keep the others from being checked."""
+    """Look at everything. Only reads; a damaged part does not keep the others from being checked.
+
+    StoreBusy when something seems to be wrong and somebody prunes meanwhile.
+    """
     report = Report(notes=store.unfinished())
     for part in (_indexes, _undos, _head):
         try:
             report.problems += part(store, report)
         except Damaged as error:
             report.problems.append(str(error))
+    if report.problems and store.was_disturbed():
+        raise store.being_pruned()
     report.problems = list(dict.fromkeys(report.problems))
     return report
 

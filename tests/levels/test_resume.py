@@ -88,10 +88,17 @@ def flip(path: Path) -> None:
 
 
 def another(path: Path) -> None:
-    """That of the next node, of the same checkpoint: whole, as long, and not its own."""
+    """That of the next node, of the same checkpoint: whole, as long, and not its own.
+
+    The ranks were killed at any moment: of a checkpoint that was begun, or of an old one half removed, the next node
+    may have nothing. What cannot be another's is gone then, so that it cannot stand in either.
+    """
     node = next(int(part[4:]) for part in path.parts if part.startswith("node"))
-    theirs = str(path).replace(f"node{node}", f"node{node ^ 1}").replace(f"{node}.fti", f"{node ^ 1}.fti")
-    path.write_bytes(Path(theirs).read_bytes())
+    theirs = Path(str(path).replace(f"node{node}", f"node{node ^ 1}").replace(f"{node}.fti", f"{node ^ 1}.fti"))
+    if theirs.exists():
+        path.write_bytes(theirs.read_bytes())
+    else:
+        path.unlink()
 
 
 @pytest.mark.parametrize("level, harm", [
