@@ -24,8 +24,9 @@ from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
 from metamori.store import commit, formats, founding
 from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
+from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, lstat_or_none, objects_at
+from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, objects_at
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
@@ -53,14 +54,10 @@ class Store:
         self._states: OrderedDict[int, State] = OrderedDict()
         self._initial_names: dict[bytes, NameEntry] = {}
         self._initial_pifs: dict[int, PifEntry] = {}
-        self._handed = {"index": 0, "object": 0, "process": 0, "run": 0}
         self._single_floor = 0
         self._merged = 0
         self._rootless = False
-        self._numbers = Numbers()
-        self._numbers_seen: tuple[int, int] = (0, 0)
-        self._numbers_first: tuple[int, int] | None = None
-        self._numbers_damage = ""
+        self._counters = Counters(door, self.layout)
         self._loaded = False
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
         self._checked: OrderedDict[int, Checked] = OrderedDict()
@@ -189,19 +186,8 @@ class Store:
 
     def was_pruned(self) -> bool:
         """Whether somebody has pruned the store since this was last asked: then nothing read before counts."""
-        found = lstat_or_none(self.door, self.layout.counters)
-        seen = (found.st_ino, found.st_mtime_ns) if found is not None else (0, 0)
-        if self._numbers_first is None:
-            self._numbers_first = seen
-        if seen == self._numbers_seen:
+        if not self._counters.look():
             return False
-        self._numbers_seen = seen
-        try:
-            self._numbers, self._numbers_damage = self._decoded(self.layout.counters, formats.decode_numbers), ""
-        except Damaged as error:           # what the indexes say does not depend on it
-            self._numbers_damage = str(error)
-        for what in self._handed:
-            self._note(what, getattr(self._numbers, what))
         self.forget()
         return True
 
@@ -215,7 +201,7 @@ class Store:
             return False
         beside = self.is_being_pruned()
         self.was_pruned()
-        return beside or self._numbers_seen != self._numbers_first
+        return beside or self._counters.changed_since_opened()
 
     def being_pruned(self) -> StoreBusy:
         """What is said to whoever meets a prune of somebody else."""
@@ -235,14 +221,14 @@ class Store:
     @property
     def is_pruned(self) -> bool:
         """Whether a prune has taken indexes away, or is about to."""
-        return bool(self._numbers.pruned) or commit.exists(self.door, self.layout.prune)
+        return bool(self._counters.numbers.pruned) or commit.exists(self.door, self.layout.prune)
 
     def check_numbers(self) -> None:
         """Damaged unless the counters are as the last prune left them."""
         self._load()
-        if self._numbers_damage:
-            raise Damaged(self._numbers_damage)
-        if self._merged and not self._numbers.pruned and not commit.exists(self.door, self.layout.prune):
+        if self._counters.damage:
+            raise Damaged(self._counters.damage)
+        if self._merged and not self._counters.numbers.pruned and not commit.exists(self.door, self.layout.prune):
             raise Damaged(f"{os.fsdecode(self.layout.counters)} is missing")
 
     def _load(self) -> None:
@@ -261,7 +247,7 @@ class Store:
             if name.kind == "meta" and name.index not in self._process_of:
                 found[name.index] = name.number
             if name.kind != "undo":
-                self._note("process", name.number)
+                self._counters.note("process", name.number)
         self._loaded = True
         self._process_of.update(found)
         for index in sorted({*found, *self.damaged}):
@@ -271,7 +257,7 @@ class Store:
             except Damaged as error:
                 self.damaged[index] = str(error)
         for run in self.buffers.runs():
-            self._note("run", run)
+            self._counters.note("run", run)
 
     def _learn(self, meta: Meta) -> None:
         """Take a meta into the tables of the whole store. The first initial entry of a path counts."""
@@ -291,9 +277,9 @@ class Store:
         if names or pifs:
             for state in self._states.values():
                 state.add_initial(names, pifs)
-        self._note("run", meta.run)
-        self._note("process", max((meta.process, *(entry.process for entry in meta.processes))))
-        self._note("object", max((0, *(pif.inode for pif in (*meta.pifs, *meta.initial_pifs)))))
+        self._counters.note("run", meta.run)
+        self._counters.note("process", max((meta.process, *(entry.process for entry in meta.processes))))
+        self._counters.note("object", max((0, *(pif.inode for pif in (*meta.pifs, *meta.initial_pifs)))))
 
     def _read_meta(self, index: int) -> Meta:
         path = self.layout.meta(index, self._process_of[index])
@@ -307,8 +293,7 @@ class Store:
         try:
             return decode(commit.read_file(self.door, path), self.layout.id)
         except FileNotFoundError:
-            beside = self.is_being_pruned()
-            if path != self.layout.counters and (self.was_pruned() or beside):
+            if any((self.is_being_pruned(), self.was_pruned())):   # both are asked, in this order
                 raise self.being_pruned() from None
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except formats.FormatError as error:
@@ -432,20 +417,9 @@ class Store:
 
     def changed_outside(self) -> list[bytes]:
         """Tracked paths that are not as they were when head was written."""
-        found = self.head.identities
-        return [each.path for each in found if identity_now(self.door, each.path) != each]
+        return [each.path for each in self.head.identities if identity_now(self.door, each.path) != each]
 
     # -- numbers ---------------------------------------------------------------------------------
-
-    def _note(self, what: str, number: int) -> None:
-        self._handed[what] = max(self._handed[what], number)
-
-    def _hand_out(self, what: str) -> int:
-        self._load()
-        if self._numbers_damage:
-            raise Damaged(self._numbers_damage)
-        self._handed[what] += 1
-        return self._handed[what]
 
     def next_index(self) -> int:
         """The index that the next checkpoint gets; the others' checkpoints are looked for first."""
@@ -455,23 +429,26 @@ class Store:
     def numbers(self) -> Numbers:
         """The highest numbers handed out so far, counting one more prune."""
         self.check_numbers()
+        self._note_saved()
+        return self._counters.after_prune(self.newest)
+
+    def _note_saved(self) -> None:
         for undo in self.undos:
-            self._note("object", max((entry.inode for entry in undo.entries), default=0))
-        return Numbers(self._numbers.pruned + 1, self.newest, self._handed["object"], self._handed["process"],
-                       self._handed["run"])
+            self._counters.note("object", max((entry.inode for entry in undo.entries), default=0))
 
     def next_object(self) -> int:
         """A new object number. Durable when a record that uses it is."""
         self._load()
-        for undo in self.undos:
-            self._note("object", max((entry.inode for entry in undo.entries), default=0))
-        return self._hand_out("object")
+        self._note_saved()
+        return self._counters.hand_out("object")
 
     def next_process(self) -> int:
-        return self._hand_out("process")
+        self._load()
+        return self._counters.hand_out("process")
 
     def next_run(self) -> int:
-        return self._hand_out("run")
+        self._load()
+        return self._counters.hand_out("run")
 
     # -- writing ---------------------------------------------------------------------------------
 
