@@ -86,7 +86,10 @@ static int fit_for_use(int header)
 
 static int map_first(struct mm_area *a, int region)
 {
-    int fd = region_open(a, region, O_RDWR);
+    /* mapping a file that was written since it was last read makes the filesystem write down when: nobody asks */
+    int fd = region_open(a, region, O_RDWR | O_NOATIME);
+    if (fd == -EPERM)
+        fd = region_open(a, region, O_RDWR);
     if (fd < 0)
         return fd;
     long r = region == HEADER ? fit_for_use(fd) : 0;
@@ -198,7 +201,7 @@ static void first_values(struct mm_header *h)
 }
 
 /* Each file by its name in the folder: ten walks along the whole path are what a short program would feel. */
-static int map_regions(struct mm_area *a)
+static int map_regions(struct mm_area *a, int keep_folder)
 {
     SCRATCH(path);
     strcpy(stpcpy(path, a->store), "/run");
@@ -206,14 +209,17 @@ static int map_regions(struct mm_area *a)
     a->folder = folder;                /* 0 where the program has no standard input: then by the path after all */
     for (int region = 0; e >= 0 && region < REGIONS; region++)
         e = map_first(a, region);
+    if (keep_folder && e >= 0 && folder > 0)
+        return 0;
     if (folder >= 0)
         mm_close_spare(folder);
     a->folder = 0;
     return e < 0 ? e : 0;
 }
 
-/* Attach to the run area of a store; create: make a new one (EEXIST when there is one).  NULL and errno on failure. */
-struct mm_area *mm_attach(const char *store, int create)
+/* Attach to the run area of a store; how: MM_CREATE makes a new one (EEXIST when there is one), with MM_KEEP_FOLDER the
+ * folder stays open where its number is not 0.  NULL and errno on failure. */
+struct mm_area *mm_attach(const char *store, int how)
 {
     if (strlen(store) >= MM_STORE_MAX) {
         errno = ENAMETOOLONG;
@@ -227,11 +233,11 @@ struct mm_area *mm_attach(const char *store, int create)
     }
     struct mm_area *a = (struct mm_area *)r;
     strcpy(a->store, store);
-    int e = create ? create_files(a) : 0;
+    int e = how & MM_CREATE ? create_files(a) : 0;
     if (e == 0)
-        e = map_regions(a);
+        e = map_regions(a, how & MM_KEEP_FOLDER);
     a->head = (struct mm_header *)a->segment[0][HEADER];
-    if (e == 0 && create)
+    if (e == 0 && how & MM_CREATE)
         first_values(a->head);
     if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 2))
         e = -EINVAL;
@@ -245,6 +251,8 @@ struct mm_area *mm_attach(const char *store, int create)
 
 void mm_detach(struct mm_area *a)
 {
+    if (a->folder > 0)
+        mm_close_spare(a->folder);
     for (int region = 0; region < REGIONS; region++)
         for (unsigned n = 0; n < MM_SEGMENTS; n++)
             if (a->segment[n][region])

@@ -91,6 +91,7 @@ static inline uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
 /* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
 #define MM_WAITED 0x80000000u
 extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
+char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 static inline void mm_lock(uint32_t *lock)

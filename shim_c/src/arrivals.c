@@ -87,8 +87,9 @@ static void adopt_unseen(void)
 {
     struct { uint64_t ino; int64_t off; unsigned short length; unsigned char type; char name[]; } *entry;
     char list[1024] __attribute__((aligned(8)));
-    long folder = mm_area->head->fit_count > 1
-                ? sys_openat(AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+    /* the shorter way where there is one: the kernel makes what is on the way for each new process */
+    const char *path = sys_getpid() == sys_gettid() ? "/proc/self/fd" : "/proc/thread-self/fd";
+    long folder = mm_area->head->fit_count > 1 ? sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
     if (folder < 0)
         return;
     for (long n; (n = sys(SYS_getdents64, folder, list, sizeof list)) > 0;)

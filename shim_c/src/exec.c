@@ -10,7 +10,7 @@
 #include "shim.h"
 #include "names.h"
 
-#include <dlfcn.h>
+#include <link.h>
 
 #define LIBRARY "libmetamori.so"
 #define PREFIX "METAMORI_"
@@ -54,15 +54,15 @@ static void hide(char **mark)
 void mm_environment_init(void)
 {
     char **mark = NULL;
-    Dl_info me;
     for (char **e = environ; e && *e; e++) {
         if (starts(*e, MARK))
             mark = e;
         else if (starts(*e, PREFIX) && saved_count < SAVED)
             saved[saved_count++] = (char *)mm_memory_keep(*e);
     }
-    if (dladdr((void *)mm_environment_init, &me) && strlen(me.dli_fname) < sizeof library)
-        strcpy(library, me.dli_fname);
+    for (struct link_map *one = _r_debug.r_map; one; one = one->l_next)    /* dladdr would look through our symbols */
+        if (one->l_ld == _DYNAMIC && strlen(one->l_name) < sizeof library)
+            strcpy(library, one->l_name);
     if (mark)
         hide(mark);
 }

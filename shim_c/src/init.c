@@ -37,11 +37,10 @@ void mm_say(const char *format, ...)
     sys(SYS_write, 2, text, n);
 }
 
+/* Written without a look first: a page that is read before it is written is mapped twice. */
 static void resolve(void)
 {
-#define CALL(group, type, name, parameters) \
-    if (!real_##name) \
-        real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
+#define CALL(group, type, name, parameters) real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
 #define ALIAS(group, alias, name)
 #include "calls.def"
 #undef CALL
@@ -70,7 +69,7 @@ static int same_machine(struct mm_area *area)
 
 static int join(const char *store)
 {
-    struct mm_area *area = mm_attach(store, 0);
+    struct mm_area *area = mm_attach(store, MM_KEEP_FOLDER);
     if (!area)
         return -errno;
     if (area->head->flags & MM_CLOSED) {
@@ -100,18 +99,17 @@ static int join(const char *store)
         mm_detach(area);
         return -ESRCH;
     }
-    SCRATCH(path);
-    snprintf(path, SCRATCH_BYTES, "%s/buffer/%llu", store, (unsigned long long)area->head->run);
+    SCRATCH(path);                     /* no printf: a short program would be the first to need its pages */
+    mm_digits(stpcpy(stpcpy(path, store), "/buffer/"), area->head->run);
     long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (!slot || fd < 0) {
         mm_detach(area);
         return slot ? (int)fd : -EAGAIN;
     }
     mm_buffer_fd = mm_high_fd((int)fd);
-    snprintf(path, SCRATCH_BYTES, "%s/run", store);
-    fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    area->folder = fd >= 0 ? mm_high_fd((int)fd) : 0;
-    mm_hold_spares();
+    if (area->folder <= 0)             /* the program has no standard input: its number was not kept */
+        area->folder = (int)sys_openat(AT_FDCWD, strcat(strcpy(path, store), "/run"), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    area->folder = area->folder >= 0 ? mm_high_fd(area->folder) : 0;
     mm_self_slot = slot;
     mm_self = mm_proc(area, slot);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
@@ -120,6 +118,7 @@ static int join(const char *store)
     mm_self->outside = mm_self->leaving = 0;
     mm_area = area;
     mm_adopt();
+    mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */
     mm_readers_after_exec();
     return 0;
 }

@@ -23,15 +23,23 @@ static uint64_t stat_field(const char *p, int n)
     return value;
 }
 
+/* A number and the 0 behind it; returns where that is. */
+char *mm_digits(char *to, uint64_t number)
+{
+    char digits[20];
+    int count = 0;
+    for (; number || !count; number /= 10)
+        digits[count++] = (char)('0' + number % 10);
+    while (count)
+        *to++ = digits[--count];
+    *to = 0;
+    return to;
+}
+
 uint64_t mm_start_time(uint32_t pid)
 {
-    char path[40] = "/proc/", text[1024], digits[12], *end = path + 6;
-    int count = 0;
-    for (uint32_t left = pid; left || !count; left /= 10)
-        digits[count++] = (char)('0' + left % 10);
-    while (count)
-        *end++ = digits[--count];
-    memcpy(end, "/stat", 6);
+    char path[40] = "/proc/", text[1024];
+    strcpy(mm_digits(path + 6, pid), "/stat");
     long fd = mm_open_spare(AT_FDCWD, path, O_RDONLY, 0);
     if (fd < 0)
         return 0;
