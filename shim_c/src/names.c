@@ -407,6 +407,7 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
         return r;
     doomed->linked = 1;
     is_kept(p, copied, st.stx_size);
+    touched(slot, p);                  /* now: a kill that comes while the kernel takes the name lets nothing else happen */
     return 0;
 }
 

@@ -18,9 +18,9 @@ KEPT = {"": [30, 78, 109, 127, 158, 163, 172, 217], "--isolate": [109]}   # once
 
 
 def killing(nth: int, how: str) -> Decide:
-    """k: everything that lives; p: the process that makes the call."""
+    """k: everything that lives; p: the process that makes the call; x and y: the same, when the call has been done."""
     def decide(call: Call) -> str:
-        return how if call.number == nth or (how == "k" and call.number > nth) else "g"
+        return how if call.number == nth else "k" if how in "kx" and call.number > nth else "g"
     return decide
 
 
@@ -40,7 +40,16 @@ def killed_at(trial: Trial, nth: int, how: str, present: bool) -> None:
 
 WAYS = pytest.mark.parametrize(("options", "how"), [
     ("", "k"), ("", "p"), ("--isolate", "k"), ("--isolate", "p"), ("--durability process", "k"),
-], ids=["default-all", "default-one", "isolate-all", "isolate-one", "process-all"])
+    ("", "x"), ("--isolate", "x"), ("", "y"),
+], ids=["default-all", "default-one", "isolate-all", "isolate-one", "process-all", "default-all-after",
+        "isolate-all-after", "default-one-after"])
+# files that an index knows and nobody has touched since lose their names: to others, by unlink, the second of two
+NAMES = """\
+open a w,creat; write 3 5000 1; close 3; open c w,creat; write 3 3000 9; close 3; link c e; checkpoint
+open b w,creat; write 3 6000 2; close 3; rename b a; checkpoint; truncate old 900; open b w,creat; write 3 700 3
+close 3; rename b old; rename a c; unlink c; unlink log; checkpoint; open old rw; pwrite 3 50 3 8; unlink old; unlink e
+rename d0/in gone; checkpoint; write 3 10 14\
+""".replace("\n", "; ").split("; ")
 
 
 @WAYS
@@ -52,6 +61,19 @@ def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type
         {*range(3, total, 2 * step)}
     for nth in sorted(chosen):
         killed_at(trial, nth, how, options != "--isolate")
+
+
+@pytest.mark.parametrize(("options", "how"), [("", "x"), ("--isolate", "x"), ("", "y")],
+                         ids=["default-all", "isolate-all", "default-one"])
+def test_killed_when_a_name_goes(trial_of, options: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    """A kill that comes while the kernel takes the name: the program does nothing after it. Once what had the name was
+    in the store by then, and no index knew."""
+    trial = trial_of(*options.split(), script=NAMES)
+    calls = [call for call in trial.run().calls if call.name in ("renameat", "unlinkat") and not call.path.startswith(
+        str(trial.store))]
+    assert len(calls) >= 8
+    for call in calls:
+        killed_at(trial, call.number, how, options != "--isolate")
 
 
 @pytest.mark.slow

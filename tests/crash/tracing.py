@@ -48,7 +48,7 @@ def trace(
     tracer: Path, command: Sequence[object], folder: Path, decide: Decide = go, *, cwd: Path, env: dict[str, str],
     stdin: bytes = b"", program: str = "-", calls: str = "change",
 ) -> Traced:
-    """Runs it to its end. `decide` answers g, k, p, s or "f ERRNO" (see the tracer)."""
+    """Runs it to its end. `decide` answers g, k, p, x, y, s or "f ERRNO" (see the tracer)."""
     ask, asked = os.pipe()
     answered, answer = os.pipe()
     out, err, given = (folder.with_name(f"{folder.name}-{what}") for what in ("out", "err", "in"))

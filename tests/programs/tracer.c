@@ -8,6 +8,8 @@
  *     g       let it happen            r          let it happen, and report:  R <pid> <result>
  *     f <e>   fail with this errno     s          do half of its bytes
  *     k       kill all processes       p          kill the one that calls
+ *     x       let it happen, then kill all before anybody runs on: a kill that came while the kernel was at it
+ *     y       the same, and kill the one that called
  * At the end:  E <wait status of the command>.
  * PROGRAM: only calls of processes that execute a file of this name count; "-": all do.  SET: "change", the calls that
  * change files or make them durable, or "any", those that look too.  A seccomp filter sends only these here, so that
@@ -223,8 +225,8 @@ static int stopped(pid_t pid)
     } else if (line[0] == 's' && c->length >= 0 && *argument(&r, c->length) > 1) {
         *argument(&r, c->length) /= 2;
         ptrace(PTRACE_SETREGS, pid, 0, &r);
-    } else if (line[0] == 'r') {
-        *report_of(pid) = 1;
+    } else if (strchr("rxy", line[0])) {
+        *report_of(pid) = line[0];
         return PTRACE_SYSCALL;
     }
     return PTRACE_CONT;
@@ -233,12 +235,16 @@ static int stopped(pid_t pid)
 static int after_call(pid_t pid)
 {
     struct user_regs_struct r;
+    struct __ptrace_syscall_info info = { .op = PTRACE_SYSCALL_INFO_NONE };
     int *report = report_of(pid);
-    if (*report == 1) {                       /* the entry of the call once more, then its end */
-        *report = 2;
+    ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info);
+    if (info.op == PTRACE_SYSCALL_INFO_ENTRY)  /* of kernels that ask a filter first */
         return PTRACE_SYSCALL;
-    }
-    if (*report == 2 && ptrace(PTRACE_GETREGS, pid, 0, &r) == 0) {
+    if (*report == 'x') {
+        kill_all();
+    } else if (*report == 'y') {
+        kill(pid, SIGKILL);
+    } else if (*report == 'r' && ptrace(PTRACE_GETREGS, pid, 0, &r) == 0) {
         fprintf(ask, "R %d %lld\n", pid, (long long)r.rax);
         fflush(ask);
     }
