@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
-from metamori.runtime.area import BLOCK, Area
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area
 from metamori.store import commit
 from metamori.store.door import REAL
 from metamori.tables.record import record
@@ -202,6 +202,14 @@ def began(run_area: str) -> Record | None:
             run, index, flags = map(int, word[1:])
             return _whole(_record(lib.MM_AHEAD_START, run, index, flags, b""))[0]
     return None
+
+
+def began_ns(run_area: str) -> int:
+    """When the run began: a file born later is none that was there before. NO_LIMIT where nothing tells."""
+    for name in os.listdir(run_area):
+        if name.startswith("began."):
+            return os.lstat(os.path.join(run_area, name)).st_mtime_ns
+    return NO_LIMIT
 
 
 def _whole(data: bytes) -> list[Record]:

@@ -304,11 +304,12 @@ class Fold:
 
     def _untouched(self, path: bytes, st: os.stat_result) -> int:
         """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
-        inode, new = self._object((st.st_dev, st.st_ino), 0, False)
+        born = self.store.door.birth_ns(path)      # a file that went may have had the same number
+        inode, new = self._object((st.st_dev, st.st_ino), born, False)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0
-            entry = PifEntry(inode, st.st_dev, st.st_ino, 0, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode, st.st_uid,
-                             st.st_gid, st.st_mtime_ns, b"")
+            entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,
+                             st.st_uid, st.st_gid, st.st_mtime_ns, b"")
             self.pifs[inode] = entry
             noted = self._noted.get((st.st_dev, st.st_ino))
             self.initial_pifs[inode] = entry if noted is None else replace(

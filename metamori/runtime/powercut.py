@@ -18,7 +18,7 @@ from typing import cast
 from metamori._area import lib
 from metamori.errors import Damaged
 from metamori.runtime import notes, torn
-from metamori.runtime.ahead import Record, began, read
+from metamori.runtime.ahead import Record, began, began_ns, read
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
 from metamori.runtime.base import REASON, Base, base_of
 from metamori.runtime.cut import Cut, PifCut, look
@@ -42,7 +42,7 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     if start is not None and not start.flags & lib.MM_POWER:
         torn.drop(store, start.run)
     base = base_of(store, log, begun)
-    work = _Leavings(store, base, _noted(run_area), _carry_through(store))
+    work = _Leavings(store, base, _noted(run_area), _carry_through(store), began_ns(run_area))
     index = work.commit(lambda: _retire(run_area))
     if os.path.exists(run_area):
         _retire(run_area)
@@ -82,7 +82,8 @@ def _retire(run_area: str) -> None:
 class _Leavings:
     """What is left of the run, as if it were cut at an instant. lost: files of the base that are nowhere."""
 
-    def __init__(self, store: Store, base: Base, noted: list[Touch], arrived: dict[int, bytes]) -> None:
+    def __init__(self, store: Store, base: Base, noted: list[Touch], arrived: dict[int, bytes],
+                 began_ns: int) -> None:
         self.store, self.base = store, base
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
         self.state = store.state(base.index)
@@ -91,7 +92,8 @@ class _Leavings:
         self._look(noted)
         self.cut.found.update((path, look(path)) for path in arrived.values())
         looked = {path: found.st for path, found in self.cut.found.items()}
-        self.remains = Remains(store, base, self.state, looked, arrived)
+        self.remains = Remains(store, base, self.state, looked, arrived, began_ns)
+        self._homes = {(ino, born) for _, ino, born in base.at_home}
         self._gone: list[int] = []
         self._log: dict[int, list[Record]] = {}
         self._files(arrived)
@@ -197,8 +199,7 @@ class _Leavings:
         return any(self.base.everything or aml.run == self.base.run for aml in self.state.maps.get(inode) or ())
 
     def _at_home(self, inode: int) -> bool:
-        pif = self.state.pifs[inode]
-        return (pif.dev, pif.ino, pif.btime_ns) in self.base.at_home
+        return self.remains.identity(self.state.pifs[inode]) in self._homes
 
     def _pif(self, slot: int, found: Found, records: list[Record]) -> PifCut:
         """A file at the instant: the home's bytes, and on top those that the log vouches for."""

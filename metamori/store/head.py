@@ -59,17 +59,18 @@ def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
         raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
 
 
-def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], int]:
-    """(dev, ino) -> object number of every object that has a home at head."""
+def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], tuple[int, int]]:
+    """(dev, ino) -> object number of every object that has a home at head, and when it was last changed by then; 0 is
+    unknown."""
     objects = {}
     for kept in head.kept:
         found = lstat_or_none(door, layout.kept(kept.name))
         if found is not None:
-            objects[(found.st_dev, found.st_ino)] = kept.inode
+            objects[(found.st_dev, found.st_ino)] = kept.inode, 0
     for identity in head.identities:
         entry = state.names.get(identity.path)
         if entry is not None and entry.kind == "file" and identity.ino:
-            objects[(identity.dev, identity.ino)] = entry.inode
+            objects[(identity.dev, identity.ino)] = entry.inode, identity.ctime_ns
     return objects
 
 
@@ -91,8 +92,11 @@ def carried_along(head: Head, here: State, there: State) -> Head:
     return Head(there.index, tuple(identities), head.kept)
 
 
-def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int) -> bool:
-    """Whether a birth time fits the record. One that was made for another inode says nothing."""
-    if pif is None or not btime_ns or not pif.btime_ns or (pif.dev, pif.ino) != (dev, ino):
+def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int, changed_ns: int = 0) -> bool:
+    """Whether a file that has the number of one that head knows is that one, by its birth. The record may be older than
+    the file, which a restore has made anew, even with the old number: changed_ns, when it was last changed as head was
+    written, is later than its birth. Where that is not known, a record that was made for another inode says nothing."""
+    recorded = pif.btime_ns if pif is not None and (pif.dev, pif.ino) == (dev, ino) else 0
+    if not btime_ns or btime_ns == recorded:
         return True
-    return pif.btime_ns == btime_ns
+    return btime_ns <= changed_ns if changed_ns else not recorded

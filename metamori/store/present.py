@@ -76,7 +76,7 @@ class _Present:
         inode = known or self._store.next_object()
         if inode in self._pifs:
             return inode
-        self._objects[(found.st_dev, found.st_ino)] = inode
+        self._objects[(found.st_dev, found.st_ino)] = inode, 0
         store, size = self._store, found.st_size
         if size:
             fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -91,15 +91,15 @@ class _Present:
             self._undo.append(UndoEntry(inode, size, NO_LIMIT, 0, 0))
         created = 0 if known else self._index
         self._pifs[inode] = PifEntry(
-            inode, found.st_dev, found.st_ino, 0, 0, path, created, 0, size, NO_LIMIT, 0, found.st_mode,
-            found.st_uid, found.st_gid, found.st_mtime_ns, b"")
+            inode, found.st_dev, found.st_ino, store.door.birth_ns(path), 0, path, created, 0, size, NO_LIMIT, 0,
+            found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"")
         return inode
 
     def _known(self, path: bytes, found: os.stat_result) -> int:
         """The object that a file is; 0 for a new file, also for one that got a removed file's inode."""
-        inode = self._objects.get((found.st_dev, found.st_ino), 0)
+        inode, changed_ns = self._objects.get((found.st_dev, found.st_ino), (0, 0))
         born = self._store.door.birth_ns(path)
-        return inode if born_then(self._here.pifs.get(inode), found.st_dev, found.st_ino, born) else 0
+        return inode if born_then(self._here.pifs.get(inode), found.st_dev, found.st_ino, born, changed_ns) else 0
 
     def _give_up_homes(self) -> None:
         """Objects that had a changed name and are nowhere any more."""

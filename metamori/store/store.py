@@ -62,7 +62,7 @@ class Store:
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
         self._checked: OrderedDict[int, Checked] = OrderedDict()
         self._head: Head | None = None
-        self._objects: tuple[Head, dict[tuple[int, int], int]] | None = None
+        self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
         self._lock_fd = -1
 
     # -- opening ---------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ class Store:
         state = self.state(self.head.index)
         if self._objects is None or self._objects[0] is not self.head:
             self._objects = (self.head, objects_at(self.door, self.layout, self.head, state))
-        inode = self._objects[1].get((dev, ino), 0)
-        return inode if inode and born_then(state.pifs.get(inode), dev, ino, btime_ns) else 0
+        inode, changed_ns = self._objects[1].get((dev, ino), (0, 0))
+        return inode if inode and born_then(state.pifs.get(inode), dev, ino, btime_ns, changed_ns) else 0
 
     def changed_outside(self) -> list[bytes]:
         """Tracked paths that are not as they were when head was written."""

@@ -46,17 +46,19 @@ def go(_: Call) -> str:
 
 def trace(
     tracer: Path, command: Sequence[object], folder: Path, decide: Decide = go, *, cwd: Path, env: dict[str, str],
-    stdin: bytes = b"", program: str = "-", calls: str = "change",
+    stdin: bytes = b"", program: str = "-", calls: str = "change", also: Sequence[Path] = (),
 ) -> Traced:
-    """Runs it to its end. `decide` answers g, k, p, x, y, s or "f ERRNO" (see the tracer)."""
+    """Runs it to its end. `decide` answers g, k, p, x, y, s or "f ERRNO" (see the tracer) for calls below `folder`, and
+    below those that are `also` given."""
     ask, asked = os.pipe()
     answered, answer = os.pipe()
     out, err, given = (folder.with_name(f"{folder.name}-{what}") for what in ("out", "err", "in"))
     given.write_bytes(stdin)
     with open(out, "wb") as stdout, open(err, "wb") as stderr, open(given, "rb") as source:
         process = subprocess.Popen(
-            [str(tracer), str(asked), str(answered), str(folder), program, calls, *map(str, command)], cwd=cwd, env=env,
-            stdin=source, stdout=stdout, stderr=stderr, pass_fds=(asked, answered))
+            [str(tracer), str(asked), str(answered), ":".join(map(str, (folder, *also))), program, calls,
+             *map(str, command)], cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr,
+            pass_fds=(asked, answered))
     os.close(asked)
     os.close(answered)
     seen: list[Call] = []

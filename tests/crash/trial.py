@@ -110,12 +110,14 @@ class Trial:
                  script: Sequence[str] = SCRIPT, before: Sequence[str] = BEFORE) -> None:
         self.folder, self.tracer, self.options = folder / "lab", tracer, list(options)
         self.script, self.before, self.driver = list(script), list(before), driver
+        self.elsewhere: list[Path] = []    # the store's own folder, when it is on another filesystem
 
     def prepare(self) -> None:
-        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+        subprocess.run(["rm", "-rf", str(self.folder), *map(str, self.elsewhere)], check=True)
         self.folder.mkdir()
         self.lab = Lab(self.folder, self.driver)
         self.work, self.store = self.lab.work, self.lab.store
+        self.elsewhere = [self.store.parent] if self.store.parent != self.folder else []
         text = "".join(f"{line}\n" for line in self.before)
         subprocess.run([str(self.driver)], input=text.encode(), cwd=self.work, stdout=subprocess.DEVNULL, check=True)
 
@@ -124,7 +126,8 @@ class Trial:
         self.prepare()
         text = "".join(f"{line}\n" for line in self.script)
         return trace(self.tracer, [*self.lab.argv("run", *self.options), "--", self.driver], self.folder, decide,
-                     cwd=self.work, env=self.lab.env, stdin=text.encode(), program=program, calls=calls)
+                     cwd=self.work, env=self.lab.env, stdin=text.encode(), program=program, calls=calls,
+                     also=self.elsewhere)
 
     def verb(self, name: str, *words: object) -> Verb:
         return verb(self.store, name, *words)

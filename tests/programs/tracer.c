@@ -1,6 +1,7 @@
-/* tracer - runs a command, stops all of its processes' system calls on files below a folder, and asks what is to happen.
+/* tracer - runs a command, stops all of its processes' system calls on files below some folders, and asks what is to
+ * happen.
  *
- *     tracer ASK ANSWER FOLDER PROGRAM SET COMMAND [ARG...]
+ *     tracer ASK ANSWER FOLDER[:FOLDER...] PROGRAM SET COMMAND [ARG...]
  *
  * ASK and ANSWER are descriptors. Before each call that counts a line goes to ASK:
  *     C <pid> <call> <length> <path>\t<other path>
@@ -60,7 +61,7 @@ static const struct call { int number; const char *name, *files; int length, cha
 #define CALLS ((int)(sizeof calls / sizeof *calls))
 
 static FILE *ask, *answer;
-static const char *folder, *program;
+static const char *folders, *program;
 static int any;
 static struct { pid_t pid; int report; } known[MOST];
 
@@ -172,7 +173,18 @@ static unsigned long long *argument(struct user_regs_struct *r, int n)
     return all[n];
 }
 
-/* The files that a call is about; whether one of them is below the folder, and the call is of the set. */
+static int is_below(const char *path)
+{
+    for (const char *folder = folders; *folder;) {
+        size_t length = strcspn(folder, ":");
+        if (!strncmp(path, folder, length) && (path[length] == '/' || !path[length]))
+            return 1;
+        folder += length + (folder[length] == ':');
+    }
+    return 0;
+}
+
+/* The files that a call is about; whether one of them is below a folder, and the call is of the set. */
 static const struct call *look(pid_t pid, struct user_regs_struct *r, char paths[2][PATH_MAX])
 {
     const struct call *c = calls;
@@ -195,8 +207,7 @@ static const struct call *look(pid_t pid, struct user_regs_struct *r, char paths
             of_path(pid, AT_FDCWD, *argument(r, which), paths[n], PATH_MAX);
         else if (f[0] == 'd' || (int)*argument(r, which) >= 0)
             of_descriptor(pid, (int)*argument(r, which), paths[n], PATH_MAX);
-        size_t length = strlen(folder);
-        below |= !strncmp(paths[n], folder, length) && (paths[n][length] == '/' || !paths[n][length]);
+        below |= is_below(paths[n]);
     }
     return below && counts_for(pid) ? c : NULL;
 }
@@ -287,7 +298,7 @@ int main(int count, char **word)
         return 125;
     ask = fdopen(atoi(word[1]), "w");
     answer = fdopen(atoi(word[2]), "r");
-    folder = word[3], program = word[4], any = !strcmp(word[5], "any");
+    folders = word[3], program = word[4], any = !strcmp(word[5], "any");
     pid_t child = fork();
     if (child == 0) {
         char go;
