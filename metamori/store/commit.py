@@ -12,7 +12,8 @@ import os
 from metamori.store import layout
 from metamori.store.door import Door
 
-NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # a path that leads nowhere, whatever stands on its way
+# a path that leads nowhere, whatever stands on its way; one that is too long leads nowhere for us
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

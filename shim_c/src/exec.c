@@ -22,6 +22,7 @@ static const char *saved[SAVED];       /* our variables as they stood when the p
 static int saved_count, hidden;
 static char library[4096];
 static struct mm_area *left;           /* of a process that was in the run */
+static int confined;                   /* it, and what it executes, may not make the calls that our library makes */
 
 static int starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
@@ -162,17 +163,12 @@ static void outsider(const char *path, const struct stat *st, const char *why)
     leave();
 }
 
-/* This process is about to become another user: can that one write the store?  If not, it is an outsider before it
- * loses the right to bring its files home.  1: it has left. */
-int mm_leave_for(uid_t uid)
+/* This process is about to lose what following it takes: it is an outsider before that, while it can bring its files
+ * home. */
+static void leave_run(uint64_t key, const char *why)
 {
-    struct stat st;
-    if (!active() || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
-        || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
-        return 0;
-    if (mm_first_time(5))
-        mm_say("%s becomes a user who cannot write the store: from here on its files are not checkpointed",
-               program_invocation_name);
+    if (mm_first_time(key))
+        mm_say("%s %s: from here on its files are not checkpointed", program_invocation_name, why);
     mm_self->outside = 1;
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
@@ -187,6 +183,26 @@ int mm_leave_for(uid_t uid)
     left = mm_area;
     mm_area = NULL;
     mm_forget_descriptors();
+}
+
+/* It becomes another user: can that one write the store?  1: it has left. */
+int mm_leave_for(uid_t uid)
+{
+    struct stat st;
+    if (!active() || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
+        || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
+        return 0;
+    leave_run(5, "becomes a user who cannot write the store");
+    return 1;
+}
+
+/* It forbids itself calls that following takes (wrap_sandbox.c).  1: it has left. */
+int mm_leave_confined(void)
+{
+    if (!active())
+        return 0;
+    confined = 1;
+    leave_run(6, "forbids itself (by seccomp or Landlock) what following it takes");
     return 1;
 }
 
@@ -196,6 +212,7 @@ void mm_leave_undone(int gone)
     if (!gone)
         return;
     mm_area = left;
+    confined = 0;
     mm_self->outside = 0;
     mm_adopt();
 }
@@ -329,6 +346,8 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
 {
     struct stat st;
     *image = (struct mm_image){ .envp = envp };
+    if (UNLIKELY(confined))
+        strip(image, envp);
     if (!(active() || mm_ready == 2) || !path)
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;

@@ -187,9 +187,11 @@ int mm_runtime_call(int what, long argument, void *data)
     if (UNLIKELY(mm_memory_run()) && !data)
         return mm_request(mm_area, what, argument, NULL);
     uint64_t mask = sys_mask_all();
+    mm_lift_limit(0);                  /* what it writes is the store's */
     mm_lock(&lock);
     int r = call(what, argument, data);
     mm_unlock(&lock);
+    mm_lift_limit(1);
     sys_mask_back(mask);
     return r;
 }

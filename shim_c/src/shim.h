@@ -135,6 +135,8 @@ extern uint32_t mm_streams_lock;
 
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
+struct open_how;
+int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 void mm_closing(int fd);
 void mm_forget_descriptors(void);
 void mm_duplicated(int fd, int to);
@@ -385,6 +387,8 @@ void mm_outsider_for_good(uint64_t key, const char *what);
 const char *mm_searched(const char *file, char *out, size_t room);
 const char *mm_variable(const char *name);
 int mm_leave_for(uid_t uid);
+int mm_leave_confined(void);
+long mm_confining(long number, long a, long b, long c);
 void mm_leave_undone(int left);
 void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces);
 void mm_image_failed(struct mm_image *image);

@@ -8,10 +8,12 @@
  * raw one) and, if that went by, when it is mapped.
  */
 #include "shim.h"
+#include "names.h"
 
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <sys/inotify.h>
 
 int mm_ring;                               /* this process has an io_uring */
 
@@ -118,6 +120,32 @@ FROM_LIBURING(io_uring_queue_init, (unsigned entries, void *ring, unsigned flags
 FROM_LIBURING(io_uring_queue_init_params, (unsigned entries, void *ring, void *params), entries, ring, params)
 FROM_LIBURING(io_uring_queue_init_mem, (unsigned entries, void *ring, void *params, void *memory, size_t size),
               entries, ring, params, memory, size)
+
+/* Whoever watches a file waits for it to change where the kernel sees it: it goes home, and stays there while it is open
+ * (`tail -f`).  One that nobody has written yet is known from here on, as if it had been opened for that. */
+static void watched(const char *path, uint32_t events)
+{
+    struct statx st;
+    SCRATCH(name);
+    long error = (events & IN_DONT_FOLLOW ? mm_canonical : mm_canonical_follow)(AT_FDCWD, path, name, SCRATCH_BYTES);
+    if (error < 0 || !mm_tracked(name)
+        || sys_statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) < 0 || !S_ISREG(st.stx_mode))
+        return;
+    enter();
+    uint32_t slot = mm_pif_for(&st, name, 0, &error);
+    if (slot && !(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+        mm_home_by_name(slot, name, 0, MM_ENGINE);
+    leave();
+}
+
+EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
+{
+    int saved = errno;
+    if (following() && (events & IN_MODIFY) && mm_usable(path, 1, 2))
+        watched(path, events);
+    errno = saved;
+    return REAL(inotify_add_watch)(watcher, path, events);
+}
 
 /* POSIX aio: glibc's threads, which call below its symbols. */
 

@@ -3,6 +3,7 @@
 #include "names.h"
 
 #include <elf.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 
 #define CREATED 1
@@ -84,21 +85,37 @@ static long note_dangling(char *name)
     return -ELOOP;
 }
 
-/* Inside a call, where no thread may be cancelled. */
-static int opened(int dir, const char *path, int flags, mode_t mode)
+/* By openat2 where the program calls that (how: what it asks for besides), which wants no mode where nothing is made. */
+static long by_kernel(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
-    return (int)result(sys(SYS_openat, dir, path, flags, mode));
+    if (!how)
+        return sys(SYS_openat, dir, path, flags, mode);
+    struct open_how same = { .flags = (how->flags & ~(uint64_t)UINT32_MAX) | (uint32_t)flags, .resolve = how->resolve,
+                             .mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode : 0 };
+    return sys(SYS_openat2, dir, path, &same, sizeof same);
+}
+
+/* Inside a call, where no thread may be cancelled. */
+static int opened(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+{
+    return (int)result(by_kernel(dir, path, flags, mode, how));
+}
+
+/* Where it may be cancelled; openat2 has no function in the C library, and a raw call is no such place. */
+static int opened_by_libc(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+{
+    return how ? opened(dir, path, flags, mode, how) : REAL(openat)(dir, path, flags, mode);
 }
 
 /* O_CREAT through a dangling link: the file appears where it leads. */
-static int create_through(int dir, const char *path, char *name, int flags, mode_t mode)
+static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how)
 {
     long e = note_dangling(name);
-    int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode);
+    int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode, how);
     if (mm_in_the_dark((int)e) || e == -ENOSPC)
         return fail(e);
     if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
-        fd = opened(dir, path, flags & ~O_TRUNC, mode);
+        fd = opened(dir, path, flags & ~O_TRUNC, mode, how);
     struct stat st;                    /* empty: nobody has lost anything if another made it meanwhile */
     int created = e == 0 && fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
     return noted(fd, flags, mode, created ? CREATED : 0, created ? name : NULL);
@@ -106,57 +123,57 @@ static int create_through(int dir, const char *path, char *name, int flags, mode
 
 /* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call: no index may know the file
  * before it is known as one that this run made. */
-static int create_new(int dir, const char *path, int flags, mode_t mode)
+static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     SCRATCH(name);
     int c = mm_canonical(dir, path, name, 4096), known = c == 0;
     if (mm_in_the_dark(c))
         return fail(c);
     long e = known && mm_tracked(name) ? mm_touch(name) : 0;
-    int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode);
+    int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
     int exists = fd < 0 && errno == EEXIST;
     if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
-        return known ? create_through(dir, path, name, flags, mode)
-                     : noted(opened(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+        return known ? create_through(dir, path, name, flags, mode, how)
+                     : noted(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
     return noted(fd, flags, mode, CREATED, known ? name : NULL);
 }
 
-static int open_any(int dir, const char *path, int flags, mode_t mode)
+static int open_any(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (!(writes ? following() : active()) || (flags & O_PATH))
-        return REAL(openat)(dir, path, flags, mode);
+        return opened_by_libc(dir, path, flags, mode, how);
     pthread_testcancel();
     if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
         int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
         struct stat st;
         if (sys(SYS_newfstatat, dir, path, &st, follow) == 0
             && (!S_ISREG(st.st_mode) || sys(SYS_faccessat2, dir, path, W_OK, AT_EACCESS | follow) < 0))
-            return REAL(openat)(dir, path, flags, mode);   /* it means nothing there; or the kernel refuses it */
+            return opened_by_libc(dir, path, flags, mode, how);   /* it means nothing there; or the kernel refuses it */
     }
     if ((flags & O_TMPFILE) == O_TMPFILE) {
         enter();
-        int fd = noted(opened(dir, path, flags, mode), flags, mode, CREATED, NULL);
+        int fd = noted(opened(dir, path, flags, mode, how), flags, mode, CREATED, NULL);
         leave();
         return fd;
     }
     if (!(flags & O_CREAT))
-        return noted(REAL(openat)(dir, path, flags & ~O_TRUNC, mode), flags, mode, 0, NULL);
+        return noted(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
-        return REAL(openat)(dir, path, flags, mode);
+        return opened_by_libc(dir, path, flags, mode, how);
     if (!(flags & O_EXCL)) {
-        int saved = errno, fd = REAL(openat)(dir, path, flags & ~(O_CREAT | O_TRUNC), mode);
+        int saved = errno, fd = opened_by_libc(dir, path, flags & ~(O_CREAT | O_TRUNC), mode, how);
         struct stat st;
         if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode)) {   /* O_CREAT never opens a folder */
             sys_close(fd);
-            return REAL(openat)(dir, path, flags, mode);
+            return opened_by_libc(dir, path, flags, mode, how);
         }
         if (fd >= 0 || errno != ENOENT)
             return noted(fd, flags, mode, 0, NULL);
         errno = saved;
     }
     enter();
-    int fd = create_new(dir, path, flags, mode);
+    int fd = create_new(dir, path, flags, mode, how);
     leave();
     return fd;
 }
@@ -172,7 +189,7 @@ EXPORT int open(const char *path, int flags, ...)
     va_start(list, flags);
     mode_t mode = mode_argument(flags, list);
     va_end(list);
-    return open_any(AT_FDCWD, path, flags, mode);
+    return open_any(AT_FDCWD, path, flags, mode, NULL);
 }
 
 EXPORT int openat(int dir, const char *path, int flags, ...)
@@ -181,17 +198,29 @@ EXPORT int openat(int dir, const char *path, int flags, ...)
     va_start(list, flags);
     mode_t mode = mode_argument(flags, list);
     va_end(list);
-    return open_any(dir, path, flags, mode);
+    return open_any(dir, path, flags, mode, NULL);
 }
 
 EXPORT int creat(const char *path, mode_t mode)
 {
-    return open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+    return open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode, NULL);
 }
 
-EXPORT int __open_2(const char *path, int flags) { return open_any(AT_FDCWD, path, flags, 0); }
+/* openat2(2), called raw.  What its flags leave open is the same as openat's; what it refuses, the kernel says. */
+int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size)
+{
+    struct open_how asked;
+    int whole = size == sizeof asked && mm_usable(how, size, 0) == size;
+    if (whole)
+        asked = *how;
+    if (!whole || asked.mode > 07777 || (asked.mode && !(asked.flags & (O_CREAT | __O_TMPFILE))))
+        return (int)REAL(syscall)(SYS_openat2, dir, path, how, size);
+    return open_any(dir, path, (int)asked.flags, (mode_t)asked.mode, &asked);
+}
 
-EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(dir, path, flags, 0); }
+EXPORT int __open_2(const char *path, int flags) { return open_any(AT_FDCWD, path, flags, 0, NULL); }
+
+EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(dir, path, flags, 0, NULL); }
 
 EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 {

@@ -5,14 +5,18 @@
  */
 #include "shim.h"
 
-#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/xattr.h>
 
+#ifndef SYS_landlock_restrict_self
+#define SYS_landlock_restrict_self 446
+#endif
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
@@ -26,29 +30,6 @@ static long forked(long number, long a, long b, long c, long d, long e)
     else
         mm_fork_in_parent();
     return r;
-}
-
-/* The kernel resolves in its own way: what it opened is looked at afterwards. */
-static long open_resolved(long dir, const char *path, const struct open_how *how, size_t size)
-{
-    struct open_how plain;
-    if (!how || size < sizeof plain || (how->resolve == 0 && how->flags > 0x7fffffff))
-        return REAL(syscall)(SYS_openat2, dir, path, how, size);
-    if (how->resolve == 0 && how->mode <= 07777)
-        return openat((int)dir, path, (int)how->flags, (mode_t)how->mode);
-    plain = *how;
-    plain.flags &= ~(uint64_t)O_TRUNC;
-    long fd = REAL(syscall)(SYS_openat2, dir, path, &plain, sizeof plain);
-    if (fd < 0 || !active())
-        return fd;
-    mm_came((int)fd, 1);
-    if ((how->flags & O_TRUNC) && ftruncate((int)fd, 0) < 0 && errno != EINVAL) {
-        int saved = errno;
-        close((int)fd);
-        errno = saved;
-        return -1;
-    }
-    return fd;
 }
 
 #define P(x) ((void *)(x))
@@ -129,7 +110,7 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
     ON(openat, openat(I(a), S(b), I(c), (mode_t)d));
-    case SYS_openat2: return open_resolved(a, S(b), P(c), (size_t)d);
+    ON(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
     ON(close, close(I(a)));
     ON(close_range, close_range((unsigned)a, (unsigned)b, I(c)));
     ON(dup, dup(I(a)));
@@ -169,6 +150,11 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     ON(pidfd_getfd, pidfd_getfd(I(a), I(b), (unsigned)c));
     ON(unshare, unshare(I(a)));
     ON(setns, setns(I(a), I(b)));
+    ON(prctl, prctl(I(a), b, c, d, e));
+    case SYS_seccomp:
+    case SYS_landlock_restrict_self:
+        return mm_confining(number, a, b, c);
+    ON(inotify_add_watch, inotify_add_watch(I(a), S(b), (uint32_t)c));
     ON(setrlimit, setrlimit(I(a), P(b)));
     ON(prlimit64, prlimit((pid_t)a, I(b), P(c), P(d)));
     case SYS_exit_group:
