@@ -215,7 +215,8 @@ struct mm_pif {
     uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
     uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
     uint64_t ahead_size;       /* when that was written */
-    char pad2_[24];
+    uint64_t redirected;       /* entries in its block table */
+    char pad2_[16];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

@@ -66,11 +66,14 @@ static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer,
 
 uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block) { return get(a, &pif->root, block); }
 
-/* The header counts the blocks that are redirected: room is held for them (room.c). */
-static void owes(struct mm_area *a, long more)
+/* The header counts the blocks that are redirected: room is held for them (room.c). The PIF counts its own: they are
+ * blocks that the file has (wrap_stat.c). */
+static void owes(struct mm_area *a, struct mm_pif *pif, long more)
 {
-    if (more)
+    if (more) {
         __atomic_add_fetch(&a->head->owed, more, __ATOMIC_RELAXED);
+        __atomic_store_n(&pif->redirected, pif->redirected + more, __ATOMIC_RELAXED);
+    }
 }
 
 /* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
@@ -78,7 +81,7 @@ int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t
 {
     long owed = 0;
     int r = set(a, &pif->root, block, buffer, count, &owed);
-    owes(a, owed);
+    owes(a, pif, owed);
     return r;
 }
 
@@ -116,7 +119,7 @@ void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
                     owed--;
                 }
             }
-            owes(a, owed);
+            owes(a, pif, owed);
         }
     }
 }

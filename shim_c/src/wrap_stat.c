@@ -11,15 +11,28 @@ static struct mm_pif *differs(mode_t mode, uint64_t dev, uint64_t ino)
 
 static int ours_linked(const struct mm_pif *p) { return (p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT; }
 
+static uint64_t units(uint64_t size) { return (size + MM_BLOCK - 1) / MM_BLOCK * (MM_BLOCK / 512); }
+
+/* In units of 512 bytes: those at home and the redirected ones, of which some may stand for the same, but for what is
+ * held beyond the end never more than the size takes. A hole is no block: whoever copies asks by this whether to look
+ * for holes. */
+static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
+{
+    if (home > units(p->home_limit))
+        home = units(p->home_limit);
+    uint64_t sum = home + __atomic_load_n(&p->redirected, __ATOMIC_RELAXED) * (MM_BLOCK / 512), full = units(size);
+    uint64_t most = home > full ? home : full;
+    return sum < most ? sum : most;
+}
+
 static int corrected(int r, struct stat *st)
 {
     struct mm_pif *p = r == 0 ? differs(st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (!p)
         return r;
-    if (p->flags & MM_VIRTUAL) {
+    if (p->flags & MM_VIRTUAL)
         st->st_size = p->size;
-        st->st_blocks = (p->size + 511) / 512;
-    }
+    st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
     uint64_t ns = p->mtime_ns;
     if (ns > (uint64_t)st->st_mtim.tv_sec * 1000000000u + st->st_mtim.tv_nsec)
         st->st_mtim = st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
@@ -132,10 +145,9 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct sta
                               : NULL;
     if (!p)
         return r;
-    if (p->flags & MM_VIRTUAL) {
+    if (p->flags & MM_VIRTUAL)
         out->stx_size = p->size;
-        out->stx_blocks = (p->size + 511) / 512;
-    }
+    out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     if (p->mtime_ns > sys_ns(out->stx_mtime)) {
         out->stx_mtime.tv_sec = out->stx_ctime.tv_sec = p->mtime_ns / 1000000000u;
         out->stx_mtime.tv_nsec = out->stx_ctime.tv_nsec = p->mtime_ns % 1000000000u;

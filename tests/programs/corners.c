@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -411,6 +412,51 @@ static void case_watched(void)
     pread(reader, room, 20, 5090);
     say_bytes("seen", room, 20);
     sums("old");
+static void say_blocks(int f, const char *what)
+{
+    struct stat st;
+    struct statx stx;
+    fstat(f, &st);
+    statx(f, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx);
+    printf("%s: %ld bytes, %s, the same by statx: %d\n", what, (long)st.st_size,
+           !st.st_blocks ? "no block" : st.st_blocks * 512 < st.st_size ? "with holes" : "no holes",
+           stx.stx_blocks == (uint64_t)st.st_blocks);
+}
+
+/* by them cp and tar ask whether a file has holes; one with no block at all is not even read */
+static void case_blocks(void)
+{
+    say_blocks(fd, "as it was");
+    scatter(fd);
+    say_blocks(fd, "scattered");
+    int f = open("new", O_RDWR | O_CREAT, 0644);
+    say_blocks(f, "new");
+    SAY(write(f, "x", 1));
+    fsync(f);                          /* where the filesystem gives blocks late */
+    say_blocks(f, "a byte");
+    SAY(ftruncate(f, 1 << 20));
+    say_blocks(f, "a hole behind it");
+    SAY(pwrite(f, "y", 1, 1 << 19));
+    fsync(f);
+    say_blocks(f, "a byte in its middle");
+    SAY(pwrite(f, room, sizeof room, 0));
+    metamori_checkpoint();
+    SAY(pwrite(f, room, sizeof room, 0));
+    fsync(f);
+    say_blocks(f, "written twice");
+    SAY(ftruncate(f, sizeof room));
+    say_blocks(f, "cut");
+    SAY(ftruncate(f, 0));
+    say_blocks(f, "empty");
+    close(f);
+    f = open("hole", O_RDWR | O_CREAT, 0644);
+    SAY(ftruncate(f, 1 << 20));
+    metamori_checkpoint();
+    say_blocks(f, "a hole only");
+    SAY(pwrite(f, "z", 1, 1 << 19));
+    fsync(f);
+    say_blocks(f, "and a byte");
+    close(f);
 }
 
 #define CASE(name) {#name, case_##name}
@@ -418,7 +464,7 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(resolved_by_the_kernel),
-    CASE(checkpoint_below_a_size_limit), CASE(watched),
+    CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(blocks),
 };
 
 int main(int count_of, char **word)
