@@ -412,6 +412,8 @@ static void case_watched(void)
     pread(reader, room, 20, 5090);
     say_bytes("seen", room, 20);
     sums("old");
+}
+
 static void say_blocks(int f, const char *what)
 {
     struct stat st;
