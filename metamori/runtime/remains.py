@@ -86,22 +86,23 @@ class Remains:
             kind.setdefault(st.st_ino, []).append(Present(path, kept, self._store.door.birth_ns(path), st))
 
     def _noted_by_head(self, began_ns: int) -> dict[int, tuple[int, int]]:
-        """Objects that were other inodes when the run began than their records say, and of which nothing was recorded
-        since. Head has no births: the file of a number that is older than the run is the one that head means."""
-        older: dict[int, list[int]] = {}
+        """Objects that were other inodes when head was written than their records say, and of which nothing was
+        recorded since. Head has no births: of the files that have had a number it means the youngest that is older than
+        what head knows of it, or than the run, where a live run took head along."""
+        births: dict[int, list[int]] = {}
         present = [each for kind in (self._there, self._kept) for some in kind.values() for each in some]
         for ino, born in (*self._copies, *((each.st.st_ino, each.born) for each in present)):
-            if born <= began_ns:
-                older.setdefault(ino, []).append(born)
+            births.setdefault(ino, []).append(born)
         here, found = self._store.state(self._store.head.index), {}
         for each in self._store.head.identities:
             entry = here.names.get(each.path)
             pif = self._state.pifs.get(entry.inode) if entry and entry.kind == "file" and each.ino else None
             if pif is None or here.pifs.get(pif.inode) != pif:
                 continue
-            births = older.get(each.ino, [])
-            if pif.ino != each.ino or (pif.btime_ns and births and pif.btime_ns not in births):
-                found[pif.inode] = each.ino, births[0] if births else _NOBODY
+            before = each.ctime_ns or began_ns
+            born = max((born for born in births.get(each.ino, ()) if born <= before), default=0)
+            if pif.ino != each.ino or 0 < pif.btime_ns < born:
+                found[pif.inode] = each.ino, born or _NOBODY
         return found
 
     # -- as an area ------------------------------------------------------------------------------

@@ -4,8 +4,11 @@ Invariants of the disk that is played, an ordinary journalling file system:
   * names, sizes and modes reach it in the order in which they were changed, and an fsync of anything brings all so far;
   * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
   * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
-Files keep their inodes, because a store knows them by that. Mapped files of the run area may hold anything. Times of
-change cannot be put back: `Times` tells them to whoever asks in this process, and in one that is started by `told.py`.
+Two folders are two disks: each has an order of its own, and an fsync on one brings nothing of the other. Files keep
+their inodes, because a store knows them by that: one that has gone cannot be brought back, so the disk that is not the
+store's comes back as of an instant whose files are all still there (test_power_disk.py has the others). Mapped files of
+the run area may hold anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process,
+and in one that is started by `told.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import pytest
 from tracing import Call
 
 from metamori.runtime import ahead
+from metamori.store.door import REAL
 
 SECTOR = 512
 MAPPED = {"header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "cache"}
@@ -41,6 +45,7 @@ class Entry(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     target: bytes
+    born: int
 
 
 @dataclass
@@ -50,11 +55,15 @@ class Names:
     at: dict[bytes, Entry] = field(default_factory=dict)
 
 
-class Times:
-    """Times of change as the disk that came back has them, for every look at a file of it that is as it came back."""
+def _files(names: Names) -> set[tuple[int, int]]:
+    return {(entry.ino, entry.born) for entry in names.at.values() if stat.S_ISREG(entry.mode)}
 
-    def __init__(self, told: dict[int, tuple[int, int]] | None = None) -> None:
-        self._told = told or {}                         # by inode: the real one, the one to tell
+
+class Times:
+    """Times of change as the disks that came back have them, for each look at a file that is as it came back."""
+
+    def __init__(self, told: dict[tuple[int, int], tuple[int, int]] | None = None) -> None:
+        self._told = told or {}                         # by device and inode: the real one, the one to tell
 
     def play(self, patch: pytest.MonkeyPatch) -> Times:
         for name in ("stat", "lstat", "fstat"):
@@ -69,7 +78,7 @@ class Times:
     def _telling(self, look: Any) -> Any:
         def told(*words: Any, **more: Any) -> os.stat_result:
             st: os.stat_result = look(*words, **more)
-            real, instead = self._told.get(st.st_ino, (0, 0))
+            real, instead = self._told.get((st.st_dev, st.st_ino), (0, 0))
             if st.st_ctime_ns != real:
                 return st
             kind, (seen, rest) = st.__reduce__()        # type: ignore[misc, str-unpack]
@@ -77,12 +86,12 @@ class Times:
 
         return told
 
-    def take_over(self, then: Names) -> None:
-        """They are on the disk now."""
+    def take_over(self, then: Sequence[Names]) -> None:
+        """They are on their disks now."""
         self._told.clear()
-        for path, entry in then.at.items():
+        for path, entry in (each for names in then for each in names.at.items()):
             st = os.lstat(path)
-            self._told[st.st_ino] = (st.st_ctime_ns, entry.ctime_ns)
+            self._told[st.st_dev, st.st_ino] = (st.st_ctime_ns, entry.ctime_ns)
 
 
 def below(folder: bytes) -> Iterator[bytes]:
@@ -99,36 +108,54 @@ def look(folder: bytes) -> Names:
             target = os.readlink(path) if stat.S_ISLNK(st.st_mode) else b""
         except FileNotFoundError:
             continue
-        names.at[path] = Entry(st.st_ino, st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns, target)
+        names.at[path] = Entry(st.st_ino, st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns, target,
+                               REAL.birth_ns(path))
     return names
 
 
 class Watched:
-    """What was durable at each call so far. `seen` is called before a call is carried out."""
+    """What was durable at each call so far on the disks of some folders, the store's last. `seen` is called before a
+    call is carried out."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.disks = [Disk(folder, folder == folders[-1]) for folder in folders]
+
+    def seen(self, call: Call) -> None:
+        for disk in self.disks:
+            disk.seen(call)
+
+    def cut_power(self, rng: random.Random, times: Times) -> None:
+        """Put disks in place that a power cut may have left; nothing of the run is alive."""
+        times.take_over([disk.cut_power(rng) for disk in self.disks])
+
+
+class Disk:
+    """One filesystem, as far as a folder of it."""
+
+    def __init__(self, folder: Path, stores: bool) -> None:
+        self.stores = stores
         self.folder = os.fsencode(folder)
         self.since: list[Names] = [look(self.folder)]   # since the last sync, that one included
-        self.synced: dict[int, bytes] = {}              # by inode
+        self.synced: dict[tuple[int, int], bytes] = {}  # by inode and birth
         for path, entry in self.since[0].at.items():
             if stat.S_ISREG(entry.mode):
-                self.synced[entry.ino] = _content(path)
+                self.synced[entry.ino, entry.born] = _content(path)
 
     def seen(self, call: Call) -> None:
         now = look(self.folder)
-        if call.name in SYNCS:
+        if call.name in SYNCS and os.fsencode(call.path + "/").startswith(self.folder + b"/"):
             # answered before the next call: whoever is told of it is told after this
             self.since = [now]
             for path in now.at if call.name == "syncfs" else {os.fsencode(call.path)} & now.at.keys():
                 if stat.S_ISREG(now.at[path].mode):
-                    self.synced[now.at[path].ino] = _content(path)
+                    self.synced[now.at[path].ino, now.at[path].born] = _content(path)
         else:
             self.since.append(now)
 
-    def cut_power(self, rng: random.Random, times: Times) -> None:
-        """Put a disk in place that a power cut may have left; nothing of the run is alive."""
+    def cut_power(self, rng: random.Random) -> Names:
         self.since.append(look(self.folder))
-        then = rng.choice(self.since)
+        there = _files(self.since[-1])
+        then = rng.choice([each for each in self.since if self.stores or _files(each) <= there])
         now = {entry.ino: path for path, entry in self.since[-1].at.items() if stat.S_ISREG(entry.mode)}
         content = {ino: _content(path) for ino, path in now.items()}
         aside = self.folder + b".aside"
@@ -147,7 +174,7 @@ class Watched:
         for path, entry in sorted(then.at.items(), reverse=True):
             if stat.S_ISREG(entry.mode):
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
-        times.take_over(then)
+        return then
 
     def _make(self, path: bytes, entry: Entry, aside: bytes, content: dict[int, bytes], rng: random.Random) -> None:
         ino, mode, size, target = entry.ino, entry.mode, entry.size, entry.target
@@ -163,13 +190,14 @@ class Watched:
             if ino in content:
                 os.link(os.path.join(aside, b"%d" % ino), path)
             # of a file that has gone since, what it was when it was synced is all that is known
-            data = self._torn(path, ino, size, content.get(ino, self.synced.get(ino, b"")), rng)
+            synced = self.synced.get((ino, entry.born), b"")
+            data = self._torn(path, synced, size, content.get(ino, synced), rng)
             with open(path, "wb") as file:
                 file.write(data)
         os.chmod(path, stat.S_IMODE(mode))
 
-    def _torn(self, path: bytes, ino: int, size: int, now: bytes, rng: random.Random) -> bytes:
-        synced = self.synced.get(ino, b"")
+    @staticmethod
+    def _torn(path: bytes, synced: bytes, size: int, now: bytes, rng: random.Random) -> bytes:
         if os.path.basename(path).decode() in MAPPED and os.path.dirname(path).endswith(b"/run"):
             return b"".join(rng.choice((now[at:at + 4096], bytes(4096), rng.randbytes(4096)))
                             for at in range(0, len(now), 4096))

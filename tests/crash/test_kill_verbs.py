@@ -29,7 +29,7 @@ def trial(tmp_path: Path, compiled: Compile, installed: None) -> Trial:
 def traced(trial: Trial, nth: int, *words: object) -> Traced:
     """A verb that is killed at its nth call; one with fewer calls ends by itself."""
     return trace(trial.tracer, trial.lab.argv(str(words[0]), *words[1:]), trial.folder, killing(nth, "k"),
-                 cwd=trial.folder, env=trial.lab.env)
+                 cwd=trial.folder, env=trial.lab.env, also=trial.elsewhere)
 
 
 def each_kill(trial: Trial, step: int, *words: object) -> Iterator[tuple[int, Traced]]:
@@ -119,6 +119,7 @@ def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int
     session = lab.start()
     trial = Trial(lab.folder, lab.driver, compiled("tracer"))
     trial.lab, trial.folder, trial.work, trial.store = lab, lab.folder, lab.work, lab.store
+    trial.elsewhere = [lab.store.parent] if lab.store.parent != lab.folder else []
     trees, kills = {}, 0
     session.must(["open f0 rw,creat", "write 3 20000 1", "checkpoint"])
     for nth, done in each_kill(trial, -(-step // 6), "checkpoint"):

@@ -29,7 +29,7 @@ class PowerCut(BaseException):
 @contextmanager
 def cutting(trial: Trial, nth: int) -> Iterator[Watched]:
     """The nth change and all later ones do not happen."""
-    watched, count, was = Watched(trial.folder), 0, {name: getattr(os, name) for name in (*CHANGING, "open")}
+    watched, count, was = Watched(trial.folders), 0, {name: getattr(os, name) for name in (*CHANGING, "open")}
 
     def step(name: str, target: object) -> None:
         nonlocal count
@@ -112,7 +112,7 @@ def test_a_copy_changes_nothing(trial_of: TrialOf) -> None:
     trial.run()
     target = trial.folder / "copy"
     done = trace(trial.tracer, trial.lab.argv("restore", 2, "--to", target), trial.folder, cwd=trial.folder,
-                 env=trial.lab.env)
+                 env=trial.lab.env, also=trial.elsewhere)
     assert done.status == 0 and (target / "work" / "old").exists(), done
     elsewhere = [str(call) for call in done.calls if not call.path.startswith(str(target))]
     assert not elsewhere

@@ -11,12 +11,12 @@ import random
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import Compile
-from rewind import another_boot
+from rewind import Times, another_boot
 from synced import facts
 from test_power_in_run import WAYS, check
 from tracing import Call
@@ -38,7 +38,7 @@ class Disk:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.image, self.at = folder / "image", folder / "disk"
-        self.at.mkdir()
+        self.at.mkdir(parents=True)
         with self.image.open("wb") as file:
             file.truncate(MEGABYTES[kind] << 20)
         do(f"mkfs.{kind}", "-q", "-F" if kind == "ext4" else "-f", self.image)
@@ -61,44 +61,55 @@ class Disk:
         subprocess.run(["losetup", "-d", self.device], check=False, capture_output=True)
 
 
-@pytest.fixture(params=MEGABYTES)
-def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
+@pytest.fixture(params=["ext4", "xfs", "ext4:xfs", "ext4:ext4"])
+def disks(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Disk]]:
+    """The data's, and where the store has another one, that."""
     if os.getuid() != 0:
         pytest.skip("mounting a file system needs root")
-    if not shutil.which(f"mkfs.{request.param}"):
-        pytest.skip(f"mkfs.{request.param} is missing")
-    found = Disk(tmp_path, request.param)
-    yield found
-    found.close()
+    with ExitStack() as stack:
+        found = []
+        for nth, kind in enumerate(request.param.split(":")):
+            if not shutil.which(f"mkfs.{kind}"):
+                pytest.skip(f"mkfs.{kind} is missing")
+            found.append(Disk(tmp_path / str(nth), kind))
+            stack.callback(found[-1].close)
+        if found[1:]:
+            monkeypatch.setenv("METAMORI_TEST_STORES", str(found[-1].at))
+        yield found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["default", "isolate", "synced", "synced-isolate", "many"])
 def test_power_cut_on_a_disk(  # type: ignore[no-untyped-def]
-        disk: Disk, tmp_path: Path, compiled: Compile, installed: None, request, name: str) -> None:
+        disks: list[Disk], tmp_path: Path, compiled: Compile, installed: None, request, name: str) -> None:
     way = WAYS[name]
+    disk, copies = disks[0], list[tuple[str, int]]()
     trial = Trial(disk.at, compiled("driver"), compiled("tracer"), way.options.split(), way.script)
     total = len(trial.run().calls)
     chosen = set(random.Random(SEED).sample(range(5, total), min(CUTS, total - 5)))
-    copies: list[tuple[Path, int]] = []
 
     def decide(call: Call) -> str:
         if call.number == 1:               # what is there before the run is old
             os.sync()
         if call.number in chosen:
-            copies.append((tmp_path / f"copy-{call.number}", (disk.at / "lab-out").stat().st_size))
-            disk.copy(copies[-1][0])
+            copies.append((f"copy-{call.number}", (disk.at / "lab-out").stat().st_size))
+            for each in reversed(disks):   # the store first: what is at home may be later, never earlier
+                each.copy(each.image.with_name(copies[-1][0]))
         return "g"
 
     done = trial.run(decide)
     for image, answered in copies:
-        with disk.instead(image):
-            another_boot(trial.folder)
+        with ExitStack() as stack:
+            for each in disks:
+                stack.enter_context(each.instead(each.image.with_name(image)))
+            another_boot(trial.folders[-1])
             try:
                 # what was asked and not answered may have been done: a line more of the script
-                check(trial, way, trial.expected(done.stdout[:answered]), facts(trial, done.stdout[:answered]))
+                check(trial, way, trial.expected(done.stdout[:answered]), facts(trial, done.stdout[:answered]),
+                      Times())
             except BaseException:
-                print(f"power cut at {image.name} of {total}, seed {SEED}")
+                print(f"power cut at {image} of {total}, seed {SEED}")
                 raise
-        image.unlink()
+        for each in disks:
+            each.image.with_name(image).unlink()
     print(f"{len(copies)} power cuts ({request.node.name}), seed {SEED}: 0 failures")

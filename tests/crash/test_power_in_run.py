@@ -106,7 +106,7 @@ def run_and_cut(trial: Trial, times: Times, nth: int, seed: int) -> tuple[Traced
 
     def decide(call: Call) -> str:
         if not watched:
-            watched.append(Watched(trial.folder))
+            watched.append(Watched(trial.folders))
         if call.number >= nth:
             return "k"
         watched[0].seen(call)
@@ -147,7 +147,8 @@ def check(trial: Trial, way: Way, expected: Expected, synced: list[Fact], times:
         done = trial.verb("restore", newest, "--to", trial.folder / "copy")
         assert done.code == 0, f"restore {newest}: {done}"
         noted = synced if way.isolated else [fact for fact in synced if known(fact, expected)]
-        hold(noted, trial.folder / "copy" / "work", f"at checkpoint {newest}")
+        work = str(trial.work).lstrip("/") if trial.elsewhere else "work"    # or below the store's folder
+        hold(noted, trial.folder / "copy" / work, f"at checkpoint {newest}")
     looked = trial.verb("verify")
     assert (looked.code == 0 and not looked.err) or not way.durable, looked
     starts = times.elsewhere(trial.lab.argv("run"), trial.folder / "times")
@@ -236,7 +237,7 @@ def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times,
     done = trial.run(lambda call: "k" if call.number > last else "g")
     journal = trial.store / "run" / "journal"
     journal.write_bytes(bytes(journal.stat().st_size))
-    another_boot(trial.folder)
+    another_boot(trial.folders[-1])
     assert (trial.work / "d3" / "in").exists()
     check(trial, way, trial.expected(done.stdout), [], times)
 

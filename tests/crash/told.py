@@ -13,5 +13,5 @@ from metamori.cli.main import main
 
 if __name__ == "__main__":
     known = json.loads(Path(sys.argv[1]).read_text())
-    Times({ino: (real, told) for ino, (real, told) in known}).play(pytest.MonkeyPatch())
+    Times({(dev, ino): (real, told) for (dev, ino), (real, told) in known}).play(pytest.MonkeyPatch())
     sys.exit(main(sys.argv[2:]))

@@ -129,6 +129,11 @@ class Trial:
                      cwd=self.work, env=self.lab.env, stdin=text.encode(), program=program, calls=calls,
                      also=self.elsewhere)
 
+    @property
+    def folders(self) -> list[Path]:
+        """One on each filesystem, the data's first."""
+        return [self.folder, *self.elsewhere]
+
     def verb(self, name: str, *words: object) -> Verb:
         return verb(self.store, name, *words)
 
