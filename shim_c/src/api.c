@@ -92,7 +92,7 @@ static int descriptors_back(struct mm_actions *list, int *opened)
 
 static int put_into_place(struct mm_actions *list, const int *opened)
 {
-    static char keep[MM_FDS / 8];      /* one restore at a time */
+    static LARGE char keep[MM_FDS / 8];      /* one restore at a time */
     int result = 0;
     memset(keep, 0, mm_top_fd / 8 + 1);
     for (int i = 0; i < list->count; i++)

@@ -180,7 +180,9 @@ struct mm_process {
     uint32_t outside;          /* it runs a program that is not followed */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see readers.c; 0: none */
-    char pad_[16];
+    uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
+    uint32_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
+    char pad_[8];
 };
 
 /* Physical File (thesis fig. 4.3) */

@@ -82,31 +82,58 @@ static void adopt_own(void)
     }
 }
 
-/* After posix_spawn and everything else that makes a process unseen: what the kernel says is open. */
-static void adopt_unseen(void)
+/* After posix_spawn and everything else that makes a process unseen: what the kernel says is open.  Of which of them is
+ * what each says true?  2: the kernel says nothing. */
+static uint32_t unseen(int (*each)(int fd))
 {
     struct { uint64_t ino; int64_t off; unsigned short length; unsigned char type; char name[]; } *entry;
     char list[1024] __attribute__((aligned(8)));
+    uint32_t any = 0;
     /* the shorter way where there is one: the kernel makes what is on the way for each new process */
-    const char *path = sys_getpid() == sys_gettid() ? "/proc/self/fd" : "/proc/thread-self/fd";
-    long folder = mm_area->head->fit_count > 1 ? sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+    long folder = sys_openat(AT_FDCWD, sys_getpid() == sys_gettid() ? "/proc/self/fd" : "/proc/thread-self/fd",
+                             O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (folder < 0)
-        return;
+        return 2;
     for (long n; (n = sys(SYS_getdents64, folder, list, sizeof list)) > 0;)
         for (long at = 0; at < n; at += entry->length) {
             entry = (void *)(list + at);
-            if (entry->name[0] != '.' && atoi(entry->name) != folder)
-                mm_came(atoi(entry->name), 0);
+            if (entry->name[0] != '.' && atoi(entry->name) != folder && each(atoi(entry->name)))
+                any = 1;
         }
     sys_close((int)folder);
+    return any;
+}
+
+static int left_alone(int fd)
+{
+    struct stat st;
+    return ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit) && !mm_is_ours(fd) && sys(SYS_fstat, fd, &st) == 0
+        && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+}
+
+static int came_along(int fd)
+{
+    mm_came(fd, 0);
+    return left_alone(fd);
+}
+
+/* Inherited files that nobody follows (as in area.h): what a fork's child executes looks at its descriptors again only with
+ * such.  As long as nobody has opened a file there is none that they could be. */
+static uint32_t unfollowed;
+
+static void look_at_inherited(int (*each)(int fd))
+{
+    if (unfollowed && mm_area->head->fit_count > 1)
+        mm_self->unfollowed = unfollowed = unseen(each);
 }
 
 void mm_adopt(void)
 {
+    unfollowed = mm_self->unfollowed;
     if (mm_self->fd_root)
         adopt_own();
     else
-        adopt_unseen();
+        look_at_inherited(came_along);
 }
 
 /* -- fork: the child's references are taken before it exists, so that no close of the parent comes first ---------- */
@@ -118,6 +145,8 @@ void mm_fork_begin(void)
     forking_errno = errno;
     if (!mm_area)
         return;
+    if (UNLIKELY(unfollowed == 2))     /* once, and not in each of its children */
+        look_at_inherited(left_alone);
     enter();
     mm_holding++;
     mm_lock(&mm_table_lock);
@@ -182,6 +211,7 @@ void mm_after_fork(void)
     }
     mm_self_slot = slot;
     mm_self = mm_proc(mm_area, slot);
+    mm_self->unfollowed = unfollowed;
     mm_self->calls = mm_depth > 0;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         if (!mm_fds[fd].fit)

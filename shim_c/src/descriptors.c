@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-struct mm_descriptor mm_fds[MM_FDS];
+LARGE struct mm_descriptor mm_fds[MM_FDS];
 int mm_top_fd = -1;
 
 /* A process in our memory with descriptors of its own (clone with CLONE_VM): what it opens and closes is not ours. */

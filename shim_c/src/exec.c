@@ -20,7 +20,7 @@
 extern char **environ;
 static const char *saved[SAVED];       /* our variables as they stood when the process began */
 static int saved_count, hidden;
-static char library[4096];
+static const char *library = "";
 static struct mm_area *left;           /* of a process that was in the run */
 static int confined;                   /* it, and what it executes, may not make the calls that our library makes */
 
@@ -62,8 +62,8 @@ void mm_environment_init(void)
             saved[saved_count++] = (char *)mm_memory_keep(*e);
     }
     for (struct link_map *one = _r_debug.r_map; one; one = one->l_next)    /* dladdr would look through our symbols */
-        if (one->l_ld == _DYNAMIC && strlen(one->l_name) < sizeof library)
-            strcpy(library, one->l_name);
+        if (one->l_ld == _DYNAMIC)
+            library = mm_memory_keep(one->l_name);
     if (mark)
         hide(mark);
 }
@@ -378,8 +378,10 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     for (int i = 0; mm_area && i <= mm_top_fd; i++)
         if (mm_fds[i].fit)
             mm_give_position(i);
-    if (mm_area && replaces)
+    if (mm_area && replaces) {
         mm_readers_before_exec();
+        mm_self->executing = !mm_stranger();
+    }
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */
@@ -388,8 +390,10 @@ void mm_image_failed(struct mm_image *image)
     int saved_errno = errno;
     if (image->outside && mm_self)
         mm_self->outside = 0;
-    if (mm_area)
+    if (mm_area) {
         mm_readers_exec_failed();
+        mm_self->executing = 0;
+    }
     if (image->made)
         sys(SYS_munmap, image->made, image->bytes);
     errno = saved_errno;

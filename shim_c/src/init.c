@@ -76,14 +76,16 @@ static int join(const char *store)
         mm_detach(area);
         return -ESRCH;
     }
-    int where = !same_machine(area) ? -EREMOTE : !same_namespace(area) ? -EXDEV : 0;
+    uint32_t pid = (uint32_t)sys_getpid();
+    uint64_t start = mm_start_time(pid);
+    uint32_t slot = mm_process_of(area, pid);
+    /* what this process was a moment ago said that it would come back: then it is where it was */
+    int back = slot && start && mm_proc(area, slot)->executing && mm_proc(area, slot)->start_time == start;
+    int where = back ? 0 : !same_machine(area) ? -EREMOTE : !same_namespace(area) ? -EXDEV : 0;
     if (where < 0) {
         mm_detach(area);
         return where;
     }
-    uint32_t pid = (uint32_t)sys_getpid();
-    uint64_t start = mm_start_time(pid);
-    uint32_t slot = mm_process_of(area, pid);
     if (slot && mm_proc(area, slot)->start_time != start) {
         mm_process_leave(area, slot);  /* the pid has come round */
         slot = 0;
@@ -115,7 +117,7 @@ static int join(const char *store)
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
         mm_release_locks(area, (uint32_t)sys_gettid());
     mm_self->calls = 0;
-    mm_self->outside = mm_self->leaving = 0;
+    mm_self->outside = mm_self->leaving = mm_self->executing = 0;
     mm_area = area;
     mm_adopt();
     mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */
@@ -164,7 +166,7 @@ void mm_in_child(void)
 /* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
 static const char *store_by_hand(void)
 {
-    static char path[4096];
+    static LARGE char path[4096];
     const char *store = getenv("METAMORI_STORE");
     if (store && store[0] == '/')
         return store;

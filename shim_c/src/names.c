@@ -286,7 +286,7 @@ long mm_touch(const char *path)
         }
     }
     record.check = checked(&record, text);
-    uint64_t mask = sys_mask_all();
+    uint64_t mask = defer_handlers();
     mm_lock(&h->lock);
     int e = mm_journal_append(mm_area, &record, sizeof record, text,
                               record.path_length + record.target_length + record.xattrs_length);
@@ -296,7 +296,7 @@ long mm_touch(const char *path)
     mm_unlock(&h->lock);
     if (e == 0)
         e = (int)mm_note_as_names(&record, text, at);
-    sys_mask_back(mask);
+    deliver_handlers(mask);
     if (text != brief)
         sys(SYS_munmap, text, XATTRS_ROOM);
     return e;

@@ -36,7 +36,7 @@ static void own_table(void)
 
 /* In the runtime's thread: the same user and groups as its process.  While root is still there, groups come first. */
 #define CREDENTIALS (-1)
-static struct { uid_t uid[3]; gid_t gid[3]; int count; gid_t groups[1024]; } credentials;
+static LARGE struct { uid_t uid[3]; gid_t gid[3]; int count; gid_t groups[1024]; } credentials;
 
 static void take_credentials(void)
 {

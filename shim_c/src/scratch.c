@@ -3,7 +3,7 @@
 #include "sys.h"
 
 #define ROOMS 64
-static char rooms[ROOMS][SCRATCH_BYTES] __attribute__((aligned(64)));
+static LARGE char rooms[ROOMS][SCRATCH_BYTES] __attribute__((aligned(64)));
 static uint64_t taken;
 extern uint64_t mm_area_place;
 

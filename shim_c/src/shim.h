@@ -296,11 +296,25 @@ void mm_position_end(struct mm_fit *f, int held);
 
 #define MM_MASK_LEFT (~0ull)             /* no mask: SIGKILL is never in one */
 
-/* The PIF's lock.  The program's signal handlers wait until it is released: one might write to the same file. */
-static inline uint64_t hold(struct mm_pif *p)
+/* While a lock is held the program's signal handlers wait: one might want what it guards. */
+static inline uint64_t defer_handlers(void)
 {
     mm_holding++;
-    uint64_t mask = UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : MM_MASK_LEFT;
+    return UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : MM_MASK_LEFT;
+}
+
+static inline void deliver_handlers(uint64_t mask)
+{
+    if (UNLIKELY(mask != MM_MASK_LEFT))
+        sys_mask_back(mask);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
+/* The PIF's lock. */
+static inline uint64_t hold(struct mm_pif *p)
+{
+    uint64_t mask = defer_handlers();
     mm_lock(&p->lock);
     if (!mm_no_limit())
         mm_lift_limit(0);
@@ -312,10 +326,7 @@ static inline void release(struct mm_pif *p, uint64_t mask)
     if (!mm_no_limit())
         mm_lift_limit(1);
     mm_unlock(&p->lock);
-    if (UNLIKELY(mask != MM_MASK_LEFT))
-        sys_mask_back(mask);
-    mm_holding--;
-    mm_deliver_if_free();
+    deliver_handlers(mask);
 }
 
 /* slots.c: the first touch in an epoch */

@@ -79,7 +79,8 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
         struct mm_process *p = mm_proc(a, slot);
         p->calls = 0;
         p->fd_root = p->held = 0;
-        p->outside = p->leaving = 0;
+        p->outside = p->leaving = p->executing = 0;
+        p->unfollowed = 2;
         p->start_time = start_time;
         p->number = h->next_process++;
         p->epoch = h->epoch;

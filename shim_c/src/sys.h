@@ -89,6 +89,10 @@ static inline uint64_t sys_mask_all(void)
 static inline void sys_mask_back(uint64_t old) { sys(SYS_rt_sigprocmask, SIG_SETMASK, &old, 0, 8); }
 
 /* scratch.c: a room for the time of a block */
+/* Large tables lie behind the rest, so that what every program writes at its start lies in few pages (of which each fork
+ * makes copies). */
+#define LARGE __attribute__((section(".sbss.large")))
+
 #define SCRATCH_BYTES 8704
 char *mm_scratch_take(void);
 void mm_scratch_give(char **room);

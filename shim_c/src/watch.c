@@ -21,7 +21,7 @@
 #endif
 
 #define WATCHED 256
-static struct { uintptr_t start, end; } watched[WATCHED];
+static LARGE struct { uintptr_t start, end; } watched[WATCHED];
 static uint32_t watched_count;
 int mm_watch_fd = -1;
 static int impossible;

@@ -11,7 +11,7 @@
 #include <linux/io_uring.h>
 
 #define NOTED 256
-static struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
+static LARGE struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
 static uint32_t noted_count, noted_lock;
 
 /* What buffer.c remembers of the program's pages is void. */
