@@ -79,9 +79,9 @@ static int join(const char *store)
     uint32_t pid = (uint32_t)sys_getpid();
     uint64_t start = mm_start_time(pid);
     uint32_t slot = mm_process_of(area, pid);
-    /* what this process was a moment ago said that it would come back: then it is where it was */
+    /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had */
     int back = slot && start && mm_proc(area, slot)->executing && mm_proc(area, slot)->start_time == start;
-    int where = back ? 0 : !same_machine(area) ? -EREMOTE : !same_namespace(area) ? -EXDEV : 0;
+    int where = !same_machine(area) ? -EREMOTE : !back && !same_namespace(area) ? -EXDEV : 0;
     if (where < 0) {
         mm_detach(area);
         return where;
