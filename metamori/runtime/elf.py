@@ -7,13 +7,15 @@ import stat
 import struct
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3  # program headers, PT_...
-_NEEDED, _STRINGS = 1, 5                 # entries of PT_DYNAMIC, DT_...
-_SANITIZERS = (b"libasan.so", b"libtsan.so", b"libhwasan.so")
+_NEEDED, _STRINGS, _HASH = 1, 5, 0x6FFFFEF5   # entries of PT_DYNAMIC, DT_...
+_SANITIZERS = (b"libasan.so", b"libtsan.so", b"libhwasan.so")          # gcc's, the first library
+_LINKED_SANITIZERS = (b"__asan_init", b"__tsan_init", b"__hwasan_init")   # clang's, in the program itself
+_LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
 _SCRIPT_DEPTH_MAX = 4
 _32_BIT, _OTHER_MACHINE = "it is a 32-bit program", "it is for another kind of processor"
 _OTHER_LIBC = "its C library is not the GNU one"
-_SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which must be the first library"
+_SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which bears no library of this kind"
 
 
 def why_not(path: str, depth: int = 0) -> str:
@@ -93,8 +95,8 @@ def _at(file, offset: int, length: int) -> bytes:  # type: ignore[no-untyped-def
     return bytes(file.read(length))
 
 
-def _first_library(file, order: str, table: int, size: int, count: int) -> bytes:  # type: ignore[no-untyped-def]
-    """The name of the first library that the program needs (DT_NEEDED), b"" without one."""
+def _sanitized(file, order: str, table: int, size: int, count: int) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a sanitizer's runtime is the first library that the program needs (DT_NEEDED), or is linked into it."""
     loads, dynamic = [], b""
     for number in range(min(count, 1170)):
         entry = _at(file, table + number * size, 56)
@@ -106,13 +108,40 @@ def _first_library(file, order: str, table: int, size: int, count: int) -> bytes
             loads.append((address, length, offset))
         elif kind == _DYNAMIC:
             dynamic = _at(file, offset, min(length, 1024))
-    entries = list(struct.iter_unpack(order + "qQ", dynamic[: len(dynamic) // 16 * 16]))
-    needed = next((value for tag, value in entries if tag == _NEEDED), 0)
-    strings = next((value for tag, value in entries if tag == _STRINGS), 0)
+    first: dict[int, int] = {}
+    for tag, value in struct.iter_unpack(order + "qQ", dynamic[: len(dynamic) // 16 * 16]):
+        first.setdefault(tag, value)
     for address, length, offset in loads:
-        if needed and address <= strings < address + length:
-            return _at(file, offset + strings - address + needed, 15)
-    return b""
+        place = offset - address
+        if _NEEDED in first and address <= first.get(_STRINGS, -1) < address + length:
+            if _at(file, place + first[_STRINGS] + first[_NEEDED], 15).startswith(_SANITIZERS):
+                return True
+        if address <= first.get(_HASH, -1) < address + length:
+            if any(_defines(file, order, place + first[_HASH], name) for name in _LINKED_SANITIZERS):
+                return True
+    return False
+
+
+def _defines(file, order: str, table: int, name: bytes) -> bool:  # type: ignore[no-untyped-def]
+    """Whether the program has such a dynamic symbol, by its DT_GNU_HASH; the hash's 32 bits stand for the name."""
+    head = _at(file, table, 16)
+    if len(head) < 16:
+        return False
+    buckets, lowest, words, _ = struct.unpack(order + "IIII", head)
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    start = table + 16 + 8 * words
+    number = _at(file, start + 4 * (value % buckets), 4) if buckets else b""
+    if len(number) < 4 or struct.unpack(order + "I", number)[0] < lowest:
+        return False
+    chain = _at(file, start + 4 * (buckets + struct.unpack(order + "I", number)[0] - lowest), 4000)
+    for found, in struct.iter_unpack(order + "I", chain[: len(chain) // 4 * 4]):
+        if found | 1 == value | 1:
+            return True
+        if found & 1:
+            break
+    return False
 
 
 def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-def]
@@ -130,7 +159,8 @@ def _loader(file, order: str, head: bytes) -> str:  # type: ignore[no-untyped-de
             return f"{_OTHER_LIBC} ({os.fsdecode(name)})"
         if not os.path.exists(name):
             return f"its loader {os.fsdecode(name)} is not there: it cannot be started"
-        if _first_library(file, order, table, size, count).startswith(_SANITIZERS):
-            return _SANITIZED
-        return ""
+        return _SANITIZED if _sanitized(file, order, table, size, count) else ""
+    loader = _LOADERS.get(os.uname().machine, "")
+    if os.path.exists(loader) and os.path.samestat(os.fstat(file.fileno()), os.stat(loader)):
+        return ""                          # started as a program, it preloads for the one that it is given
     return "it is static: there is no dynamic loader to preload anything"

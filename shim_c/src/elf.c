@@ -12,8 +12,10 @@
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
+#define LOADER "/lib64/ld-linux-x86-64.so.2"
 #elif defined(__aarch64__)
 #define MACHINE EM_AARCH64
+#define LOADER "/lib/ld-linux-aarch64.so.1"
 #endif
 
 static int secure(const struct stat *st, int fd)
@@ -46,14 +48,39 @@ static void loader(int fd, const Elf64_Ehdr *head, char *text, size_t room)
     }
 }
 
-/* Whether the first library that a program needs is a sanitizer's (gcc puts it there): it takes memory and threads for its
- * own, and ends the program where another library comes before it. */
+/* A program file's own dynamic symbols, by the table that the dynamic loader looks names up in (DT_GNU_HASH). */
+struct defined { int fd; off_t table; uint32_t buckets, first, words, shift; };
+
+/* The last symbol of a bucket has an odd hash there; its name is as good as its 32 bits. */
+static int defines(const struct defined *d, const char *name)
+{
+    uint32_t hash = 5381, bucket, found = 0;
+    uint64_t word;
+    for (; *name; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    off_t buckets = d->table + 16 + 8l * d->words;
+    if (sys_pread(d->fd, &word, 8, d->table + 16 + 8l * (hash / 64 % d->words)) != 8
+        || !(word >> hash % 64 & word >> (hash >> (d->shift & 31)) % 64 & 1)
+        || sys_pread(d->fd, &bucket, 4, buckets + 4l * (hash % d->buckets)) != 4 || bucket < d->first)
+        return 0;
+    off_t at = buckets + 4l * d->buckets + 4l * (bucket - d->first);
+    for (int i = 0; i < 1000 && !(found & 1); i++, at += 4) {
+        if (sys_pread(d->fd, &found, 4, at) != 4)
+            return 0;
+        if ((found | 1) == (hash | 1))
+            return 1;
+    }
+    return 0;
+}
+
+/* Has the program a sanitizer's runtime that takes memory and threads for its own?  gcc's is the first library that it
+ * needs, and ends the program where another comes before it; clang's is linked into it, and does not bear ours. */
 static int sanitized(int fd, const Elf64_Ehdr *head)
 {
     Elf64_Phdr entry[16];
     Elf64_Dyn dynamic[64];
     char name[16] = "";
-    uint64_t needed = 0, strings = 0, at = 0;
+    uint64_t needed = 0, strings = 0, hash = 0, first = 0, table = 0;
     long count = sys_pread(fd, (char *)entry, sizeof entry, head->e_phoff) / (long)sizeof *entry, n = 0;
     for (long i = 0; i < count && i < head->e_phnum && head->e_phentsize == sizeof *entry; i++)
         if (entry[i].p_type == PT_DYNAMIC)
@@ -63,13 +90,29 @@ static int sanitized(int fd, const Elf64_Ehdr *head)
             needed = dynamic[i].d_un.d_val;
         if (dynamic[i].d_tag == DT_STRTAB)
             strings = dynamic[i].d_un.d_ptr;
+        if (dynamic[i].d_tag == DT_GNU_HASH)
+            hash = dynamic[i].d_un.d_ptr;
     }
-    for (long i = 0; i < count && i < head->e_phnum && needed && strings; i++)
-        if (entry[i].p_type == PT_LOAD && strings >= entry[i].p_vaddr && strings - entry[i].p_vaddr < entry[i].p_filesz)
-            at = strings - entry[i].p_vaddr + entry[i].p_offset + needed;
-    if (!at || sys_pread(fd, name, sizeof name - 1, (off_t)at) < 0)
-        return 0;
-    return strncmp(name, "libasan.so", 10) == 0 || strncmp(name, "libtsan.so", 10) == 0 || strncmp(name, "libhwasan.so", 12) == 0;
+    for (long i = 0; i < count && i < head->e_phnum; i++) {
+        const Elf64_Phdr *load = &entry[i];
+        if (load->p_type == PT_LOAD && strings && strings - load->p_vaddr < load->p_filesz && needed)
+            first = strings - load->p_vaddr + load->p_offset + needed;
+        if (load->p_type == PT_LOAD && hash && hash - load->p_vaddr < load->p_filesz)
+            table = hash - load->p_vaddr + load->p_offset;
+    }
+    if (first && sys_pread(fd, name, sizeof name - 1, (off_t)first) > 0 && (strncmp(name, "libasan.so", 10) == 0
+        || strncmp(name, "libtsan.so", 10) == 0 || strncmp(name, "libhwasan.so", 12) == 0))
+        return 1;
+    struct defined d = { .fd = fd, .table = (off_t)table };
+    return table && sys_pread(fd, (char *)&d.buckets, 16, d.table) == 16 && d.words && d.buckets
+        && (defines(&d, "__asan_init") || defines(&d, "__tsan_init") || defines(&d, "__hwasan_init"));
+}
+
+/* The dynamic loader, started as a program: it preloads for the program that it is given as it does for any. */
+static int is_loader(const struct stat *st)
+{
+    struct stat loader;
+    return sys(SYS_newfstatat, AT_FDCWD, LOADER, &loader, 0) == 0 && loader.st_dev == st->st_dev && loader.st_ino == st->st_ino;
 }
 
 static const char *why_not_elf(int fd, const char *head, const struct stat *st)
@@ -81,12 +124,14 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st)
     if (e->e_machine != MACHINE)
         return MM_STRIP "it is for another kind of processor";
     loader(fd, e, name, sizeof name);
+    if (!*name && is_loader(st))
+        return NULL;
     if (!*name)
         return "it is static: there is no dynamic loader to preload anything";
     if (strstr(name, "ld-musl") || strstr(name, "linker64"))
         return MM_STRIP "its C library is not the GNU one";
     if (sanitized(fd, e))
-        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which must be the first library";
+        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which bears no library of this kind";
     if (secure(st, fd))
         return "it gets other rights (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
     return NULL;

@@ -246,6 +246,19 @@ def test_another_machine(lab: Lab) -> None:
     assert all("another machine" in line for line in said(done))
 
 
+def test_the_dynamic_loader_as_a_program(lab: Lab) -> None:
+    """It preloads for the program that it is given: followed, and nothing to say."""
+    loader = Path("/lib64/ld-linux-x86-64.so.2")
+    if not loader.exists():
+        pytest.skip(f"no {loader} here")
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    done = lab.run(["sh", "-c", f"{loader} /bin/sh -c '{OVERWRITE.format('AAA', 3)}'; {loader} /bin/cat old | head -c 9"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"oooAAAooo", b"")
+    assert "can be followed" in lab.verb("doctor", loader).stdout
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 6000
+
+
 def test_doctor_names_them(lab: Lab, outsider: Path) -> None:
     script, lost, broken = lab.work / "script", lab.work / "lost", lab.work / "broken"
     script.write_text(f"#!{outsider}\n")

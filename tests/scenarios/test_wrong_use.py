@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -127,9 +128,10 @@ def test_static_binary(lab: Lab, compiled: Compile) -> None:
 
 
 @pytest.mark.parametrize("command", ["./sanitized", "sh -c './sanitized; exit $?'"])
-def test_sanitized_program(lab: Lab, command: str) -> None:
-    """Its runtime must be the first library and ends it otherwise: it is not offered ours, and says what it says
-    natively."""
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_sanitized_program(lab: Lab, compiler: str, command: str) -> None:
+    """Its runtime must be the first library (gcc's) or does not bear ours (clang's, linked into it): it is not offered
+    ours, and says what it says natively."""
     source = lab.work / "sanitized.c"
     source.write_text("""#include <stdio.h>
         #include <stdlib.h>
@@ -137,9 +139,9 @@ def test_sanitized_program(lab: Lab, command: str) -> None:
             puts(getenv("LD_PRELOAD") ? "told" : "not told"); fflush(stdout);
             volatile char *p = malloc(8); free((void *)p); return *p;
         }""")
-    build = ["gcc", "-w", "-fsanitize=address", "-o", lab.work / "sanitized", source]
-    if subprocess.run(build, check=False).returncode:
-        pytest.skip("no AddressSanitizer")
+    build = [compiler, "-w", "-fsanitize=address", "-o", lab.work / "sanitized", source]
+    if not shutil.which(compiler) or subprocess.run(build, check=False).returncode:
+        pytest.skip(f"no AddressSanitizer of {compiler}")
     done = lab.run(command)
     assert (done.returncode, done.stdout) == (1, b"not told\n")
     first, _, rest = done.stderr.decode().partition("\n")
