@@ -113,12 +113,12 @@ def _sanitized(file, order: str, table: int, size: int, count: int) -> bool:  # 
         first.setdefault(tag, value)
     for address, length, offset in loads:
         place = offset - address
-        if _NEEDED in first and address <= first.get(_STRINGS, -1) < address + length:
-            if _at(file, place + first[_STRINGS] + first[_NEEDED], 15).startswith(_SANITIZERS):
-                return True
-        if address <= first.get(_HASH, -1) < address + length:
-            if any(_defines(file, order, place + first[_HASH], name) for name in _LINKED_SANITIZERS):
-                return True
+        if (_NEEDED in first and address <= first.get(_STRINGS, -1) < address + length
+                and _at(file, place + first[_STRINGS] + first[_NEEDED], 15).startswith(_SANITIZERS)):
+            return True
+        if (address <= first.get(_HASH, -1) < address + length
+                and any(_defines(file, order, place + first[_HASH], name) for name in _LINKED_SANITIZERS)):
+            return True
     return False
 
 

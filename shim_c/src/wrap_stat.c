@@ -35,7 +35,9 @@ static int corrected(int r, struct stat *st)
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
     uint64_t ns = p->mtime_ns;
     if (ns > (uint64_t)st->st_mtim.tv_sec * 1000000000u + st->st_mtim.tv_nsec)
-        st->st_mtim = st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
+        st->st_mtim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
+    if (ns > (uint64_t)st->st_ctim.tv_sec * 1000000000u + st->st_ctim.tv_nsec)
+        st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };   /* a chmod is the home's, and may be later */
     if (ours_linked(p) && st->st_nlink)
         st->st_nlink--;
     return r;
@@ -148,9 +150,12 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct sta
     if (p->flags & MM_VIRTUAL)
         out->stx_size = p->size;
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
-    if (p->mtime_ns > sys_ns(out->stx_mtime)) {
-        out->stx_mtime.tv_sec = out->stx_ctime.tv_sec = p->mtime_ns / 1000000000u;
-        out->stx_mtime.tv_nsec = out->stx_ctime.tv_nsec = p->mtime_ns % 1000000000u;
+    struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
+    for (int i = 0; i < 2; i++) {
+        if (p->mtime_ns > sys_ns(*times[i])) {
+            times[i]->tv_sec = p->mtime_ns / 1000000000u;
+            times[i]->tv_nsec = p->mtime_ns % 1000000000u;
+        }
     }
     if (ours_linked(p) && out->stx_nlink)
         out->stx_nlink--;

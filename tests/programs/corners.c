@@ -5,6 +5,7 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <mntent.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/inotify.h>
@@ -461,12 +462,52 @@ static void case_blocks(void)
     close(f);
 }
 
+static long ns(struct timespec t) { return t.tv_sec * 1000000000 + t.tv_nsec; }
+
+/* a file's own time of change goes on when its bytes are redirected, and its mode is the home's */
+static void case_mode_after_bytes(void)
+{
+    struct stat written, later;
+    scatter(fd);
+    fstat(fd, &written);
+    usleep(20000);
+    SAY(chmod("old", 0640));
+    stat("old", &later);
+    SAY(ns(later.st_mtim) == ns(written.st_mtim));
+    SAY(ns(later.st_ctim) > ns(written.st_ctim));
+    usleep(20000);
+    SAY(pwrite(fd, "again", 5, 100));
+    fstat(fd, &written);
+    SAY(ns(written.st_ctim) > ns(later.st_ctim) && ns(written.st_mtim) > ns(later.st_mtim));
+    sums("old");
+}
+
+/* a file that the C library opens by itself */
+static void case_table_of_mounts(void)
+{
+    struct mntent one = {"device", "/where", "type", "options", 1, 2}, *read_back;
+    FILE *table = fopen("table", "w");
+    SAY(addmntent(table, &one));
+    fclose(table);
+    table = setmntent("table", "r");
+    read_back = getmntent(table);
+    puts(read_back ? read_back->mnt_dir : "nothing");
+    SAY(fcntl(fileno(table), F_GETFD));
+    SAY(endmntent(table));
+    table = setmntent("table", "r+");
+    SAY(addmntent(table, &one));
+    SAY(endmntent(table));
+    SAY(setmntent("none", "r") != NULL);
+    SAY(setmntent("table", "wrong") != NULL);
+    sums("table");
+}
+
 #define CASE(name) {#name, case_##name}
 static const struct { const char *name; void (*run)(void); } cases[] = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(resolved_by_the_kernel),
-    CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(blocks),
+    CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes), CASE(table_of_mounts), CASE(blocks),
 };
 
 int main(int count_of, char **word)

@@ -252,7 +252,8 @@ def test_the_dynamic_loader_as_a_program(lab: Lab) -> None:
     if not loader.exists():
         pytest.skip(f"no {loader} here")
     (lab.work / "old").write_bytes(b"o" * 6000)
-    done = lab.run(["sh", "-c", f"{loader} /bin/sh -c '{OVERWRITE.format('AAA', 3)}'; {loader} /bin/cat old | head -c 9"])
+    script = f"{loader} /bin/sh -c '{OVERWRITE.format('AAA', 3)}'; {loader} /bin/cat old | head -c 9"
+    done = lab.run(["sh", "-c", script])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"oooAAAooo", b"")
     assert "can be followed" in lab.verb("doctor", loader).stdout
     lab.restore(0)
