@@ -8,7 +8,8 @@ import pytest
 from conftest import PROGRAMS, Compile
 from lab import Lab, difference
 
-CASES = re.findall(r"CASE\((\w+)\)", (PROGRAMS / "corners.c").read_text().partition("cases[] = {")[2])
+CASES = [(name, case) for name in ("corners", "kernels_part")
+         for case in re.findall(r"CASE\((\w+)\)", (PROGRAMS / f"{name}.c").read_text().partition("CASES = {")[2])]
 MODES = [[], ["--isolate"], ["--mode=single"]]
 
 
@@ -23,9 +24,11 @@ def prepare(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
-@pytest.mark.parametrize("case", CASES)
-def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, case: str, options: list[str]) -> None:
-    program = compiled("corners")
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_same_as_natively(
+    lab: Lab, native_lab: Lab, compiled: Compile, name: str, case: str, options: list[str]
+) -> None:
+    program = compiled(name)
     for each in (lab, native_lab):
         prepare(each)
     before = lab.state()

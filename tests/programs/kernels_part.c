@@ -1,0 +1,126 @@
+/* Calls of which the kernel or the C library does a part by itself: each case natively and under Metamori (corners.h).
+ *   kernels_part CASE */
+#include "corners.h"
+#include <linux/openat2.h>
+#include <mntent.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+/* openat2, which has no function in the C library: what it makes, cuts and refuses */
+static void case_resolved_by_the_kernel(void)
+{
+    struct open_how how = {.flags = O_CREAT | O_RDWR, .mode = 0640, .resolve = RESOLVE_BENEATH};
+    int folder = open("one", O_PATH | O_DIRECTORY), made;
+    SAY(made = (int)syscall(SYS_openat2, folder, "made", &how, sizeof how));
+    SAY(write(made, "made beneath", 12));
+    SAY(syscall(SYS_openat2, folder, "../out", &how, sizeof how));
+    SAY(syscall(SYS_openat2, folder, "/out", &how, sizeof how));
+    how.resolve = RESOLVE_IN_ROOT;
+    SAY(syscall(SYS_openat2, folder, "/../in/in_root", &how, sizeof how) >= 0);
+    metamori_checkpoint();
+    how.flags |= O_TRUNC;
+    SAY(syscall(SYS_openat2, folder, "a", &how, sizeof how) >= 0);
+    how.flags = O_CREAT | O_EXCL | O_WRONLY;
+    SAY(syscall(SYS_openat2, folder, "made", &how, sizeof how));
+    how.resolve = RESOLVE_NO_SYMLINKS, how.flags = O_RDWR, how.mode = 0;
+    SAY(symlink("old", "link"));
+    SAY(syscall(SYS_openat2, AT_FDCWD, "link", &how, sizeof how));
+    how.resolve = 0;
+    SAY(pwrite((int)syscall(SYS_openat2, AT_FDCWD, "link", &how, sizeof how), "by the link", 11, 100));
+    how.mode = 0600;
+    SAY(syscall(SYS_openat2, AT_FDCWD, "old", &how, sizeof how));
+    how.mode = 0, how.flags |= 1ull << 40;
+    SAY(syscall(SYS_openat2, AT_FDCWD, "old", &how, sizeof how));
+    how.flags = O_CREAT | O_RDWR, how.mode = 010000;
+    SAY(syscall(SYS_openat2, AT_FDCWD, "never", &how, sizeof how));
+    SAY(syscall(SYS_openat2, AT_FDCWD, "never", &how, 4));
+    SAY(syscall(SYS_openat2, AT_FDCWD, "never", NULL, sizeof how));
+    SAY(unlinkat(folder, "made", 0));
+    sums("old"), sums("one/a"), sums("one/in/in_root");
+}
+
+/* what a checkpoint writes is not the program's: its limit does not count */
+static void case_checkpoint_below_a_size_limit(void)
+{
+    struct rlimit limit = {20000, RLIM_INFINITY};
+    scatter(fd);
+    SAY(setrlimit(RLIMIT_FSIZE, &limit));
+    signal(SIGXFSZ, count);
+    memset(room, 'l', 20000);
+    for (int i = 0; i < 4; i++) {
+        SAY(pwrite(fd, room, 20000, 0));
+        SAY(metamori_checkpoint() < 0 && errno != ENOSYS);
+    }
+    SAY(pwrite(fd, room, 10, 20000));
+    SAY(caught);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    SAY(limit.rlim_cur);
+    sums("old");
+}
+
+/* whoever watches a file is told of every write, and sees it */
+static void case_watched(void)
+{
+    char event[1024];
+    int watcher = inotify_init1(IN_NONBLOCK), reader = open("old", O_RDONLY);
+    SAY(inotify_add_watch(watcher, "old", IN_MODIFY));
+    SAY(inotify_add_watch(watcher, "nothing", IN_MODIFY));
+    SAY(inotify_add_watch(watcher, (char *)1, IN_MODIFY));
+    for (int i = 0; i < 3; i++) {
+        SAY(pwrite(fd, "watched", 7, 100 + 5000 * i));
+        SAY(read(watcher, event, sizeof event) > 0);
+        SAY(read(watcher, event, sizeof event));
+        metamori_checkpoint();
+    }
+    pread(reader, room, 20, 5090);
+    say_bytes("seen", room, 20);
+    sums("old");
+}
+
+static long ns(struct timespec t) { return t.tv_sec * 1000000000 + t.tv_nsec; }
+
+/* a file's own time of change goes on when its bytes are redirected, and its mode is the home's */
+static void case_mode_after_bytes(void)
+{
+    struct stat written, later;
+    scatter(fd);
+    fstat(fd, &written);
+    usleep(20000);
+    SAY(chmod("old", 0640));
+    stat("old", &later);
+    SAY(ns(later.st_mtim) == ns(written.st_mtim));
+    SAY(ns(later.st_ctim) > ns(written.st_ctim));
+    usleep(20000);
+    SAY(pwrite(fd, "again", 5, 100));
+    fstat(fd, &written);
+    SAY(ns(written.st_ctim) > ns(later.st_ctim) && ns(written.st_mtim) > ns(later.st_mtim));
+    sums("old");
+}
+
+/* a file that the C library opens by itself */
+static void case_table_of_mounts(void)
+{
+    struct mntent one = {"device", "/where", "type", "options", 1, 2}, *read_back;
+    FILE *table = fopen("table", "w");
+    SAY(addmntent(table, &one));
+    fclose(table);
+    table = setmntent("table", "r");
+    read_back = getmntent(table);
+    puts(read_back ? read_back->mnt_dir : "nothing");
+    SAY(fcntl(fileno(table), F_GETFD));
+    SAY(endmntent(table));
+    table = setmntent("table", "r+");
+    SAY(addmntent(table, &one));
+    SAY(endmntent(table));
+    SAY(setmntent("none", "r") != NULL);
+    SAY(setmntent("table", "wrong") != NULL);
+    sums("table");
+}
+
+CASES = {
+    CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
+    CASE(table_of_mounts),
+};
+
+MAIN
