@@ -41,6 +41,11 @@ def kind_of(mode: int) -> NameKind:
     return "fifo" if stat.S_ISFIFO(mode) else "other"
 
 
+def _only_a_copy_is_left(p) -> bool:  # type: ignore[no-untyped-def]
+    """The file itself is gone, as far as the run knew it: the store is on another filesystem."""
+    return bool(p.flags & lib.MM_NAMELESS and p.flags & lib.MM_COPIED and not p.refs)
+
+
 class _Below:
     """Paths by the folder that they are in, at any depth; sorted when first asked."""
 
@@ -279,6 +284,8 @@ class Fold:
         inode, mtime_ns = 0, st.st_mtime_ns
         if kind in ("file", "dir"):
             slot = self.area.find_pif(st.st_dev, st.st_ino) if kind == "file" else 0
+            if slot and _only_a_copy_is_left(self.area.pif(slot)):
+                slot = 0                   # its number is this file's now
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
                 inode = self._untouched(path, st)

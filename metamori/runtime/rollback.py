@@ -21,7 +21,7 @@ from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
-from metamori.runtime.whereabouts import AcrossFilesystems, arrived, find_names, movable, named
+from metamori.runtime.whereabouts import AcrossFilesystems, arrived, find_names, movable, named, put_aside
 from metamori.store import commit, xattrs
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
@@ -143,6 +143,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area, store = session.area, session.store
     area.head.restoring = index + 1
     if again:
+        put_aside(session)
         begun = read_intent(store, store.layout.run_intent)
         if begun is not None:
             Applier(store, session.durable, store.layout.run_intent).run(begun)

@@ -66,6 +66,17 @@ def arrived(session: Session, done: Intent) -> None:
             named(session, slots[op.inode], [op.other], None)
 
 
+def put_aside(session: Session) -> None:
+    """After a kill between a file's way to where the shim looks for it (`named`) and the word that it is there."""
+    for slot in session.area.pifs():
+        p = session.area.pif(slot)
+        if p.flags & lib.MM_NAMELESS and not p.flags & lib.MM_KEPT:
+            st = lstat_or_none(session.store.door, session.store.layout.kept(session.area.kept_name(slot)))
+            if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
+                p.flags |= lib.MM_KEPT
+                p.flags &= ~lib.MM_COPIED
+
+
 def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -> bool:
     """Tell the PIF where its names are now; a file without one is where the shim looks for it. Whether its home is
     another inode than it was."""

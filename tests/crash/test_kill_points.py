@@ -76,6 +76,15 @@ def test_killed_when_a_name_goes(trial_of, options: str, how: str) -> None:  # t
         killed_at(trial, call.number, how, options != "--isolate")
 
 
+def test_killed_when_a_file_was_put_aside(trial_of) -> None:  # type: ignore[no-untyped-def]
+    """By a restore inside the program: it is where the next one looks for it, and nothing has said so yet."""
+    trial = trial_of()
+    calls = [call for call in trial.run().calls if call.name == "rename" and "/kept/r" in call.other]
+    assert calls
+    for call in calls:
+        killed_at(trial, call.number, "x", True)
+
+
 @pytest.mark.slow
 @WAYS
 @pytest.mark.parametrize("part", range(PARTS))
