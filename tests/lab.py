@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 60.0  # seconds that any single answer may take; more is a hang
+PATIENCE = 120.0  # seconds that any single answer may take; more is a hang
 
 
 @dataclass(frozen=True)

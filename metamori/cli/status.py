@@ -39,15 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look(store: Store) -> dict[str, Any]:
-    """One look, at a run's area and at the store."""
+    """One look, at a run's area and then at the store: what is over by the first has its last index by the second."""
+    live = _live(store)
     store.refresh()
     newest = store.newest
     found: dict[str, Any] = {
         "alive": False, "head": store.head.index, "newest": newest,
         "last_checkpoint": output.time_utc(store.meta(newest).time_ns) if newest else None,
     }
-    live = _live(store)
-    return found | live if live else found
+    return found | live
 
 
 def _live(store: Store) -> dict[str, Any]:

@@ -125,9 +125,15 @@ def _words(text: bytes) -> list[bytes]:
     return [word for word in text.split() if not word.rstrip(b".").isdigit()]
 
 
-def bonnie(lab: Lab, megabytes: int, options: list[str], native: bool) -> tuple[int, bytes, bytes, list[int]]:
+def bonnie(
+    lab: Lab, megabytes: int, options: list[str], native: bool, again: bool = False,
+) -> tuple[int, bytes, bytes, list[int]]:
+    """again: as often as it needs until a checkpoint has been taken while it ran."""
+    held = lab.folder.parent / "taken-of-bonnie"
     user = "root" if os.getuid() == 0 else str(os.getuid())
     words = [str(BONNIE), "-q", "-d", ".", "-s", f"{megabytes}m", "-r", str(megabytes // 2), "-n", "0", "-u", user]
+    if again:
+        words = ["sh", "-c", 'until [ -e "$0" ]; do "$@" || exit; done', str(held), *words]
     argv = words if native else [*lab.argv("run", *options), "--", *words]
     process = subprocess.Popen(argv, cwd=lab.work, env=lab.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     taken: list[int] = []
@@ -136,6 +142,7 @@ def bonnie(lab: Lab, megabytes: int, options: list[str], native: bool) -> tuple[
             done = lab.verb("checkpoint", code=None)
             if done.returncode == 0:
                 taken.append(int(done.stdout))
+                held.touch()
         out, errors = process.communicate(timeout=PATIENCE * 5)
     finally:
         process.kill()
@@ -145,9 +152,9 @@ def bonnie(lab: Lab, megabytes: int, options: list[str], native: bool) -> tuple[
 @pytest.mark.skipif(not BONNIE, reason="bonnie++ is not installed")
 def test_bonnie_goes_on_where_pruning_is_allowed(medium: Lab) -> None:
     """16 MB written again and again under checkpoints on 80 MB: the oldest go, Bonnie++ comes to its end."""
-    status, out, errors, taken = bonnie(medium, 16, ["--max-bytes", "1G", "--isolate"], native=False)
+    status, out, errors, taken = bonnie(medium, 16, ["--max-bytes", "1G", "--isolate"], native=False, again=True)
     assert status == 0 and b"No space" not in errors, errors
-    assert len(out.strip().splitlines()) == 1 and taken
+    assert out.strip() and taken
     medium.verb("verify")
 
 

@@ -46,9 +46,7 @@ def killed_again(case: Memory, random_: random.Random, index: int) -> None:
         if random_.random() < 0.5:
             case.kill(run)
         else:                              # `metamori restart` itself dies too
-            victims = case.children(run)
-            run.kill()
-            case.kill_all(victims)
+            case.kill_with(run)
         run.wait(PATIENCE)
     finally:
         run.kill()

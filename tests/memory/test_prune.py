@@ -26,7 +26,7 @@ def test_kept_indexes_go_on(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     case = Memory(tmp_path, ["/usr/bin/python3", script])
-    images = case.run_and_kill("80ms", 6)
+    images = case.run_and_kill("80ms", 6, least=4)
     done = case.verb("prune", "--keep-last", "3")
     assert done.returncode == 0, done.stderr
     kept = [entry["index"] for entry in case.log()["checkpoints"] if entry["memory"]]
@@ -41,7 +41,7 @@ def test_a_live_run_keeps_the_last(tmp_path: Path) -> None:
     script.write_text(PROGRAM)
     case = Memory(tmp_path, ["/usr/bin/python3", script])
     run = case.start("--every", "80ms", "--keep-last", "2")
-    assert run.wait(120) == case.native.status, case.errors()
+    assert run.wait(300) == case.native.status, case.errors()
     assert (tmp_path / "out").read_bytes() == case.native.output
     kept = [entry["index"] for entry in case.log()["checkpoints"] if entry["memory"]]
     assert kept and len(kept) <= 2

@@ -30,6 +30,7 @@ static void *working(void *which)
     int log = open("log", O_WRONLY | O_APPEND);
     snprintf(name, sizeof name, "seen.%04ld", me);
     int seen = open(name, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    int stopping = 0;
     for (long step = 1; step <= steps; step++) {
         record(text, "log", me, step);
         write(log, text, RECORD);
@@ -43,10 +44,12 @@ static void *working(void *which)
         pwrite(table, text, RECORD, me * RECORD);
         record(text, "done", me, step);
         write(seen, text, RECORD);
-        if (step % 16 == 0)
-            usleep(1500);
-        if (step % 16 == 0 && access("stop", F_OK) == 0)
+        if (step % 16)
+            continue;
+        usleep(1500);
+        if (stopping)                      /* some steps after it was told, so that the last checkpoint is not the end */
             break;
+        stopping = access("stop", F_OK) == 0;
     }
     close(log);
     close(seen);

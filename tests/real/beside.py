@@ -84,6 +84,12 @@ class Trial:
     native: Lab
     as_user: tuple[str, ...] = ()  # a command in front of each that makes it an ordinary user
 
+    @staticmethod
+    def taken(lab: Lab) -> Path:
+        """A file, named by TAKEN to programs that are watched from outside, that is there when a checkpoint of them
+        is: until then they go on, or wait, so that none is ever through before. Natively it is there."""
+        return lab.folder / "taken"
+
     # stories
 
     def tell(self, story: Story, *options: str) -> None:
@@ -134,9 +140,11 @@ class Trial:
     # servers and other programs that are watched from outside
 
     def natively(self, command: list[str], status: int = 0) -> Outcome:
+        self.taken(self.native).touch()
+        env = self.native.env | ENVIRONMENT | {"TAKEN": str(self.taken(self.native))}
         done = subprocess.run(
-            [*self.as_user, *command], cwd=self.native.work, env=self.native.env | ENVIRONMENT, capture_output=True,
-            text=True, errors="replace", timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False,
+            [*self.as_user, *command], cwd=self.native.work, env=env, capture_output=True, text=True,
+            errors="replace", timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         assert done.returncode == status, f"natively: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return Outcome(done.returncode, done.stdout, done.stderr)
@@ -144,11 +152,11 @@ class Trial:
     def under(self, command: list[str], *options: str, ready: str = "", checkpoints: int = 4) -> Outcome:
         """The same under `metamori run`, with checkpoints from outside once the file `ready` is there."""
         work = self.lab.work
+        env = {"PYTHONPATH": self.lab.env["PYTHONPATH"], "TAKEN": str(self.taken(self.lab))}
         with (self.lab.folder / "out").open("wb") as out, (self.lab.folder / "err").open("wb") as err:
             process = subprocess.Popen(
                 [*self.as_user, *self.lab.argv("run", *options), "--", *command], cwd=work,
-                env=self.lab.env | ENVIRONMENT | {"PYTHONPATH": self.lab.env["PYTHONPATH"]}, stdout=out, stderr=err,
-                stdin=subprocess.DEVNULL,
+                env=self.lab.env | ENVIRONMENT | env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             try:
                 taken = self._watched(process, work / ready if ready else None, checkpoints)
@@ -166,6 +174,7 @@ class Trial:
                 done = self.verb("checkpoint", code=None)
                 if done.returncode == 0:
                     taken.append(int(done.stdout))
+                    self.taken(self.lab).touch()
                 else:
                     assert done.returncode in (1, 10, 15), done.stderr  # not begun, or over; 1: tried while busy
         return taken

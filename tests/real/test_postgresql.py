@@ -33,6 +33,7 @@ BIN/psql -qc 'CREATE EXTENSION amcheck'
 BIN/pgbench -q -i -s 1 > /dev/null 2>&1
 touch ready
 BIN/pgbench -c 8 -j 2 -t "$1" > bench.log 2>&1
+until [ -e "$TAKEN" ]; do sleep 0.05; done
 server=$(head -1 data/postmaster.pid); children=$(ps -o pid= --ppid $server)
 kill -9 $server $children 2> /dev/null || true  # a worker may have ended meanwhile
 for pid in $server $children; do while ps -o stat= -p $pid | grep -qv Z; do sleep 0.1; done; done

@@ -50,7 +50,8 @@ def fio(trial: Trial, engine: str, size: str, *options: str) -> None:
     need("fio")
     job = trial.lab.folder / "job.fio"
     job.write_text(FIO.format(size=size))
-    command = ["fio", f"--ioengine={engine}", "--minimal", str(job)]
+    again = '"$@" || exit; until [ -e "$TAKEN" ]; do "$@" || exit; done'   # never through before a checkpoint
+    command = ["bash", "-c", again, "again", "fio", f"--ioengine={engine}", "--minimal", str(job)]
     trial.natively(command)
     have = trial.under(command, *options, checkpoints=4)
     assert have.status == 0, have.out + have.err
@@ -73,7 +74,7 @@ def test_fio_verifies_more(trial: Trial, engine: str, options: list[str]) -> Non
 def stress(trial: Trial, what: str, operations: int, *options: str) -> None:
     need("stress-ng")
     command = [
-        "stress-ng", f"--{what}", "2", f"--{what}-ops", str(operations), "--verify", "--timeout", "60", "--oomable",
+        "stress-ng", f"--{what}", "2", f"--{what}-ops", str(operations), "--verify", "--timeout", "250", "--oomable",
         "--temp-path", ".", "--hdd-bytes", "16M", "--iomix-bytes", "16M", "--seek-size", "8M", "--fallocate-bytes",
         "16M", "--copy-file-bytes", "128M", "--revio-bytes", "4M", "--readahead-bytes", "16M",
         "--sync-file-bytes", "4M",

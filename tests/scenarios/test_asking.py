@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from lab import Lab, wait_until
+from lab import PATIENCE, Lab, wait_until
 
 
 def test_messages(lab: Lab) -> None:
@@ -46,19 +46,26 @@ def test_run_inside_a_run_joins_it(lab: Lab) -> None:
 
 def test_every(lab: Lab) -> None:
     """A checkpoint by the clock."""
+    began = time.monotonic()
     program = lab.start("--every", "1s")
     program.must(["open file w,creat"])
-    end = time.monotonic() + 3.6
-    while time.monotonic() < end:
-        program.must(["write 3 100 1", "sleep 50"])
+
+    def taken() -> int:
+        return max(lab.messages())
+
+    for _ in range(3):
+        program.must(["write 3 100 1"])
+        before = taken()                   # the next but one has certainly seen the write
+        wait_until(lambda before=before: taken() > before + 1, "two checkpoints")
     assert program.end() == 0
+    seconds = time.monotonic() - began
     checkpoints = [e for e in lab.log()["checkpoints"] if e["message"] != "end of run" and e["index"]]
-    assert 2 <= len(checkpoints) <= 4
+    assert 6 <= len(checkpoints) <= seconds, "one a second, and none at once"
     sizes = []
     for entry in checkpoints:
         lab.restore(entry["index"])
         sizes.append((lab.work / "file").stat().st_size)
-    assert sizes == sorted(set(sizes))
+    assert sizes == sorted(sizes) and {100, 200, 300} <= set(sizes) <= {0, 100, 200, 300}
 
 
 def test_on_signal(lab: Lab) -> None:
@@ -70,7 +77,7 @@ def test_on_signal(lab: Lab) -> None:
     try:
         wait_until((lab.work / "ready").exists, "the script")
         process.send_signal(signal.SIGUSR1)
-        assert process.wait(20) == 7
+        assert process.wait(PATIENCE) == 7
     finally:
         process.kill()
     assert (lab.work / "file").read_text() == "early\nlate\n"

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
+from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, Session
+from lab import Lab, Session, wait_until
+
+
+def listened(session: Session) -> int:
+    """How often the second process has waited for the first: each time it is told something."""
+    children = [session.process.pid]
+    for _ in range(2):                     # the program, then its second process
+        folder = Path(f"/proc/{children[-1]}/task/{children[-1]}")
+        wait_until(lambda folder=folder: (folder / "children").read_text(), "the processes are there")
+        children.append(int((folder / "children").read_text().split()[0]))
+    status = Path(f"/proc/{children[-1]}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
@@ -20,7 +31,8 @@ def test_threads_and_processes(lab: Lab, compiled: Compile, options: list[str]) 
     assert session._line() == "counting"
     indexes = []
     for _ in range(5):
-        time.sleep(0.1)
+        before = listened(session)
+        wait_until(lambda before=before: listened(session) > before + 50, "the run goes on")
         indexes.append(lab.checkpoint())
     assert session.end() == 0, session.stderr()
     reached = 0

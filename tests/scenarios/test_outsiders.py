@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, Session, wait_until
+from lab import PATIENCE, Lab, Session, wait_until
 
 import metamori
 
@@ -121,7 +121,7 @@ def hand_over(lab: Lab, options: list[str] | None) -> list[bytes]:
             assert receiver.stdout and receiver.stdout.readline() == b"listening\n"
             command = [sys.executable, "-c", SENDER, door]
             done = lab.run(command, native=True) if options is None else lab.run(command, *options)
-            said = receiver.communicate(timeout=60)[0]
+            said = receiver.communicate(timeout=PATIENCE)[0]
     assert (done.returncode, done.stderr, receiver.returncode) == (0, b"", 0)
     return [done.stdout, said]
 
@@ -324,9 +324,8 @@ def test_survivors_of_a_double_fork(lab: Lab) -> None:
     done = lab.run(["sh", "-c", script])
     assert done.returncode == 4
     wait_until(lambda: (lab.work / "flag").exists(), "the daemon")
-    wait_until(lambda: lab.verb("log", code=None).returncode == 0, "the store after the daemon")
     wait_until(lambda: (lab.work / "old").read_bytes()[9:13] == b"LATE", "the daemon's bytes")
-    lab.restore(0)
+    wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the end of the run")
     assert (lab.work / "old").read_bytes() == b"o" * 6000
     assert not (lab.work / "flag").exists()
 

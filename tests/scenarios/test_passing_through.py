@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab import Lab, wait_until
+from lab import PATIENCE, Lab, wait_until
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 125, 126, 127, 255])
@@ -34,7 +34,7 @@ def test_signals_are_passed_on(lab: Lab, name: str) -> None:
     try:
         wait_until((lab.work / "ready").exists, "the script")
         process.send_signal(getattr(signal, name))
-        assert process.wait(20) == 9
+        assert process.wait(PATIENCE) == 9
     finally:
         process.kill()
     assert (lab.work / "got").exists()
