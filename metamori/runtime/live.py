@@ -58,8 +58,9 @@ class Live:
                 return False               # too early by a moment; a program that never joins was named at its start
             if not _has_ended(self.pid):   # in the same moment: there was nothing left to save
                 self._tell(f"no checkpoint: {error}")
-        except Exception as error:
-            self._tell(f"no checkpoint: {type(error).__name__}: {error}")
+        except Exception as error:         # /proc of one that is about to be gone says half of what is asked
+            if not _has_ended(self.pid):
+                self._tell(f"no checkpoint: {type(error).__name__}: {error}")
         return False
 
     def signalled(self) -> bool:

@@ -10,11 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import typed
+from lab import wait_until
 from typed import ROOT
 
 PAGE = (ROOT / "README.md").read_text()
@@ -66,9 +66,8 @@ def test_the_four_commands(tmp_path: Path) -> None:
                                        "echo ended >> out\n")
     (tmp_path / "simulate").chmod(0o755)
     run = subprocess.Popen(["bash", "-c", first], cwd=tmp_path, env=typed.environment())
-    limit = time.monotonic() + 100
-    while not (tmp_path / "out").exists() and time.monotonic() < limit:
-        time.sleep(0.02)
+    out = tmp_path / "out"                 # it is there before there is a line in it
+    wait_until(lambda: out.exists() and out.read_text() == "begun\n", "it has begun")
     done = bash(checkpoint, tmp_path)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     (tmp_path / "go").touch()
