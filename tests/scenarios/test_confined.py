@@ -3,6 +3,8 @@ is enough to follow it; and what no path can name is not followed. Each does wha
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from conftest import Compile
 from lab import Lab, difference
@@ -39,3 +41,23 @@ def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, case: st
     lab.assert_state(before, "restore 0")
     lab.restore(max(lab.messages()))
     lab.assert_state(end, "after going to the end again")
+
+
+UNSHARED = "import ctypes; libc = ctypes.CDLL(None); libc.unshare(0x400); libc.unshare(0x400)"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [([sys.executable, "-c", UNSHARED], "table of descriptors"),
+     (["sh", "-c", "ulimit -v 300000; exec cat old"], "cannot be joined")],
+    ids=["unshare", "address-space"],
+)  # fmt: skip
+def test_said_once_and_as_natively(lab: Lab, native_lab: Lab, command: list[str], why: str) -> None:
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"o" * 6000)
+    native, done = native_lab.run(command, native=True), lab.run(command)
+    assert (done.returncode, done.stdout) == (native.returncode, native.stdout)
+    assert native.returncode == 0
+    said = done.stderr.decode().splitlines()
+    assert len(said) == 1
+    assert why in said[0]
