@@ -10,6 +10,7 @@
 #include <linux/fs.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <linux/loop.h>
 #include <sys/ioctl.h>
 
 #define PIECE (64 * 1024ul)
@@ -354,6 +355,14 @@ static long unread(int fd, int *count)
     return size < 0 ? size : 0;
 }
 
+/* The kernel goes on with the file of a loop device by itself, and may write to it. */
+static void lend(int fd)
+{
+    uint32_t slot = (unsigned)fd < MM_FDS && mm_fds[fd].fit ? pif_of(fd) : 0;
+    if (slot)
+        mm_show(fd, slot);
+}
+
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
     va_list list;
@@ -361,7 +370,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     void *argument = va_arg(list, void *);
     va_end(list);
     if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
-               && request != FIBMAP && request != FIONREAD) || !active())
+               && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
+               && request != LOOP_CONFIGURE) || !active())
         return REAL(ioctl)(fd, request, argument);
     enter();
     long r = 0, done = 0;
@@ -371,6 +381,10 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
         r = extents(fd, argument), done = 1;
     else if (request == FS_IOC_FIEMAP || request == FIBMAP)
         r = bring_home(fd);
+    else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
+        lend((int)(long)argument);
+    else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))
+        lend((int)((struct loop_config *)argument)->fd);
     else if (request == FICLONE)
         r = share(fd, (int)(long)argument);
     else if (request == FICLONERANGE && mm_usable(argument, sizeof(struct file_clone_range), 0) >= sizeof(struct file_clone_range))
