@@ -88,18 +88,25 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
     mm_close_spare((int)fd);
 }
 
-/* Every file that somebody outside could open has its bytes home. */
-static void all_home(void)
+static int away(const struct mm_pif *p, uint64_t dev)
+{
+    return (p->flags & MM_USED) && !(p->flags & MM_COPIED) && !is_native(p) && (!dev || p->dev == dev);
+}
+
+/* Every file that somebody outside could open has its bytes home; dev: only those of one filesystem. */
+void mm_all_home(uint64_t dev)
 {
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         uint32_t slot = mm_fds[fd].fit ? pif_of(fd) : 0;
-        if (slot && !is_native(mm_pif_at(mm_area, slot)) && !(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+        if (slot && away(mm_pif_at(mm_area, slot), dev))
             mm_stay_home(slot, fd, 0, 0);
     }
     for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
         struct mm_pif *p = mm_pif_at(mm_area, slot);
-        if ((p->flags & MM_USED) && !(p->flags & (MM_NAMELESS | MM_COPIED)) && !is_native(p))
+        if (away(p, dev) && !(p->flags & MM_NAMELESS))
             mm_home_by_name(slot, mm_path_at(mm_area, p->path), 0, 0);
+        if (dev && p->dev == dev)
+            mm_drop_reader(slot);      /* it would keep the filesystem busy */
     }
 }
 
@@ -148,7 +155,7 @@ void mm_outsider_for_good(uint64_t key, const char *what)
     enter();
     mm_area->head->outside_for_good = 1;
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
-    all_home();
+    mm_all_home(0);
     leave();
 }
 
@@ -158,7 +165,7 @@ static void outsider(const char *path, const struct stat *st, const char *why)
         mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *MM_STRIP));
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
-    all_home();
+    mm_all_home(0);
     show_descriptors(1);
     leave();
 }
@@ -172,7 +179,7 @@ static void leave_run(uint64_t key, const char *why)
     mm_self->outside = 1;
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
-    all_home();
+    mm_all_home(0);
     show_descriptors(0);
     leave();
     for (int fd = 0; fd <= mm_top_fd; fd++)

@@ -287,6 +287,7 @@ long mm_may_reach(int fd, uint64_t at, size_t *count);
 long mm_settle(uint32_t pif, int fd);
 long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
 void mm_home_by_name(uint32_t pif, const char *path, int how, uint32_t flags);
+void mm_all_home(uint64_t dev);
 long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
 
 long mm_own_position(struct mm_fit *f, int fd);

@@ -8,9 +8,9 @@
 
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/loop.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <linux/loop.h>
 #include <sys/ioctl.h>
 
 #define PIECE (64 * 1024ul)

@@ -1,5 +1,5 @@
-/* wrap_engine.c - asynchronous engines: POSIX aio, libaio, io_uring.  They read and write below every call that we see,
- * at a time of their own.
+/* wrap_engine.c - what the kernel does by itself, at a time of its own: asynchronous engines (POSIX aio, libaio,
+ * io_uring), watches, filesystems that go.
  *
  * One mechanism for all: before an engine can use a descriptor of a followed file, the file goes home and stays there;
  * may the engine write it, then its bytes may change unseen (home.c), as with a writable mapping.
@@ -14,6 +14,7 @@
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 
 int mm_ring;                               /* this process has an io_uring */
 
@@ -146,6 +147,22 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
     errno = saved;
     return REAL(inotify_add_watch)(watcher, path, events);
 }
+
+/* A filesystem that goes takes along only what is home. A device may be named instead of the folder. */
+EXPORT int umount2(const char *path, int flags)
+{
+    struct statx st;
+    if (active() && sys_statx(AT_FDCWD, path, flags & UMOUNT_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0, STATX_TYPE, &st) == 0) {
+        int saved = errno;
+        enter();
+        mm_all_home(S_ISBLK(st.stx_mode) ? sys_dev(st.stx_rdev_major, st.stx_rdev_minor)
+                                         : sys_dev(st.stx_dev_major, st.stx_dev_minor));
+        leave();
+        errno = saved;
+    }
+    return REAL(umount2)(path, flags);
+}
+EXPORT int umount(const char *path) { return umount2(path, 0); }
 
 /* POSIX aio: glibc's threads, which call below its symbols. */
 

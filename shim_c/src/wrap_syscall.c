@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
@@ -154,6 +155,7 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     case SYS_seccomp:
     case SYS_landlock_restrict_self:
         return mm_confining(number, a, b, c);
+    ON(umount2, umount2(S(a), I(b)));
     ON(inotify_add_watch, inotify_add_watch(I(a), S(b), (uint32_t)c));
     ON(setrlimit, setrlimit(I(a), P(b)));
     ON(prlimit64, prlimit((pid_t)a, I(b), P(c), P(d)));
