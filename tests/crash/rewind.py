@@ -4,11 +4,12 @@ Invariants of the disk that is played, an ordinary journalling file system:
   * names, sizes and modes reach it in the order in which they were changed, and an fsync of anything brings all so far;
   * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
   * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
-Two folders are two disks: each has an order of its own, and an fsync on one brings nothing of the other. Files keep
-their inodes, because a store knows them by that: one that has gone cannot be brought back, so the disk that is not the
-store's comes back as of an instant whose files are all still there (test_power_disk.py has the others). Mapped files of
-the run area may hold anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process,
-and in one that is started by `told.py`.
+Two folders are two disks: an fsync on one brings nothing of the other. The data's is of no later instant than the
+store's but for what was synced there: more is not promised (docs/limits.md, order of names). Files keep their inodes,
+because a store knows them by that: one that has gone cannot be brought back, so the data's disk comes back as of an
+instant whose files are all still there (test_power_disk.py has the others). Mapped files of the run area may hold
+anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process, and in one that is
+started by `told.py`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Names:
     """What the folders said at one instant."""
 
     at: dict[bytes, Entry] = field(default_factory=dict)
+    when: int = 0
 
 
 def _files(names: Names) -> set[tuple[int, int]]:
@@ -118,22 +120,26 @@ class Watched:
     call is carried out."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.disks = [Disk(folder, folder == folders[-1]) for folder in folders]
+        self.disks = [Disk(folder) for folder in reversed(folders)]    # the store's first
+        self.now = 0
 
     def seen(self, call: Call) -> None:
+        self.now += 1
         for disk in self.disks:
-            disk.seen(call)
+            disk.seen(call, self.now)
 
     def cut_power(self, rng: random.Random, times: Times) -> None:
         """Put disks in place that a power cut may have left; nothing of the run is alive."""
-        times.take_over([disk.cut_power(rng) for disk in self.disks])
+        came: list[Names] = []
+        for disk in self.disks:
+            came.append(disk.cut_power(rng, self.now + 1, came[0].when if came else None))
+        times.take_over(came)
 
 
 class Disk:
     """One filesystem, as far as a folder of it."""
 
-    def __init__(self, folder: Path, stores: bool) -> None:
-        self.stores = stores
+    def __init__(self, folder: Path) -> None:
         self.folder = os.fsencode(folder)
         self.since: list[Names] = [look(self.folder)]   # since the last sync, that one included
         self.synced: dict[tuple[int, int], bytes] = {}  # by inode and birth
@@ -141,8 +147,9 @@ class Disk:
             if stat.S_ISREG(entry.mode):
                 self.synced[entry.ino, entry.born] = _content(path)
 
-    def seen(self, call: Call) -> None:
+    def seen(self, call: Call, when: int) -> None:
         now = look(self.folder)
+        now.when = when
         if call.name in SYNCS and os.fsencode(call.path + "/").startswith(self.folder + b"/"):
             # answered before the next call: whoever is told of it is told after this
             self.since = [now]
@@ -152,10 +159,11 @@ class Disk:
         else:
             self.since.append(now)
 
-    def cut_power(self, rng: random.Random) -> Names:
+    def cut_power(self, rng: random.Random, when: int, latest: int | None) -> Names:
+        """What it came back as. latest: the instant of the store's disk, for another one."""
         self.since.append(look(self.folder))
-        there = _files(self.since[-1])
-        then = rng.choice([each for each in self.since if self.stores or _files(each) <= there])
+        self.since[-1].when = when
+        then = rng.choice(self.since if latest is None else self._possible(latest))
         now = {entry.ino: path for path, entry in self.since[-1].at.items() if stat.S_ISREG(entry.mode)}
         content = {ino: _content(path) for ino, path in now.items()}
         aside = self.folder + b".aside"
@@ -175,6 +183,11 @@ class Disk:
             if stat.S_ISREG(entry.mode):
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
         return then
+
+    def _possible(self, latest: int) -> list[Names]:
+        there = _files(self.since[-1])
+        possible = [each for each in self.since if _files(each) <= there]
+        return [each for each in possible if each.when <= latest] or possible[:1]
 
     def _make(self, path: bytes, entry: Entry, aside: bytes, content: dict[int, bytes], rng: random.Random) -> None:
         ino, mode, size, target = entry.ino, entry.mode, entry.size, entry.target

@@ -28,6 +28,7 @@ class Made:
     store: Path
     trees: dict[int, str]
     head: int
+    folders: list[Path]                    # all of it, one on each filesystem
 
     def files(self) -> list[Path]:
         found = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.name not in ("lock",)]
@@ -62,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, compiled: Compile, installed:
     text = "".join(f"{line}\n" for line in SECOND).encode()
     again = trial.lab.run([trial.driver], stdin=text)
     assert again.returncode == 0, again.stderr
-    made = Made(trial.work, trial.store, trees, 0)
+    made = Made(trial.work, trial.store, trees, 0, trial.folders)
     with Store.open(str(trial.store)) as store:
         made.head = store.head.index
         for index in range(newest + 2, made.head + 1):
@@ -105,18 +106,19 @@ class Hurt:
     """The laboratory as it was, whatever was done to it inside."""
 
     def __init__(self, made: Made) -> None:
-        self.made, self.saved = made, made.work.parent.with_name("saved")
+        self.made, self.saved = made, [(each, each.with_name(f"{each.name}-saved")) for each in made.folders]
 
     def __enter__(self) -> Hurt:
-        shutil.rmtree(self.saved, ignore_errors=True)
-        self.saved.parent.mkdir(exist_ok=True)
-        subprocess.run(["cp", "-a", str(self.made.work.parent), str(self.saved)], check=True)
+        for folder, saved in self.saved:
+            shutil.rmtree(saved, ignore_errors=True)
+            subprocess.run(["cp", "-a", str(folder), str(saved)], check=True)
         self._identities()
         return self
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(["rm", "-rf", str(self.made.work.parent)], check=True)
-        subprocess.run(["cp", "-a", str(self.saved), str(self.made.work.parent)], check=True)
+        for folder, saved in self.saved:
+            subprocess.run(["rm", "-rf", str(folder)], check=True)
+            subprocess.run(["cp", "-a", str(saved), str(folder)], check=True)
         self._identities()
 
     def _identities(self) -> None:
