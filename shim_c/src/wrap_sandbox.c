@@ -66,7 +66,10 @@ static uint32_t verdict(const struct sock_fprog *filter, int number)
         case BPF_ST: memory[k % BPF_MEMWORDS] = a; break;
         case BPF_STX: memory[k % BPF_MEMWORDS] = x; break;
         case BPF_ALU: a = computed(BPF_OP(f->code), a, other); break;
-        case BPF_JMP: at += BPF_OP(f->code) == BPF_JA ? k : holds(BPF_OP(f->code), a, other) ? f->jt : f->jf; break;
+        case BPF_JMP:
+            if (BPF_OP(f->code) == BPF_JA && k >= filter->len)     /* back: the kernel will not take it */
+                return SECCOMP_RET_ALLOW;
+            at += BPF_OP(f->code) == BPF_JA ? k : holds(BPF_OP(f->code), a, other) ? f->jt : f->jf; break;
         case BPF_RET: return BPF_RVAL(f->code) == BPF_A ? a : k;
         default: BPF_MISCOP(f->code) == BPF_TAX ? (x = a) : (a = x);
         }

@@ -65,6 +65,9 @@ static void case_none(void)
     SAY(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL));
     SAY(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL));
     SAY(syscall(SYS_seccomp, 99, 0, NULL));
+    struct sock_filter round[2] = { BPF_STMT(BPF_JMP | BPF_JA, (unsigned)-1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    SAY(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &(struct sock_fprog){ 2, round }));
     SAY(prctl(PR_GET_SECCOMP));
     works();
 }
