@@ -204,17 +204,18 @@ def plan_names(
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
              if not now.paths(home.inode)}
     names = NamesPlan(store.door, store.layout, now, then, homes.values())
+    places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
     content = _Content(store)
     for inode in sorted(then.pifs):
         paths = then.paths(inode)
         if not paths:
             continue
-        found, changed = lstat_or_none(store.door, paths[0]), False
+        home = (now.paths(inode) or places.get(inode) or paths)[0]
+        found, changed = lstat_or_none(store.door, home), False
         if inode in settled and found is not None and stat.S_ISREG(found.st_mode):
-            home = (now.paths(inode) or paths)[0]
             changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
                                       found.st_size)
-        content.finish(paths[0], then.pifs[inode], found, changed)
+        content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattrs.plan(now, then)))
     return Plan(target, intent, content.saves, content.lost, names.notes)

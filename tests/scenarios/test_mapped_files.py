@@ -150,3 +150,37 @@ def test_a_pre_image_is_saved_within_a_limit_on_file_sizes(lab: Lab) -> None:
     assert (lab.work / "mapped").read_bytes() == b"o" * 9000 + b"m" * 9000 + b"o" * 2000
     lab.restore(0)
     assert (lab.work / "mapped").read_bytes() == b"o" * 20000
+
+
+GOES = {
+    "renamed": ["rename data away"],
+    "removed": ["unlink data"],
+    "removed and kept open": ["dup 3", "unlink data"],
+    "replaced": ["rename later data"],
+    "a name lost": ["link data other", "checkpoint", "unlink data"],
+    "exchanged": ["rename data third", "rename later data", "rename third later"],
+    "in a folder that moved": ["mkdir in", "rename data in/data"],
+}
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["", "checkpoint before the kill"])
+@pytest.mark.parametrize("how", GOES)
+def test_what_came_home_early_goes_back_after_a_kill_wherever_the_file_is(lab: Lab, how: str, checked: bool) -> None:
+    """A mapped file is written at home although the run is isolated; its name changes before the kill."""
+    before = prepare(lab.work)
+    session = lab.start("--isolate")
+    session.must(["checkpoint", "open data rw", "map 3 65536 rw shared 0", "poke 0 3000 5000 1"])
+    session.must(["pwrite 3 700 40000 2"])
+    session.must([*GOES[how], "poke 0 100 20000 3", "msync 0", *["checkpoint"] * checked])
+    there = tree(lab.work)
+    session.kill_program()
+    newest = lab.log()["checkpoints"][-1]["index"]
+    assert files(lab.work) == before
+    for index in (newest, 1, newest, 0):
+        lab.restore(index)
+        assert tree(lab.work) == (there if index == newest else before), index
+    lab.verb("verify")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
