@@ -24,7 +24,8 @@ SESSIONS = tempfile.mkdtemp(prefix="mpi-")
 atexit.register(shutil.rmtree, SESSIONS, ignore_errors=True)
 ENVIRONMENT = {**os.environ, "TMPDIR": SESSIONS, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "PYTHONPATH": str(ROOT)}
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+               "OMPI_MCA_btl_vader_backing_directory": SESSIONS, "PYTHONPATH": str(ROOT)}
 
 
 def need(mpi: str) -> None:
