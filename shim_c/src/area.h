@@ -338,6 +338,8 @@ uint32_t mm_frame_take(struct mm_area *area, uint32_t pif, uint64_t chunk);
 int mm_cache_write_back(struct mm_area *area, uint32_t pif, int buffer);
 int mm_cache_evict(struct mm_area *area, uint32_t pif, int buffer);
 void mm_cache_drop(struct mm_area *area, uint32_t pif);
+int mm_cache_is_full(struct mm_area *area);
+void mm_cache_leave(struct mm_area *area, uint32_t pif, int buffer);
 int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
 void mm_release_dead(struct mm_area *area);
 uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);

@@ -2,7 +2,7 @@
  *
  * Small writes gather here and reach the disk buffer in pieces; whole blocks go there straight, their cache is the
  * kernel's.  How much a file may hold is the run's setting; which frame leaves then is found here, by second chance
- * (docs/adr/0024).
+ * (docs/adr/0024).  All together have a bound too (frames_max).
  * The frames lie in a mapped file of the run area: every process sees them, a SIGKILL loses nothing.
  * Invariants: a frame holds its whole chunk; [low, high) is widened before the bytes are changed; a frame's chunk is
  * written and read under its PIF's lock, or while the run is frozen.
@@ -22,7 +22,22 @@ char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
     return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK);
 }
 
-/* A frame for a chunk, its bytes undefined; 0 when the disk has no room for one. */
+/* Of all files together: 64 MiB, or four files' budgets where that is more.  Frames are never fewer again, so whoever comes when
+ * all are taken does without: the kernel's cache serves as well, with a call for each piece. */
+static uint64_t frames_max(const struct mm_header *h)
+{
+    uint64_t four = 4 * h->cache_size / MM_CHUNK;
+    return four > (64u << 20) / MM_CHUNK ? four : (64u << 20) / MM_CHUNK;
+}
+
+/* All are taken. */
+int mm_cache_is_full(struct mm_area *a)
+{
+    return __atomic_load_n(&a->head->frame_count, __ATOMIC_RELAXED) > frames_max(a->head)
+        && !__atomic_load_n(&a->head->free_frame, __ATOMIC_RELAXED);
+}
+
+/* A frame for a chunk, its bytes undefined; 0 when all are taken or the disk has no room for one. */
 uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
 {
     struct mm_header *h = a->head;
@@ -32,7 +47,8 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
         if (h->free_frame) {
             frame = h->free_frame;
             h->free_frame = mm_frame_at(a, frame)->next_free;
-        } else if (mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
+        } else if (h->frame_count <= frames_max(h)
+                   && mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
                    && mm_reserve(a, CACHE, ((uint64_t)h->frame_count + 1) * MM_CHUNK) == 0) {
             frame = __atomic_fetch_add(&h->frame_count, 1, __ATOMIC_ACQ_REL);
         }
@@ -120,6 +136,16 @@ int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
             result = e;
     }
     return result;
+}
+
+/* A file that nobody has open any more leaves its frames to others; those that cannot be written stay.  Called with the PIF's
+ * lock held. */
+void mm_cache_leave(struct mm_area *a, uint32_t pif, int buffer)
+{
+    uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < end; i++)
+        if (frame_pif(a, i) == pif && mm_frame_write_back(a, i, buffer) == 0)
+            mm_frame_free(a, i);
 }
 
 /* Forget a file's frames, what they hold included. */

@@ -209,6 +209,16 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     return 0;
 }
 
+static void last_closed(uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (p->refs != 1 || !p->frames || !mm_cache_is_full(mm_area))
+        return;
+    uint64_t mask = hold(p);
+    mm_cache_leave(mm_area, slot, mm_buffer_fd);
+    release(p, mask);
+}
+
 /* A descriptor is about to be closed. */
 void mm_closing(int fd)
 {
@@ -227,6 +237,8 @@ void mm_closing(int fd)
         sys_lseek(fd, f->position, SEEK_SET);
     if (pif)
         mm_drop_reader(pif);
+    if (pif && f->refs == 1)
+        last_closed(pif);
     mm_fit_unref(mm_area, fit);
 }
 
