@@ -21,11 +21,14 @@ LIMIT = 240
 # Jobs that begin and end at once, in other tests, make and remove their common folder below the temporary one, and one
 # that looks for it in between fails: each worker's jobs have a temporary folder of their own.
 SESSIONS = tempfile.mkdtemp(prefix="mpi-")
-atexit.register(shutil.rmtree, SESSIONS, ignore_errors=True)
+# Ranks that are killed leave the memory that they shared; it lies where no run tracks files.
+SHARED = tempfile.mkdtemp(prefix="mpi-", dir="/dev/shm")
+for each in (SESSIONS, SHARED):
+    atexit.register(shutil.rmtree, each, ignore_errors=True)
 ENVIRONMENT = {**os.environ, "TMPDIR": SESSIONS, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-               "OMPI_MCA_btl_vader_backing_directory": SESSIONS, "PYTHONPATH": str(ROOT)}
+               "OMPI_MCA_btl_vader_backing_directory": SHARED, "PYTHONPATH": str(ROOT)}
 
 
 def need(mpi: str) -> None:
