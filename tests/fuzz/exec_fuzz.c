@@ -1,14 +1,18 @@
 /* exec_fuzz.c - what of the preload library reads foreign bytes in the program's own process, under libFuzzer: the head of a
  * program that is about to be executed (ELF, interpreter lines), and the environment that it is to get.
  *
- * `make fuzz` builds it with clang. What it does not call is not there: exec.c alone is compiled in.
+ * `make fuzz` builds it with clang. What it does not call is not there: only exec.c and elf.c are compiled in.
  */
+#include "elf.c"
 #include "exec.c"
 
 __thread int mm_depth, mm_holding;
 __thread uint64_t mm_deferred;
 
 #include <sys/mman.h>
+
+long mm_open_spare(int dir, const char *path, int flags, int mode) { return sys_openat(dir, path, flags, mode); }
+void mm_close_spare(int fd) { sys_close(fd); }
 
 static void a_program(const uint8_t *data, size_t size)
 {
@@ -17,7 +21,7 @@ static void a_program(const uint8_t *data, size_t size)
         fd = memfd_create("program", 0);
     if (fd < 0 || ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
         abort();
-    const char *why = why_not(fd, 0);
+    const char *why = mm_why_not(fd, 0);
     if (why && strlen(why) > 4096)
         abort();
 }
@@ -51,7 +55,7 @@ static void an_environment(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    strcpy(library, "/somewhere/" LIBRARY);
+    library = "/somewhere/" LIBRARY;
     if (size < 1 || size > 60000)
         return 0;
     data[0] & 1 ? an_environment(data + 1, size - 1) : a_program(data + 1, size - 1);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,3 +26,11 @@ def test_kept_inputs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_there_are_inputs_for_every_target() -> None:
     assert {path.parent.name for path in INPUTS} == set(TARGETS)
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed")
+@pytest.mark.parametrize("name", IN_C)
+def test_kept_inputs_in_c(name: str) -> None:
+    """Built, each input once, and a second of others."""
+    done = subprocess.run(["sh", HERE / "exec_fuzz.sh", "1", name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
