@@ -104,11 +104,9 @@ static void register_stream(FILE *f, const char *mode)
     mm_unlock(&mm_streams_lock);
 }
 
-EXPORT FILE *fopen(const char *path, const char *mode)
+static FILE *open_stream(const char *path, const char *mode)
 {
     int flags = flags_of(mode);
-    if (!active() && mm_ready != 2)
-        return REAL(fopen)(path, mode);
     if (flags < 0) {
         errno = EINVAL;
         return NULL;
@@ -129,6 +127,11 @@ EXPORT FILE *fopen(const char *path, const char *mode)
     return f;
 }
 
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    return active() || mm_ready == 2 ? open_stream(path, mode) : REAL(fopen)(path, mode);
+}
+
 /* glibc's opens the file that it is given by a call inside itself. */
 EXPORT FILE *setmntent(const char *path, const char *mode)
 {
@@ -136,7 +139,7 @@ EXPORT FILE *setmntent(const char *path, const char *mode)
     if (!active() || strlen(mode) > sizeof how - 3)
         return REAL(setmntent)(path, mode);
     strcpy(stpcpy(how, mode), "ce");
-    FILE *f = fopen(path, how);
+    FILE *f = open_stream(path, how);
     if (f)
         __fsetlocking(f, FSETLOCKING_BYCALLER);
     return f;
