@@ -215,13 +215,13 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
 
 def _readable(store: Store, path: bytes) -> int:
     """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
-    that follows notes its times anew. What the store keeps stays as it is, its times vouch for it."""
+    that follows notes its times anew. What head knows of the store's stays as it is, its times vouch for it."""
     flags = os.O_RDONLY | os.O_NONBLOCK
     try:
         return store.door.open(path, flags)
     except PermissionError as error:
         mode = store.door.lstat(path).st_mode
-        if not stat.S_ISREG(mode) or os.path.dirname(path) == store.layout.kept_folder:
+        if not stat.S_ISREG(mode) or path in {store.layout.kept(each.name) for each in store.head.kept}:
             raise
         try:
             store.door.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)

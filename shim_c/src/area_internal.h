@@ -33,6 +33,7 @@ struct mm_area {
 /* spare.c */
 #define MM_SPARE 3
 long mm_open_spare(int dir, const char *path, int flags, int mode);
+long mm_open_shut(const char *path, int flags);
 void mm_close_spare(int fd);
 extern int mm_lowest_spare;
 int mm_spare(int i);

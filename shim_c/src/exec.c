@@ -73,19 +73,18 @@ void mm_environment_init(void)
 /* mm_stay_home for a file of which nobody's descriptor is at hand. */
 void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
 {
+    static int said;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     struct stat st;
     int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
-    if (own >= 0) {
-        mm_stay_home(slot, own, how, flags);
-        return;
-    }
-    long fd = mm_open_spare(AT_FDCWD, path, O_RDWR | O_NOFOLLOW, 0);
-    if (fd < 0)
-        return;
-    if (sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
-        mm_stay_home(slot, (int)fd, how, flags);
-    mm_close_spare((int)fd);
+    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
+    if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
+        r = mm_stay_home(slot, (int)fd, how, flags);
+    if (own < 0 && fd >= 0)
+        mm_close_spare((int)fd);
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("what is written to %s does not appear by its other names, or to programs that are not followed (%s)",
+               path, strerror((int)-r));
 }
 
 static int away(const struct mm_pif *p, uint64_t dev)

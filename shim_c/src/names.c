@@ -304,7 +304,7 @@ long mm_touch(const char *path)
 
 static long keep_copy(const char *path, int follow, const char *kept)
 {
-    long from = mm_open_spare(AT_FDCWD, path, O_RDONLY | (follow ? 0 : O_NOFOLLOW), 0);
+    long from = mm_open_shut(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
     if (from < 0)
         return from;
     struct stat st;

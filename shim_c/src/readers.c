@@ -166,9 +166,10 @@ static int open_reader(uint32_t slot, int fd)
 {
     char path[40];
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    long r = mm_open_own(path, O_RDWR);
+    long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
+    long r = (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, O_RDWR);
     if (r < 0)
-        r = mm_open_own(path, O_RDONLY);
+        r = mm_open_shut(path, O_RDONLY);
     if (r < 0)
         return (int)r;
     /* locked by now: the number stays, since to move it is to close a descriptor of the file */

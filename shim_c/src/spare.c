@@ -7,6 +7,7 @@
 #include "area_internal.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <sys/resource.h>
 
 static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
@@ -68,6 +69,26 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
         sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
     }
     return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
+}
+
+/* A file that the program has in use, and that its user may have shut to himself since: where it is his own, it is opened up for
+ * this moment, as a restore does it.  By a descriptor that only leads there: nobody can exchange what has the name meanwhile. */
+long mm_open_shut(const char *path, int flags)
+{
+    struct stat st;
+    char by[40];
+    long fd = mm_open_spare(AT_FDCWD, path, flags, 0);
+    long at = fd == -EACCES ? mm_open_spare(AT_FDCWD, path, O_PATH | (flags & O_NOFOLLOW), 0) : -1;
+    if (at < 0)
+        return fd;
+    snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
+    if (sys(SYS_fstat, at, &st) == 0 && S_ISREG(st.st_mode)
+        && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRUSR | S_IWUSR) == 0) {
+        fd = mm_open_spare(AT_FDCWD, by, flags & ~O_NOFOLLOW, 0);
+        sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
+    }
+    mm_close_spare((int)at);
+    return fd;
 }
 
 void mm_close_spare(int fd)

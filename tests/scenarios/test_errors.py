@@ -124,6 +124,127 @@ def test_a_file_that_keeps_its_owner_out(open_labs: list[Lab], options: list[str
     assert old.read_bytes() == content
 
 
+SHUT_CALLS = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+
+def say(word, call):
+    try:
+        print(name, word, call())
+    except OSError as e:
+        print(name, word, e.errno)
+
+def punch(fd, start, length):
+    ctypes.set_errno(0)
+    return libc.fallocate(fd, 3, ctypes.c_long(start), ctypes.c_long(length)), ctypes.get_errno()
+
+for flags in (os.O_RDWR, os.O_RDWR | os.O_APPEND, os.O_WRONLY):
+    for mode in (0o400, 0o200, 0):
+        name = f"{flags}-{mode}"
+        fd = os.open(name, flags)
+        os.chmod(name, mode)
+        say("write", lambda: os.pwrite(fd, b"A" * 3000, 0))
+        say("punch", lambda: punch(fd, 4096, 4096))
+        say("again", lambda: os.pwrite(fd, b"B" * 3000, 10))
+        say("punch", lambda: punch(fd, 0, 4096))
+        say("data", lambda: os.lseek(fd, 12000, os.SEEK_DATA))
+        say("cut", lambda: os.ftruncate(fd, 5000))
+        say("allocate", lambda: os.posix_fallocate(fd, 0, 20000))
+        say("map", lambda: mmap.mmap(fd, 4096)[0:20])
+        say("mode", lambda: os.fstat(fd).st_mode)
+        say("unlink", lambda: os.unlink(name))
+        say("late", lambda: os.pwrite(fd, b"C" * 3000, 1000))
+        say("linked", lambda: os.fstat(fd).st_nlink)
+        os.close(fd)
+"""
+
+
+def as_nobody(lab: Lab) -> list[str]:
+    """How to start something as an ordinary user, to whom all that is in the laboratory is given."""
+    if os.geteuid():
+        return HERE
+    for path in [lab.folder, lab.store.parent, *lab.work.rglob("*"), lab.work]:
+        os.chown(path, NOBODY, NOBODY)
+    if lab.run([*AS_NOBODY, "test", "-r", sys.executable], native=True).returncode:
+        pytest.skip("another user cannot read this folder")
+    return AS_NOBODY
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def stores(request: pytest.FixtureRequest, open_labs: list[Lab]) -> Iterator[list[Lab]]:
+    """The laboratories, the store on another filesystem too: it copies there what it links here."""
+    if request.param == "here":
+        yield open_labs
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if os.stat(folder).st_dev == os.stat(open_labs[1].work).st_dev:
+            pytest.skip("/dev/shm is no other filesystem")
+        open_labs[1].store = Path(folder, "store")
+        yield open_labs
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_calls_on_files_that_were_shut_while_open(stores: list[Lab], options: list[str]) -> None:
+    """To write into the middle of a block takes reading, to remove a name a copy: neither is the program's doing."""
+    said = []
+    for lab, how in zip(stores, (None, options)):
+        for flags in (os.O_RDWR, os.O_RDWR | os.O_APPEND, os.O_WRONLY):
+            for mode in (0o400, 0o200, 0):
+                (lab.work / f"{flags}-{mode}").write_bytes(b"o" * 30000)
+                os.link(lab.work / f"{flags}-{mode}", lab.work / f"other {flags}-{mode}")
+        before = as_nobody(lab)
+        said.append(run(lab, [sys.executable, "-c", SHUT_CALLS], how, before).decode())
+    assert said[1].splitlines() == said[0].splitlines()
+    if "single" not in "".join(options) and stores[1].store.parent != stores[1].folder:
+        for index, there in ((0, True), (1, False)):
+            done = stores[1].run([*before, *stores[1].argv("restore", index)], native=True)
+            assert done.returncode == 0, done.stderr
+            assert all((stores[1].work / name).exists() == there for name in ("2-0", "1-256", "1026-128"))
+    have, want = ({path.name: opened_up(path) for path in lab.work.iterdir()} for lab in stores)
+    assert have == want
+
+
+def opened_up(path: Path) -> tuple[int, bytes]:
+    """A file's mode and bytes, whatever its mode is."""
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    return mode, path.read_bytes()
+
+
+TAKEN_AWAY = """
+import os
+fd = os.open("theirs", os.O_RDWR)
+os.pwrite(fd, b"A" * 3000, 0)
+print(open("go").read())
+os.unlink("theirs")
+os.pwrite(fd, b"B" * 3000, 3000)
+"""
+
+
+@pytest.mark.parametrize("stores", ["elsewhere"], indirect=True)
+def test_what_another_name_misses_is_said(stores: list[Lab]) -> None:
+    """A file of somebody else who takes the right to write away; then it loses one of its names."""
+    if os.geteuid():
+        pytest.skip("it takes another user's file")
+    lab = stores[1]
+    before = as_nobody(lab)
+    theirs = lab.work / "theirs"
+    theirs.write_bytes(b"o" * 9000)
+    theirs.chmod(0o666)
+    os.link(theirs, lab.work / "other")
+    os.mkfifo(lab.work / "go")
+    command = [*before, *lab.argv("run"), "--", sys.executable, "-c", TAKEN_AWAY]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=lab.work, env=lab.env, stdout=pipe, stderr=pipe) as program:
+        with open(lab.work / "go", "wb") as go:    # it is open and written to
+            theirs.chmod(0o444)
+            go.write(b"went on")
+        out, words = program.communicate(timeout=240)
+    assert (program.returncode, out) == (0, b"went on\n")
+    assert words.count(b"\n") == 1 and f"what is written to {theirs} does not appear".encode() in words
+    assert (lab.work / "other").read_bytes() == b"o" * 9000
+
+
 @pytest.mark.parametrize("options", MODES, ids=IDS)
 def test_read_only_filesystem(open_labs: list[Lab], options: list[str]) -> None:
     mount = "mkdir ro && mount -t tmpfs none ro && mkdir ro/f && echo 1 > ro/a && echo 2 > ro/f/in"
