@@ -281,8 +281,8 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
 {
     uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
     for (int spins = 0, timeouts = 0;; spins++) {
-        uint32_t seen = 0;
-        if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        uint32_t seen = __atomic_load_n(lock, __ATOMIC_RELAXED);
+        if (!seen && __atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
         if (spins < 64) {
 #if defined(__x86_64__)
@@ -293,6 +293,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
         uint32_t waited = seen | MM_WAITED;
         if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
+        me |= MM_WAITED;               /* others may wait, too: who has waited wakes the next one */
         if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
             continue;
         if (owner_dead(waited, lock, ++timeouts)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -223,6 +224,30 @@ def test_a_lock_whose_owner_s_number_came_round_is_taken_over(area) -> None:  # 
         other.wait()
     with area.session(PATIENCE):
         pass
+
+
+def test_who_has_waited_for_a_lock_wakes_the_next(area) -> None:  # type: ignore[no-untyped-def]
+    """Two wait; the second must not sleep on until it looks by itself, 10 ms later, when the first is done."""
+    held: list[tuple[float, float]] = []
+
+    def take_it() -> None:
+        with area.session(PATIENCE):
+            taken = time.monotonic()
+        held.append((taken, time.monotonic()))
+
+    late = []
+    for _ in range(20):
+        held.clear()
+        waiters = [threading.Thread(target=take_it) for _ in range(2)]
+        with area.session(PATIENCE):
+            for waiter in waiters:
+                waiter.start()
+            time.sleep(0.012)           # both have looked by themselves once
+        for waiter in waiters:
+            waiter.join()
+        (_, first_gone), (second, _) = sorted(held)
+        late.append(second - first_gone)
+    assert sorted(late)[5] < 0.002, late
 
 
 def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None:  # type: ignore[no-untyped-def]
