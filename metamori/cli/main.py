@@ -59,9 +59,23 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status.
+
+    Without words it is the program itself, which ends here: to take the interpreter apart is a tenth of a short run."""
+    if argv is not None:
+        return _status(list(argv))
+    status = _status(sys.argv[1:])
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except OSError:
+        return status                      # said at the interpreter's own end, with the status that it has for it
+    os._exit(status)
+
+
+def _status(words: list[str]) -> int:
     """The exit status. `run` itself answers 125 where the other verbs have their codes."""
     gc.set_threshold(_COLLECT_AFTER)
-    words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     try:
         _step_out()

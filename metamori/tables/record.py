@@ -2,7 +2,7 @@
 
 `metamori run` knows forty of them before the user's command starts. The module `dataclasses` imports `inspect` and
 with it the parser of Python (16 ms of CPU time), and compiles the methods of each class (22 ms more): of 100 ms that a
-run of /bin/true took. Here `__init__` is compiled when the first record of a class is made, and the rest is shared.
+run of /bin/true took. Here `__init__` is compiled when some records of a class were made, and the rest is shared.
 Whoever asks `dataclasses` about a record (`fields`, `replace`, `asdict`) gets the answers of a dataclass.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 Class = TypeVar("Class")
 _ABSENT: Any = object()
+_ONE_BY_ONE = 32  # records of a class that are filled without it: to compile `__init__` takes as long as 50 of them
 
 
 class _Made(NamedTuple):
@@ -77,9 +78,13 @@ def _slotted(cls: type[Any]) -> tuple[Any, Callable[[Any], Any]]:
     # of one field: its value, of more: a tuple
     values = attrgetter(*[name for name in names if getattr(defaults.get(name), "compare", True)])
 
+    left = [_ONE_BY_ONE]
+
     def begun(self: Any, *given: Any, **named: Any) -> None:
-        made.__init__ = _compiled(made, defaults)
-        made.__init__(self, *given, **named)
+        left[0] -= 1
+        if left[0] < 0 or not _filled(self, defaults, given, named):
+            made.__init__ = _compiled(made, defaults)
+            made.__init__(self, *given, **named)
 
     def equal(self: Any, other: object) -> Any:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
@@ -89,6 +94,23 @@ def _slotted(cls: type[Any]) -> tuple[Any, Callable[[Any], Any]]:
 
     made.__init__, made.__eq__, made.__repr__, made.__hash__ = begun, equal, shown, None
     return made, values
+
+
+def _filled(value: Any, defaults: dict[str, Any], given: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether these arguments fit; then the record is filled with them."""
+    names = value._fields
+    values = {**dict(zip(names, given)), **named}
+    if len(values) != len(given) + len(named) or not values.keys() <= set(names):
+        return False
+    for name in names:
+        default = defaults.get(name, _ABSENT)
+        found = values.get(name, default)
+        if found is _ABSENT and default is _ABSENT:
+            return False
+        object.__setattr__(value, name, default.factory() if found is default and isinstance(default, _Made) else found)
+    if hasattr(value, "__post_init__"):
+        value.__post_init__()
+    return True
 
 
 def _compiled(made: Any, defaults: dict[str, Any]) -> Any:

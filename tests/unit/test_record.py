@@ -94,8 +94,17 @@ def test_one_that_changes_gives_the_same_answers(left: dict, right: dict) -> Non
     assert one == other
 
 
-def test_what_is_wrong_is_said_as_by_any_function() -> None:
-    for wrong in (lambda: Ours(), lambda: Ours(1, (), 3), lambda: Ours(1, z=2), lambda: ours_replace(Ours(1), z=2)):
+@pytest.mark.parametrize("before", [0, 100])
+def test_what_is_wrong_is_said_as_by_any_function(before: int) -> None:
+    """Also by the first records of a class, whose `__init__` is not compiled yet."""
+    @record
+    class Fresh:
+        a: int
+        b: tuple[int, ...] = ()
+
+    assert all(Fresh(n, b=(n,)) == Fresh(b=(n,), a=n) != Fresh(n) for n in range(before))
+    for wrong in (lambda: Fresh(), lambda: Fresh(1, (), 3), lambda: Fresh(1, z=2), lambda: Fresh(1, a=1),
+                  lambda: Fresh(b=()), lambda: ours_replace(Fresh(1), z=2)):
         with pytest.raises(TypeError):
             wrong()
-    assert ours_replace(Ours(1), b=(2,)) == Ours(1, (2,)) and names_of(Ours) == ("a", "b")
+    assert ours_replace(Fresh(1), b=(2,)) == Fresh(1, (2,)) and names_of(Fresh) == ("a", "b")
