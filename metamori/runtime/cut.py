@@ -289,7 +289,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
     stream, ungetc, unflushed = 0, b"", b""
     if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
         stream = f.stream
-        position = f.wide_position - 1 if state.flags & 16 and f.wide_position else position - state.unread
+        position -= state.unread
         ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
         unflushed = _unflushed(pid, state)
         fds = sorted(fds, key=lambda fd: fd != state.fd)   # the stream's own comes first
@@ -302,7 +302,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
     return FitEntry(
         process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
         ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
-        state.flags if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
+        state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
         0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
 
 
@@ -326,10 +326,13 @@ def _unlinked(area: Area, entry: FitEntry) -> int:
     return slot if found and (found.st_dev, found.st_ino) == (entry.dev, entry.ino) else 0
 
 
+_STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields
+
+
 def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
     """Bytes written to a stream that are still in the program's memory."""
-    count = min(state.unflushed, 8192)
-    if count <= 0:
+    count = state.unflushed
+    if not 0 < count <= _STREAM_BUFFER:
         return b""
     room = ffi.new("char[]", count)
     got = lib.mm_peek(pid, state.unflushed_at, room, count)

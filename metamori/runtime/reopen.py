@@ -20,9 +20,12 @@ def actions_for(session: Session, index: int, number: int, actions) -> None:  # 
         raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
     actions.count = len(entries)
     base = actions.action + 0
+    session.coming_back.clear()
     for i, fit in enumerate(entries):
         path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
-        _action(base + i, fit, path)
+        unflushed = ffi.from_buffer(fit.unflushed)
+        session.coming_back.append(unflushed)
+        _action(base + i, fit, path, unflushed)
 
 
 def _removed_folder(session: Session, number: int, mode: int) -> bytes:
@@ -50,7 +53,7 @@ def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) 
     return fit.filename
 
 
-def _action(action, fit: FitEntry, path: bytes) -> None:  # type: ignore[no-untyped-def]
+def _action(action, fit: FitEntry, path: bytes, unflushed) -> None:  # type: ignore[no-untyped-def]
     fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
     action.fd_count = len(fds)
     for i, fd in enumerate(fds):
@@ -59,11 +62,11 @@ def _action(action, fit: FitEntry, path: bytes) -> None:  # type: ignore[no-unty
     action.fd_flags = 1 if fit.attributes & 0o2000000 else 0
     action.position = max(0, fit.seek_pointer)
     action.stream = fit.stream
-    action.state.flags = fit.flags
+    action.state.flags, action.state.skip = fit.flags & 0xFFFFFFFF, fit.flags >> 32
     pushed = fit.ungetc[:lib.MM_PUSHED]
     action.state.pushed_count = len(pushed)
     ffi.memmove(action.state.pushed, pushed, len(pushed))
-    action.unflushed_count = len(fit.unflushed)
-    ffi.memmove(action.unflushed, fit.unflushed, len(fit.unflushed))
+    action.state.unflushed = len(fit.unflushed)
+    action.state.unflushed_at = int(ffi.cast("uintptr_t", unflushed))
     ffi.memmove(action.mode, fit.stream_attributes[:15] + b"\0", len(fit.stream_attributes[:15]) + 1)
     ffi.memmove(action.path, path[:4095] + b"\0", len(path[:4095]) + 1)

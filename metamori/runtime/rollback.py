@@ -120,6 +120,7 @@ def go_on(session: Session) -> None:
     """The descriptors are in place. Whatever fails here, the program goes on: it would wait for itself for ever."""
     try:
         reopen.remove_folders(session)
+        session.coming_back.clear()
         for slot in list(session.area.pifs()):
             session.area.drop_if_done(slot)
     finally:

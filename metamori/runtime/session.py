@@ -30,6 +30,7 @@ class Session:
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
         self.said = ""                     # what a person should hear of the last checkpoint
+        self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
         self._records = -1                 # head.records when all that it counts was known here
 
     @property

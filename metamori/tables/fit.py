@@ -30,13 +30,13 @@ class FitEntry:
     seek_pointer: int         # bytes from the file's start; -1: cannot seek
     was_created: int          # interval in which it was opened
     was_closed: int           # interval in which it was closed, 0: open
-    flags: int                # stream state: end of file, error
+    flags: int                # stream state: end of file, error; from bit 32: wide characters read beyond seek_pointer
     inode: int                # object number, 0: a regular file that is not tracked
     dev: int
     ino: int
     dup_list: tuple[int, ...]  # further descriptors of the same open description
-    ungetc: bytes             # pushed-back characters, the next to be read first
-    unflushed: bytes          # written to the stream, not yet to the file
+    ungetc: bytes             # pushed-back characters, the next to be read first; of a wide stream each of 4 bytes
+    unflushed: bytes          # written to the stream, not yet to the file; the same
     buffering: int            # bytes of the stream's buffer; 0: unbuffered, -1: line buffered
 
 

@@ -4,20 +4,12 @@
 #include "runtime.h"
 
 #include <stdlib.h>
-#include <wchar.h>
 
 #define ACTIONS 1024
 
-/* the beginning of glibc's struct _IO_wide_data */
-struct wide {
-    wchar_t *read_ptr, *read_end, *read_base, *write_base, *write_ptr, *write_end, *buf_base, *buf_end;
-    wchar_t *save_base, *backup_base, *save_end;
-    mbstate_t state, last_state;
-};
-
 static void wide_empty(FILE *f)
 {
-    struct wide *w = (struct wide *)f->_wide_data;
+    struct mm_wide *w = (struct mm_wide *)f->_wide_data;
     if (f->_flags & 0x100) {           /* wide streams keep what was pushed back here, the narrow fields were not swapped */
         f->_flags &= ~0x100;
         wchar_t *end = w->read_end, *base = w->read_base;
@@ -51,6 +43,31 @@ void mm_stream_empty(FILE *f)
     f->_offset = -1;
 }
 
+static int narrow_back(FILE *f, const struct mm_stream_state *state)
+{
+    const void *unflushed = (const void *)(uintptr_t)state->unflushed_at;
+    if (state->unflushed && fwrite(unflushed, 1, state->unflushed, f) != (size_t)state->unflushed)
+        return 0;
+    for (int i = state->pushed_count - 1; i >= 0; i--)
+        ungetc(state->pushed[i], f);
+    return 1;
+}
+
+/* The program's own stream converts: how many bytes a character has, nobody else can tell. */
+static int wide_back(FILE *f, const struct mm_stream_state *state)
+{
+    const wchar_t *unflushed = (const wchar_t *)(uintptr_t)state->unflushed_at, *pushed = (const wchar_t *)state->pushed;
+    for (int i = 0; i < state->skip; i++)
+        if (fgetwc(f) == WEOF)
+            return 0;
+    for (int64_t i = 0; i < state->unflushed / (int64_t)sizeof *unflushed; i++)
+        if (fputwc(unflushed[i], f) == WEOF)
+            return 0;
+    for (int i = state->pushed_count / (int)sizeof *pushed - 1; i >= 0; i--)
+        ungetwc(pushed[i], f);
+    return 1;
+}
+
 static int stream_back(const struct mm_action *a)
 {
     FILE *f = (FILE *)(uintptr_t)a->stream;
@@ -59,10 +76,8 @@ static int stream_back(const struct mm_action *a)
     f->_flags &= ~0x0c;
     int access = a->flags & O_ACCMODE;
     f->_flags |= access == O_RDONLY ? 0x08 : access == O_WRONLY ? 0x04 : 0;
-    if (a->unflushed_count && fwrite(a->unflushed, 1, a->unflushed_count, f) != (size_t)a->unflushed_count)
+    if (!(a->state.flags & 16 ? wide_back : narrow_back)(f, &a->state))
         return -EIO;
-    for (int i = a->state.pushed_count - 1; i >= 0; i--)
-        ungetc(a->state.pushed[i], f);
     if (a->state.flags & 1)
         f->_flags |= 0x10;
     if (a->state.flags & 2)
@@ -172,18 +187,15 @@ static FILE *hold_stream(int fd)
     return stream;
 }
 
-/* Output reaches the file.  How far a wide stream has read in bytes only the stream itself can tell. */
+/* Output reaches the file. */
 static int flush_streams(void)
 {
     int result = 0;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         FILE *stream = hold_stream(fd);
         if (stream) {
-            struct mm_fit *f = mm_fit_at(mm_area, __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED));
             if ((stream->_flags & 0x800) && fflush_unlocked(stream) != 0)
                 result = -errno;
-            if (stream->_mode > 0)
-                f->wide_position = ftello(stream) + 1;
             funlockfile(stream);
         }
     }

@@ -236,9 +236,8 @@ struct mm_fit {
     uint32_t next_free;
     uint32_t owned;            /* position is the truth, not the kernel's */
     int64_t position;
-    int64_t wide_position;     /* of a wide stream at the last checkpoint from inside, plus 1; 0: not known */
     uint32_t lock;             /* tid of the holder: whose position it is, and the kernel's while it is that */
-    char pad_[20];
+    char pad_[28];
 };
 
 /* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */

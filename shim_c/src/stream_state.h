@@ -4,14 +4,15 @@
 #include <stddef.h>
 #include <stdint.h>
 /* CDEF-BEGIN */
-#define MM_PUSHED 64
+#define MM_PUSHED 256
 #define MM_ACTION_FDS 64
 struct mm_stream_state {
     int32_t fd;
     int32_t flags;             /* 1 end of file, 2 error, 4 line buffered, 8 unbuffered, 16 wide */
     int64_t unread;            /* bytes read ahead: the position is the descriptor's less these */
-    int64_t unflushed;         /* bytes written but still in the stream */
-    int32_t pushed_count;
+    int64_t unflushed;         /* bytes written but still in the stream; of a wide one: of its wchar_t */
+    int32_t pushed_count;      /* bytes, the same */
+    int32_t skip;              /* a wide stream: characters that it has read from the position on */
     unsigned char pushed[MM_PUSHED];   /* pushed back by ungetc, in the order in which they will be read */
     uint64_t unflushed_at;     /* address of them in the process */
 };
@@ -26,13 +27,11 @@ struct mm_action {
     int64_t position;
     uint64_t stream;           /* FILE, 0 for a bare descriptor */
     int32_t fd_flags;          /* FD_CLOEXEC of the first */
-    int32_t unflushed_count;
-    struct mm_stream_state state;
+    struct mm_stream_state state;      /* what was not yet written lies in this process */
     uint32_t fit;              /* still open: its slot; else 0 */
     uint32_t pad_;
     char mode[16];
     char path[4096];
-    unsigned char unflushed[8192];
 };
 struct mm_actions {
     int32_t count, room;

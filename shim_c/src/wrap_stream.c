@@ -104,6 +104,32 @@ static void register_stream(FILE *f, const char *mode)
     mm_unlock(&mm_streams_lock);
 }
 
+/* An fopen mode for /dev/null, which is there; NULL when it is too long for any name of an encoding. */
+static const char *plain_mode(const char *mode, char room[256])
+{
+    size_t n = 0, how = strcspn(mode, ",");
+    for (size_t i = 0; mode[i]; i++) {
+        if (n == 255)
+            return NULL;
+        if (mode[i] != 'x' || i > how)
+            room[n++] = mode[i];
+    }
+    room[n] = 0;
+    return room;
+}
+
+/* ",ccs=" is heard by fopen only: its stream gets the descriptor in place of the one that it has opened. */
+static FILE *encoded_on(int fd, const char *mode)
+{
+    char room[256];
+    FILE *f = REAL(fopen)("/dev/null", plain_mode(mode, room) ? room : "");
+    if (f) {
+        close(f->_fileno);
+        f->_fileno = fd;
+    }
+    return f;
+}
+
 static FILE *open_stream(const char *path, const char *mode)
 {
     int flags = flags_of(mode);
@@ -114,7 +140,7 @@ static FILE *open_stream(const char *path, const char *mode)
     int fd = open(path, flags, 0666);
     if (fd < 0)
         return NULL;
-    FILE *f = REAL(fdopen)(fd, mode);
+    FILE *f = strstr(mode, ",ccs=") ? encoded_on(fd, mode) : REAL(fdopen)(fd, mode);
     if (!f) {
         int saved = errno;
         close(fd);
@@ -156,7 +182,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 /* glibc reopens by internal calls: let it make the stream anew on /dev/null, then put the file in that place. */
 EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
-    char link[40], plain[16];
+    char link[40], plain[256];
     int flags = flags_of(mode);
     if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
         return REAL(freopen)(path, mode, f);
@@ -166,11 +192,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         flags &= ~(O_CREAT | O_EXCL);
     }
     fflush(f);
-    int fd = open(path, flags & ~O_CLOEXEC, 0666), saved = errno, n = 0;
-    for (int i = 0; mode[i] && n < 15; i++)
-        if (mode[i] != 'x')
-            plain[n++] = mode[i];
-    plain[n] = 0;
+    int fd = open(path, flags & ~O_CLOEXEC, 0666), saved = errno;
     if (fd < 0) {
         fclose(f);
         errno = saved;
@@ -188,7 +210,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         mm_closing(old);
         leave();
     }
-    if (!REAL(freopen)("/dev/null", plain, f)) {
+    if (!REAL(freopen)("/dev/null", plain_mode(mode, plain) ? plain : "", f)) {
         saved = errno;
         close(fd);
         errno = saved;

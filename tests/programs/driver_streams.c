@@ -104,11 +104,11 @@ OP(fgetws)
     else
         reply("eof");
 }
-OP(setvbuf) /* slot, n|l|f, size */
+OP(setvbuf) /* slot, n|l|f|F, size; F: with a buffer of that size, others have the C library's */
 {
     UNUSED;
     int mode = word[2][0] == 'n' ? _IONBF : word[2][0] == 'l' ? _IOLBF : _IOFBF;
-    reply_number(setvbuf(S, NULL, mode, size_of(word[3])));
+    reply_number(setvbuf(S, word[2][0] == 'F' ? malloc(size_of(word[3])) : NULL, mode, size_of(word[3])));
 }
 
 const struct entry stream_operations[] = {

@@ -14,16 +14,6 @@ import pytest
 from catalog import DESCRIPTORS, FIELD, NAMES, STREAMS, Scenario
 from lab import Lab, Tree, difference
 
-# glibc keeps these in the stream's own encoding state; what a call of the program's flushes is in the file
-PUSHED, WRITTEN = "wide characters read and pushed back", "wide characters written"
-
-
-def known(scenarios: list[Scenario], *fail: str) -> list:
-    """The scenarios, those marked that cannot come back whole: of wide streams the positions do, these do not."""
-    reason = "wide characters pushed back or not yet written are not part of a checkpoint (docs/limits.md)"
-    mark = pytest.mark.xfail(reason=reason, strict=True)
-    return [pytest.param(each, marks=mark) if each.name in fail else each for each in scenarios]
-
 
 def natively(native: Lab, scenario: Scenario, flush: bool) -> tuple[Tree, list[str], Tree]:
     """The files at the checkpoint, the answers after it and the files at the end, without interruption."""
@@ -54,7 +44,7 @@ def check(lab: Lab, native: Lab, scenario: Scenario, ask: str, options: list[str
     lab.assert_state(at_checkpoint, f"after restore {index}")
 
 
-@pytest.mark.parametrize("scenario", known(DESCRIPTORS + STREAMS + FIELD + NAMES, PUSHED), ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", DESCRIPTORS + STREAMS + FIELD + NAMES, ids=lambda s: s.name)
 def test_taken_back_and_done_again(lab: Lab, native_lab: Lab, scenario: Scenario) -> None:
     check(lab, native_lab, scenario, "C", [])
 
@@ -71,7 +61,7 @@ def test_store_on_another_filesystem(
         check(lab, native_lab, scenario, "C", [])
 
 
-@pytest.mark.parametrize("scenario", known(STREAMS, PUSHED, WRITTEN), ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", STREAMS, ids=lambda s: s.name)
 def test_streams_with_a_checkpoint_from_outside(lab: Lab, native_lab: Lab, scenario: Scenario) -> None:
     """The program does not flush: the bytes in its buffers belong to the checkpoint too."""
     check(lab, native_lab, scenario, "outside", [])
