@@ -1,11 +1,13 @@
 """The state of everything tracked at one index: names, files, and where each byte is.
 
 A state is its parent's with the checkpoint's delta folded in; what no checkpoint of the chain speaks of is as
-its `initial` entry says. States are values: whoever holds one must not change it.
+its `initial` entry says, unless it lies in a folder that is not there yet: somebody outside of the runs made it later.
+States are values: whoever holds one must not change it.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -20,7 +22,7 @@ class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_assumed", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
+    __slots__ = ("_assumed", "_impossible", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
 
     def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
         self.index = index
@@ -31,6 +33,7 @@ class State:
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
+        self._impossible: dict[bytes, NameEntry] = {}   # those of them whose folder is not there: absent in `names`
 
     def pieces(self, inode: int) -> list[Piece]:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
@@ -83,10 +86,14 @@ class State:
 
     def knowing(self, names: Iterable[NameEntry], pifs: Iterable[PifEntry]) -> State:
         """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
-        new = State(self.index, self._undo_map)
-        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
-        new._assumed = dict(self._assumed)
+        new = self._copy(self.index)
         new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
+        return new
+
+    def _copy(self, index: int) -> State:
+        new = State(index, self._undo_map)
+        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
+        new._assumed, new._impossible = dict(self._assumed), dict(self._impossible)
         return new
 
     def reachable(self, fits: Iterable[FitEntry]) -> set[int]:
@@ -102,21 +109,37 @@ class State:
 
     def add_initial(self, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]) -> None:
         """Learn of paths and objects that were first seen by a later checkpoint, maybe of another branch."""
-        for path, entry in names.items():
-            if path not in self.names:
-                self.names[path] = entry
-                self._assumed[path] = len(self.names)   # grows with each
+        new = [path for path in names if path not in self.names]
+        for path in new:
+            self.names[path] = names[path]
+            self._assumed[path] = len(self.names)   # grows with each
+        there: dict[bytes, bool] = {}
+        for path in sorted(new):           # a folder before what is in it
+            folder = os.path.dirname(path)
+            if folder not in there:
+                there[folder] = self._may_hold(folder)
+            if names[path].kind != "absent" and not there[folder]:
+                self.names[path], self._impossible[path] = NameEntry(path, "absent"), names[path]
         for inode, pif in pifs.items():
             self.pifs.setdefault(inode, pif)
         self._paths = None
 
+    def _may_hold(self, folder: bytes) -> bool:
+        """Whether a folder is there, or the nearest one around it of which anything is known."""
+        while len(folder) > 1 and folder not in self.names:
+            folder = os.path.dirname(folder)
+        return folder not in self.names or self.names[folder].kind == "dir"
+
     def successor(self, steps: list[tuple[Meta, Offsets]]) -> State:
         """The state after these checkpoints, each the parent of the next."""
-        new = State(steps[-1][0].index, self._undo_map)
-        new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
-        new._assumed = dict(self._assumed)
+        new = self._copy(steps[-1][0].index)
         for meta, offsets in steps:
             new._fold(meta, offsets)
+        for path in sorted(self._impossible):
+            if path not in new._assumed:
+                del new._impossible[path]
+            elif new._may_hold(os.path.dirname(path)):
+                new.names[path] = new._impossible.pop(path)
         return new
 
     def _fold(self, meta: Meta, offsets: Offsets) -> None:

@@ -2,6 +2,9 @@
 #include "shim.h"
 #include "names.h"
 
+#include <stddef.h>
+#include <sys/un.h>
+
 #define PATH_ROOM 4096
 
 static int fail(long error)
@@ -196,6 +199,20 @@ EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
+
+/* A socket of the file system gets a name like any other; a zero byte ends it only where there is room (unix(7)). */
+EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
+{
+    const struct sockaddr_un *unix_socket = address.__sockaddr_un__;
+    const size_t before = offsetof(struct sockaddr_un, sun_path);
+    char path[sizeof unix_socket->sun_path + 1] = "";
+    if (following() && length > before && length <= sizeof *unix_socket && mm_usable(unix_socket, length, 0) == length
+        && unix_socket->sun_family == AF_UNIX)
+        memcpy(path, unix_socket->sun_path, length - before);
+    if (!path[0])
+        return REAL(bind)(socket, address, length);
+    return NOTED(AT_FDCWD, path, mm_canonical, REAL(bind)(socket, address, length));
+}
 
 /* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
 #define AT_PATH(dir, path, flags, call) \

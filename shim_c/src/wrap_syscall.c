@@ -145,6 +145,7 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     ON(execve, execve(S(a), P(b), P(c)));
     ON(execveat, execveat(I(a), S(b), P(c), P(d), I(e)));
     ON(sendmsg, sendmsg(I(a), P(b), I(c)));
+    ON(bind, bind(I(a), (__CONST_SOCKADDR_ARG){ P(b) }, (socklen_t)c));
     ON(sendmmsg, sendmmsg(I(a), P(b), (unsigned)c, I(d)));
     ON(recvmsg, recvmsg(I(a), P(b), I(c)));
     ON(recvmmsg, recvmmsg(I(a), P(b), (unsigned)c, I(d), P(e)));

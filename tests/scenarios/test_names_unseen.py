@@ -135,3 +135,84 @@ def test_folder_moves_where_few_descriptors_are_left(lab: Lab) -> None:
     done = lab.run([sys.executable, "-c", FEW])
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "moved" / ("d/" * 30)).is_dir()
+
+
+SOCKET = """
+import ctypes, os, socket, struct, metamori
+os.mkdir("new")
+for place in ("old", "new"):
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(place + "/socket")
+    one.close()
+    two = socket.socket(socket.AF_UNIX)
+    address = struct.pack("H", socket.AF_UNIX) + f"{place}/{'n' * 104}".encode()   # no zero byte at its end
+    assert ctypes.CDLL(None).bind(two.fileno(), address, len(address)) == 0
+    two.close()
+print(metamori.checkpoint())
+for place in ("old", "new"):
+    for name in os.listdir(place):
+        os.unlink(place + "/" + name)
+os.rmdir("new")
+metamori.checkpoint()
+"""
+
+
+def test_a_socket_is_there_from_bind_on(lab: Lab) -> None:
+    (lab.work / "old").mkdir()
+    done = lab.run([sys.executable, "-c", SOCKET])
+    assert (done.returncode, done.stderr) == (0, b"")
+    there = int(done.stdout)
+    both = ["new", "old"]
+    for index, folders, sockets in [(0, ["old"], 0), (there, both, 4), (0, ["old"], 0), (there + 1, ["old"], 0)]:
+        restored = lab.run([*lab.argv("restore"), str(index)], native=True)
+        assert (restored.returncode, restored.stderr.count(b"was a socket")) == (0, sockets), restored.stderr
+        assert sorted(path.name for path in lab.work.iterdir()) == folders
+
+
+def by_somebody_else(path: str) -> str:
+    """A program that leaves the run makes a file."""
+    outside = "env=dict(os.environ, METAMORI_DISABLE='1')"
+    return f"subprocess.run(['sh', '-c', 'echo theirs > {path}'], {outside}, check=True)"
+
+
+FOLDERS_OF_THE_RUN = f"""
+import os, shutil, subprocess, metamori
+os.mkdir("new")
+os.rename("old", "moved")
+print(metamori.checkpoint())
+{by_somebody_else("new/theirs")}
+{by_somebody_else("moved/theirs")}
+os.mkdir("new/in")
+os.mkdir("new/in/side")
+{by_somebody_else("new/in/side/theirs")}
+print(metamori.checkpoint())
+if DELETES:
+    shutil.rmtree("new")
+    os.unlink("moved/theirs")
+else:
+    for path in ("new/theirs", "new/in/side/theirs", "moved/theirs"):
+        with open(path, "a") as file:
+            file.write("ours\\n")
+print(metamori.checkpoint())
+"""
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=lambda words: "".join(words) or "default")
+@pytest.mark.parametrize("deletes", [True, False], ids=["deleted", "written"])
+def test_a_file_of_somebody_else_is_not_older_than_its_folder(lab: Lab, deletes: bool, options: list[str]) -> None:
+    """First seen when the run changes it: it was there before, but not where its folder was not there either."""
+    (lab.work / "old").mkdir()
+    done = lab.run([sys.executable, "-c", f"DELETES = {deletes}" + FOLDERS_OF_THE_RUN], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    made, theirs, ours = map(int, done.stdout.split())
+    first = {"moved", "new", "moved/theirs", "new/theirs"}     # where its folder was, it counts as there
+    both = {*first, "new/in", "new/in/side", "new/in/side/theirs"}
+    want = {0: {"old"}, made: first, theirs: both, ours: {"moved"} if deletes else both}
+    for index in (ours, 0, theirs, made, 0, ours, made, theirs, 0):
+        lab.restore(index)
+        found = {str(path.relative_to(lab.work)) for path in lab.work.rglob("*")}
+        assert found == want[index], f"at {index}"
+        if "moved/theirs" in found:
+            tail = "" if index != ours else "ours\n"
+            assert (lab.work / "moved/theirs").read_text() == "theirs\n" + tail
+    lab.verb("verify")
