@@ -217,9 +217,25 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
 /* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
 #define AT_PATH(dir, path, flags, call) \
     ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
+/* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
+ * when it came.  0: it is none, and nothing has begun. */
+static uint32_t enter_made(int fd)
+{
+    uint32_t slot = following() && pif_of(fd) ? enter_file(fd) : 0;
+    const struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+    if (!slot || (p->created == mm_area->head->epoch && !(p->flags & MM_INDEXED)))
+        return slot;
+    leave();
+    return 0;
+}
+
 /* The descriptor's own name may be gone, and the file have others: a checkpoint then looks at those that it knows.
  * Or it is the store's: a file without a name that a restore has opened again. */
 #define AT_FD(fd, call) \
+    ({ uint32_t made_ = enter_made(fd); int done_; \
+       if (made_) { touched(made_, mm_pif_at(mm_area, made_)); done_ = call; leave(); } else { done_ = BY_NAME(fd, call); } \
+       done_; })
+#define BY_NAME(fd, call) \
     ({ SCRATCH(name_); int r_, c_ = following() ? mm_path_of(fd, name_, 4096) : -ENOENT; \
        int untracked_ = c_ != 0 || !mm_tracked(name_); \
        uint32_t slot_ = following() && untracked_ ? pif_of(fd) : 0; \
@@ -270,7 +286,15 @@ static int timed(int r, int dir, const char *name, int flags)
     return r;
 }
 #define TIMED(call) timed(call, AT_FDCWD, name_, AT_SYMLINK_NOFOLLOW)
-#define TIMED_FD(fd, call) timed(call, fd, "", AT_EMPTY_PATH)
+static int timed_fd(int r, int fd)
+{
+    uint32_t slot = r == 0 && following() ? pif_of(fd) : 0;
+    if (!slot)
+        return timed(r, fd, "", AT_EMPTY_PATH);
+    mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    return r;
+}
+#define TIMED_FD(fd, call) timed_fd(call, fd)
 
 EXPORT int utime(const char *path, const struct utimbuf *times)
 {
@@ -292,7 +316,7 @@ EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 /* The time of change stays what it is: what we know of it too. */
 static int omitted(const struct timespec times[2])
 {
-    return times && mm_usable(times, 2 * sizeof *times, 2) == 2 * sizeof *times && times[1].tv_nsec == UTIME_OMIT;
+    return times && mm_usable(times, 2 * sizeof *times, 0) == 2 * sizeof *times && times[1].tv_nsec == UTIME_OMIT;
 }
 EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
 {

@@ -34,6 +34,12 @@ FOUND = {
         "open l0 rw,creat", "write 4 100 2", "checkpoint", "unlink l0", "symlink l0 l0", "checkpoint"],
     # the kernel's answers, which the model had wrong: `read` asks a folder for nothing, `readv` does not
     "nothing read from a folder": ["mkdir d0", "open d0 r", "readv 3 0", "preadv 3 0 100", "read 3 0", "readv 3 1"],
+    # by its descriptor: names are not looked up as long as no index knows the file
+    "mode of a file made in the interval, and in the next": [
+        "mkdir d0", "open f0 rw,creat 640", "fchmod 3 600", "link f0 d0/a", "rename f0 f1", "fchmod 3 755",
+        "rename d0 d1", "fchmod 3 751", "checkpoint", "fchmod 3 700", "rename d1/a f3", "fchmod 3 711", "checkpoint",
+        "unlink f1", "fchmod 3 644", "checkpoint", "restore @1", "tree", "fchmod 3 604", "restore @2", "tree",
+        "restore @0", "tree"],
     "a folder in the place of one that was renamed": [
         "mkdir d0", "openat d0/b rw,creat 644", "write 3 5000 1", "chmod d0/b 640", "checkpoint", "pwrite 3 300 10 2",
         "close 3", "rename d0 d1", "mkdir d0", "checkpoint", "restore @0", "tree", "restore @1", "tree"],

@@ -110,6 +110,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < BYTES; i += sizeof block)
         must(write(fd, block, sizeof block) == sizeof block, "fresh");
     writes("fresh", fd);
+    MEASURE("fresh fchmod", fchmod(fd, 0600) == 0);
     bytes_of("fresh", fd);
     characters("fresh", fd);
     close(fd);

@@ -26,7 +26,7 @@ BOUNDS = {
     "unfollowed open+close": (1030, 1030),
     "fresh pwrite": (200, 670), "fresh write": (196, 695), "fresh pwrite4k": (190, 690),
     "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 300), "fresh fstat": (56, 232),
-    "fresh read4k": (90, 710), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
+    "fresh read4k": (90, 710), "fresh fchmod": (165, 165), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
     "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 212),
     "followed read4k": (90, 90), "followed open+close": (1180, 1180),
     "window first write": (690, 690), "window write": (515, 520), "window pwrite": (505, 510),
