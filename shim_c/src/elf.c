@@ -162,6 +162,16 @@ int mm_calls_by_itself(int fd)
     return 0;
 }
 
+/* A file that may be a program, to look into it: nothing else, since to open a FIFO is to wait for its writer. */
+long mm_open_program(int dir, const char *path, int flags)
+{
+    struct stat st;
+    long e = sys(SYS_newfstatat, dir, path, &st, flags & AT_SYMLINK_NOFOLLOW);
+    if (e < 0 || !S_ISREG(st.st_mode))
+        return e < 0 ? e : -EACCES;
+    return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+}
+
 /* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
 const char *mm_why_not(int fd, int depth)
 {
@@ -177,7 +187,7 @@ const char *mm_why_not(int fd, int depth)
         return NULL;
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;
-    long interpreter = mm_open_spare(AT_FDCWD, *name ? name : "/bin/sh", O_RDONLY, 0);
+    long interpreter = mm_open_program(AT_FDCWD, *name ? name : "/bin/sh", 0);
     if (interpreter < 0)
         return NULL;
     const char *why = mm_why_not((int)interpreter, depth + 1);

@@ -357,7 +357,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     if (!(active() || mm_ready == 2) || !path)
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
-    long fd = itself ? dir : mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+    long fd = itself ? dir : mm_open_program(dir, path, flags);
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, library, R_OK) < 0)
         why = MM_STRIP "the preload library cannot be reached from where it runs";

@@ -382,6 +382,7 @@ long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, o
 /* elf.c */
 /* what a reason begins with where the program must not even be offered our library: its loader would complain, or fail */
 #define MM_STRIP "\001"
+long mm_open_program(int dir, const char *path, int flags);
 const char *mm_why_not(int fd, int depth);
 int mm_calls_by_itself(int fd);
 

@@ -2,6 +2,7 @@
  *   corners CASE     in a folder with the files old (65536 bytes), twin (the same) and the folders one, two (each with
  *                    the files a and b of 5000 bytes, and the folder in with the file c) */
 #include "corners.h"
+#include <spawn.h>
 #include <aio.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -357,10 +358,27 @@ static void case_blocks(void)
     close(f);
 }
 
+/* What cannot be executed is not opened: a FIFO would wait for its writer. */
+static void case_exec_of_a_fifo(void)
+{
+    char *words[] = { "pipe", NULL };
+    int f = open("script", O_RDWR | O_CREAT, 0755);
+    write(f, "#!pipe\n", 7);
+    close(f);
+    alarm(20);
+    SAY(mkfifo("pipe", 0755));
+    SAY(execv("pipe", words));
+    SAY(execv("script", words));
+    SAY(execv("one", words));
+    SAY(execv("/dev/zero", words));
+    printf("spawned: %d\n", posix_spawn(&(pid_t){0}, "pipe", NULL, NULL, words, environ));
+}
+
 CASES = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(blocks),
+    CASE(exec_of_a_fifo),
 };
 
 MAIN
