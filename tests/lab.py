@@ -98,7 +98,7 @@ class Session:
     """A program that answers lines: the driver, natively or under `metamori run`."""
 
     def __init__(self, command: Sequence[str], cwd: Path, env: dict[str, str], stderr: Path) -> None:
-        self.stderr_path = stderr
+        self.command, self.env, self.stderr_path = list(command), env, stderr
         self._buffer = b""
         with stderr.open("wb") as errors:
             self.process = subprocess.Popen(

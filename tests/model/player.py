@@ -6,6 +6,7 @@ several processes with --several, several threads with --threads.
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from files_model import Unforetold  # noqa: E402
 from lab import ROOT, Lab, Session  # noqa: E402
 from programs import program  # noqa: E402
+from together import split, victims  # noqa: E402
 from world import World  # noqa: E402
 
 
@@ -34,30 +37,101 @@ class Mismatch(AssertionError):
     pass
 
 
+class Outside:
+    """`metamori checkpoint`, started before it is needed: in a moment's notice it is amid what others do."""
+
+    CODE = """
+import sys, time
+from metamori.cli.checkpoint import take
+import metamori.runtime.session, metamori.runtime.finish, metamori._area
+for line in sys.stdin:
+    time.sleep(float(line))
+    try:
+        print(take(sys.argv[1], "outside"), flush=True)
+    except Exception as error:
+        print("failed:", repr(error), flush=True)
+"""
+
+    def __init__(self, session: Session) -> None:
+        store = session.command[session.command.index("--store") + 1]
+        self.process = subprocess.Popen([sys.executable, "-c", self.CODE, store], env=session.env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, delay: float) -> None:
+        assert self.process.stdin
+        print(delay, file=self.process.stdin, flush=True)
+
+    def answer(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+class Play:
+    """A program on its way: what the model says, what the run answered."""
+
+    def __init__(self, session: Session, restorable: bool = True, window: int = 0) -> None:
+        self.session, self.outside = session, Outside(session) if restorable else None
+        self.world = World(restorable, window)
+        self.checkpoints: list[tuple[int, str]] = []
+        self.cuts: list[tuple[int, frozenset[str]]] = []
+        self.rng = random.Random(0)
+
+    def ask(self, line: str) -> str:
+        try:
+            return self.session.ask(line)
+        except AssertionError as died:
+            raise Mismatch(f"{line}\n  {died}") from None
+
+    def line(self, line: str) -> None:
+        """Raises Mismatch."""
+        world, several = self.world, line.split(" ")[0] == "together"
+        deadly = several and victims(split(line.split(" ")[1:]))
+        try:
+            want = " ; ".join(world.foretold(split(line.split(" ")[1:]))) if deadly else world.apply(line)
+        except Unforetold:
+            return
+        if want is None:
+            return
+        outside = self.outside if several and "x outside" in line else None
+        if outside:
+            outside.ask(self.rng.choice([0, 0, 0.0003, 0.001, 0.003]))
+        have = self.ask(line)
+        index = outside.answer() if outside else ""
+        if deadly:
+            wrong = world.lost_some(line, have, self.ask)
+            if wrong:
+                raise Mismatch(f"{line}\n  {wrong}")
+        newest = max((index for index, _ in [*self.checkpoints, *self.cuts]), default=0)
+        if want == "index" and have.isdigit() and int(have) > newest:
+            self.checkpoints.append((int(have), world.state.names.tree()))
+            return
+        if "index" in want.split(" ; ") and " ; " in want:
+            index = have.split(" ; ")[want.split(" ; ").index("index")]
+            want = want.replace("index", index)
+        if not deadly and have != want:
+            raise Mismatch(f"{line}\n  have {_only(have, want)}\n  want {_only(want, have)}")
+        if len(world.cuts) > len(self.cuts):
+            if not index.isdigit() or int(index) <= newest:
+                raise Mismatch(f"{line}\n  have {have}\n  want an index after {newest}, not {index}")
+            self.cuts.append((int(index), world.cuts[-1]))
+
+
 def play(session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0) -> Played:
     """Asks line by line and compares; raises Mismatch with the lines so far at the first difference."""
-    world = World(restorable, window)
-    checkpoints: list[tuple[int, str]] = []
-    cuts: list[tuple[int, frozenset[str]]] = []
-    for number, line in enumerate(lines):
-        want = world.apply(line)
-        if want is None:
-            continue
-        try:
-            have = session.ask(line)
-        except AssertionError as died:
-            raise Mismatch(f"line {number}: {line}\n  {died}") from None
-        newest = max((index for index, _ in [*checkpoints, *cuts]), default=0)
-        if want == "index" and have.isdigit() and int(have) > newest:
-            checkpoints.append((int(have), world.state.names.tree()))
-        elif " ; " in want and len(world.cuts) > len(cuts):
-            index = have.split(" ; ")[want.split(" ; ").index("index")]
-            if have != want.replace("index", index) or not index.isdigit() or int(index) <= newest:
-                raise Mismatch(f"line {number}: {line}\n  have {have}\n  want {want}")
-            cuts.append((int(index), world.cuts[-1]))
-        elif have != want:
-            raise Mismatch(f"line {number}: {line}\n  have {_only(have, want)}\n  want {_only(want, have)}")
-    return Played(world, checkpoints, cuts)
+    playing = Play(session, restorable, window)
+    try:
+        for number, line in enumerate(lines):
+            try:
+                playing.line(line)
+            except Mismatch as wrong:
+                raise Mismatch(f"line {number}: {wrong}") from None
+    finally:
+        if playing.outside:
+            playing.outside.end()
+    return Played(playing.world, playing.checkpoints, playing.cuts)
 
 
 def _only(one: str, other: str) -> str:

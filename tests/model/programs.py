@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from cuts import moments
 from files_model import Unforetold
-from together import BY_NAME, BY_NUMBER, BY_STREAM, Item
+from together import BY_NAME, BY_NUMBER, BY_STREAM, OUTSIDE, Item, process_of
 from world import World
 
 FILES = ["f0", "f1", "f2", "f3", "d0/a", "d0/b", "d1/a"]
@@ -22,8 +23,9 @@ Write = Callable[["Author"], str]
 class Author:
     """Chooses the next line by looking at the model's world: open descriptors, living streams."""
 
-    def __init__(self, rng: random.Random, world: World) -> None:
+    def __init__(self, rng: random.Random, world: World, deadly: bool = True) -> None:
         self.rng, self.world, self.slot = rng, world, 0
+        self.deadly = deadly  # amid a crowd one may be killed, and somebody asks from outside
 
     def path(self) -> str:
         return self.rng.choice(FILES)
@@ -83,7 +85,7 @@ class Author:
         if chance < 0.13:
             return f"{self.rng.choice(['endthread', 'cancelthread'])} {self.rng.choice(living)}"
         if chance < 0.25 and len(living) > 1:
-            return Crowd(self, living).line()
+            return Crowd(self, [str(n) for n in living]).line()
         return f"on {self.rng.choice(living)} {self.line()}"
 
     def line_of_several(self, threads: bool = False) -> str:
@@ -92,13 +94,21 @@ class Author:
         chance = self.rng.random()
         if len(living) < 3 and chance < 0.06:
             return f"twin {self.rng.choice([n for n in range(4) if n not in living])}"
-        if not living or chance > 0.75:
+        if living and chance > 0.9:
+            return Crowd(self, self.everybody()).line()
+        if not living or chance > 0.7:
             return self.line_of_threads() if threads else self.line()
         which = self.rng.choice(living)
         if chance < 0.08:
             return f"{self.rng.choice(['endtwin', 'killtwin'])} {which}"
         with self.world.as_twin(which):
             return f"in {which} {self.line_of_threads() if threads else self.line()}"
+
+    def everybody(self) -> list[str]:
+        """The threads of all processes, and the first one of each."""
+        world = self.world
+        processes = {"m": world.threads} | {str(n): world.twins_threads[n] for n in world.twins}
+        return [f"{p}.{t}" for p in processes for t in ["m", *sorted(processes[p])]]
 
 
 def _vector(a: Author, name: str) -> str:
@@ -159,54 +169,99 @@ _WRITERS = [write for _, write in _CHOICES]
 
 
 class Crowd:
-    """What several threads do at once. Any line is tried that one of them may do; the model says which go together."""
+    """What several do at once. Any line is tried that one of them may do; the model says which go together."""
 
-    def __init__(self, author: Author, living: list[int]) -> None:
+    def __init__(self, author: Author, living: list[str]) -> None:
         self.author, self.rng, self.world = author, author.rng, author.world
-        self.living = self.rng.sample(living, self.rng.randrange(2, len(living) + 1))
-        numbers = self.world.state.descriptors
-        self.arena = author.number() if numbers else 3  # one that all write to
+        self.living = self.rng.sample(living, self.rng.randrange(2, min(len(living), 8) + 1))
+        with self.world.as_process(process_of(self.rng.choice(self.living))):
+            found = self.world.state.descriptors
+            self.arena = found.get(author.number())  # all write to it
+            self.node = self.arena.node if self.arena else None
         self.record = f"{self.rng.choice([32, 100, 4096, 5000])} {author.seed()}"
         self.stripe = self.rng.choice([100, 1000, 4096, 6000])
 
     def line(self) -> str:
         items: list[Item] = []
+        several = "." in self.living[0]
         cut = self.rng.random() < 0.4
+        outside = cut and several and self.author.deadly and self.rng.random() < 0.5
+        ends = self.end() if several and self.author.deadly and self.rng.random() < 0.3 else None
+        dead = ""
+        if outside:
+            items.append(OUTSIDE)
         for _ in range(40):
-            if len(items) == (7 if cut else 16):
+            if len(items) == 16 or (cut and (len(items) == 9 or moments(items) > 150)):
                 break
             who = self.rng.choice(self.living)
-            line = ["cut"] if cut and len(items) == 3 else self.one(self.living.index(who))
+            if dead and who == dead:
+                continue
+            if ends and len(items) >= 4:
+                who, line = ends
+            elif cut and not outside and len(items) == 3:
+                line = ["cut"]
+            elif several and self.rng.random() < 0.06:
+                line = self.other()
+            else:
+                line = self.one(who)
             try:
                 self.world.foretold([*items, (who, line)])
             except Unforetold:
+                ends = None if line in (["die"], ["kill"]) else ends
                 continue
             items.append((who, line))
+            if ends and (who, line) == ends:
+                dead, ends = who if line == ["die"] else "", None
         return "together " + " ; ".join(f"{who} {' '.join(line)}" for who, line in items)
 
-    def one(self, place: int) -> list[str]:
+    def end(self) -> Item:
+        """Of a process, by itself or by another one."""
+        who = self.rng.choice(self.living)
+        if process_of(who) != "m" and self.rng.random() < 0.5:
+            return who, ["die"]
+        return who, ["kill", str(self.rng.choice(sorted(self.world.twins)))]
+
+    def other(self) -> list[str]:
+        if self.rng.random() < 0.5:
+            return ["restore", f"@{self.author.saved()}"]
+        return ["nap", str(self.rng.randrange(1500))]
+
+    def number(self) -> int:
+        """By which the one that acts knows the arena; seldom another."""
+        numbers = self.world.state.descriptors
+        same = [n for n, d in numbers.items() if d is self.arena]
+        file = [n for n, d in numbers.items() if self.node and d.node is self.node]
+        found = same if same and self.rng.random() < 0.8 else file
+        return self.rng.choice(sorted(found)) if found else self.author.number()
+
+    def one(self, who: str) -> list[str]:
+        with self.world.as_process(process_of(who)):
+            return self.call(self.living.index(who))
+
+    def call(self, place: int) -> list[str]:
         a, chance = self.author, self.rng.random()
         if chance < 0.3:
             at = (self.rng.randrange(6) * len(self.living) + place) * self.stripe
-            return f"pwrite {self.arena} {self.stripe} {at} {a.seed()}".split()
+            return f"pwrite {self.number()} {self.stripe} {at} {a.seed()}".split()
         if chance < 0.5:
-            return f"write {self.arena} {self.record}".split()
+            return f"write {self.number()} {self.record}".split()
         if chance < 0.6:
             return f"fill {a.path()} {a.flags()} {a.length()} {a.seed()}".split()
         for _ in range(50):
             line = a.line().split()
             if line[0] in BY_NUMBER | BY_NAME | BY_STREAM:
                 return line
-        return ["fsize", str(self.arena)]
+        return ["fsize", str(self.number())]
 
 
 def program(
-    seed: int, length: int, restorable: bool = True, several: bool = False, threads: bool = False
+    seed: int, length: int, restorable: bool = True, several: bool = False, threads: bool = False, deadly: bool = True
 ) -> list[str]:
-    """`length` lines; a `tree` after every tenth and after every checkpoint and restore. several: processes."""
+    """`length` lines; a `tree` after every tenth and after every checkpoint and restore. several: processes.
+    deadly: one of several may be killed amid what they do, so that the player has to ask what it had done."""
     rng = random.Random(seed)
     world = World(restorable)
-    author = Author(rng, world)
+    author = Author(rng, world, deadly)
     lines: list[str] = ["mkdir d0", "mkdir d1"]
     for line in lines:
         world.apply(line)

@@ -94,7 +94,7 @@ def to_the_last(lines: list[str]) -> Iterator[str]:
         words = line.split(" ")
         before, alone = (words[:2], words[2:]) if words[0] == "on" else ([], words)
         checkpoints += alone == ["checkpoint"]
-        if "cut" in words:
+        if {"cut", "outside"} & set(words) or (words[0] == "together" and "restore" in words):
             continue
         if alone[0] != "restore":
             yield line

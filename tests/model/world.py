@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import copy
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from files_model import Description, Names, Node, Refused, Unforetold, made, told
+from several import Several
 from streams_model import Stream
-from together import BY_STREAM, Item, answers_of, fill_open, fill_write, in_order, possible, split
+from together import fill_open, fill_write
 
 FIRST = 3  # 0, 1 and 2 are inherited
-NOT_IN_THREADS = {"cut", "thread", "on", "together", "endthread", "cancelthread", "in", "endtwin", "killtwin"}
-TWINS_DO = {
-    "open", "openat", "creat", "close", "dup", "dup2", "dup3", "dupfd", "read", "readv", "pread", "preadv", "write",
-    "writev", "pwrite", "pwritev", "lseek", "ftruncate", "truncate", "fsize", "fsync", "fdatasync", "fchmod", "unlink",
-    "unlinkat", "remove", "rename", "renameat", "link", "symlink", "mkdir", "rmdir", "chmod", "size", "exists",
-    "readlink", "tree", "forkwrite", "mapread", "fill", "thread", "on", "together", "endthread", "cancelthread",
-}  # fmt: skip
 OPEN_MODES = {
     "r": {"r"}, "r+": {"rw"}, "w": {"w", "creat", "trunc"}, "w+": {"rw", "creat", "trunc"},
     "a": {"w", "creat", "append"}, "a+": {"rw", "creat", "append"},
@@ -35,22 +27,18 @@ class State:
     streams: dict[int, Stream] = field(default_factory=dict)
 
 
-class World:
+class World(Several):
     """Foretells the driver's answers. `restorable` False: a native run, where the C API answers ENOSYS.
 
     `window`: only the newest so many checkpoints are gone back to, since the run prunes itself; 0: to all.
     """
 
     def __init__(self, restorable: bool = True, window: int = 0) -> None:
+        super().__init__()
         self.window = window
         self.state = State()
         self.restorable = restorable
         self.saved: list[State] = []
-        self.twins: dict[int, dict[int, Description]] = {}  # the descriptors of processes forked off
-        self.threads: set[int] = set()  # of the process that acts
-        self.in_twin = False
-        self.twins_threads: dict[int, set[int]] = {}
-        self.cuts: list[frozenset[str]] = []  # for each checkpoint amid several threads' calls: the possible trees
         self.positions: dict[int, int] = {}  # of fgetpos: in the program's memory, not restored
 
     def apply(self, line: str) -> str | None:
@@ -66,100 +54,6 @@ class World:
             return f"-1 {refused}"
         except Unforetold:
             return None
-
-    # processes that share what they inherited
-
-    @contextmanager
-    def as_twin(self, which: int) -> Iterator[None]:
-        """Another process does it: the same files and descriptions, its own numbers."""
-        mine, self.state.descriptors = self.state.descriptors, self.twins[which]
-        threads, self.threads = self.threads, self.twins_threads[which]
-        self.in_twin = True
-        try:
-            yield
-        finally:
-            self.state.descriptors, self.threads = mine, threads
-            self.in_twin = False
-
-    def _twin(self, which: str) -> str:
-        if int(which) in self.twins or self.state.streams:
-            raise Unforetold
-        self.twins[int(which)] = dict(self.state.descriptors)
-        self.twins_threads[int(which)] = set()
-        return "0"
-
-    def _in(self, which: str, *line: str) -> str | None:
-        if int(which) not in self.twins or line[0] not in TWINS_DO:
-            raise Unforetold
-        with self.as_twin(int(which)):
-            return self.apply(" ".join(line))
-
-    def _endtwin(self, which: str) -> str:
-        if self.twins.pop(int(which), None) is None:
-            raise Unforetold
-        return "0"
-
-    def _killtwin(self, which: str) -> str:
-        self._endtwin(which)
-        return "-9"
-
-    # threads of one process
-
-    def _thread(self, which: str) -> str:
-        if int(which) in self.threads:
-            raise Unforetold
-        self.threads.add(int(which))
-        return "0"
-
-    def _endthread(self, which: str) -> str:
-        if int(which) not in self.threads:
-            raise Unforetold
-        self.threads.remove(int(which))
-        return "0"
-
-    def _cancelthread(self, which: str) -> str:
-        self._endthread(which)
-        return "1"
-
-    def _on(self, which: str, *line: str) -> str | None:
-        """A thread sees what all the others see."""
-        if int(which) not in self.threads or line[0] in NOT_IN_THREADS or not self._may(line[0]):
-            raise Unforetold
-        return self.apply(" ".join(line))
-
-    def _together(self, *words: str) -> str:
-        """Several threads at once; left out where the result depends on who comes first."""
-        items = split(words)
-        answers = self.foretold(items)
-        if "index" in answers and self.restorable:
-            self.cuts.append(possible(self, items, self._tree))
-        for _, line in in_order(items):
-            self.apply(" ".join(line))
-        return " ; ".join(answers)
-
-    def foretold(self, items: list[Item]) -> list[str]:
-        """The answers; nothing is changed."""
-        if not {who for who, _ in items} <= self.threads or not all(self._may(line[0]) for _, line in items):
-            raise Unforetold
-        with self.trying():
-            answers = answers_of(self, items)
-        if "index" in answers and any(line[0] in BY_STREAM for _, line in items):
-            raise Unforetold  # what a stream has in memory may be in the cut or not
-        return answers
-
-    @contextmanager
-    def trying(self) -> Iterator[None]:
-        kept, self.state = self.state, copy.deepcopy(self.state)
-        try:
-            yield
-        finally:
-            self.state = kept
-
-    def _cut(self) -> str:
-        return "index" if self.restorable else "-1 ENOSYS"
-
-    def _may(self, name: str) -> bool:
-        return not self.in_twin or name in TWINS_DO or name == "cut"
 
     def _fill(self, path: str, flags: str, length: str, seed: str) -> str:
         self._fill_open(path, flags)

@@ -133,7 +133,8 @@ static char *next_line(void)
 static const struct entry *find(const char *name)
 {
     const struct entry *lists[] = {descriptor_operations, name_operations, stream_operations, run_operations,
-                                   map_operations, twin_operations, thread_operations};
+                                   map_operations, twin_operations, thread_operations,
+                                   crowd_operations};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const struct entry *e = lists[i]; e->name; e++)
             if (!strcmp(e->name, name))

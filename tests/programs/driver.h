@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 enum { DATA_MAX = 1 << 20, WORDS_MAX = 512, SLOTS_MAX = 4096 };
+enum { TWINS = 16, FAMILY = 2 + TWINS, THREADS = 8, FIRST_PROCESS = -1, FIRST_THREAD = -1 };
 
 typedef void (*operation)(int count, char **word);
 struct entry { const char *name; int words; operation run; }; /* words: how many must follow the name */
@@ -28,12 +29,21 @@ struct entry { const char *name; int words; operation run; }; /* words: how many
 extern __thread char data[DATA_MAX]; /* known size: the fortified build checks reads against it */
 extern __thread char *answer_kept;   /* where the next answer goes, or NULL: out */
 extern const struct entry descriptor_operations[], name_operations[], stream_operations[], run_operations[],
-    map_operations[], twin_operations[], thread_operations[];
+    map_operations[], twin_operations[], thread_operations[], crowd_operations[];
 
 int serve(void);                                    /* answers the lines of descriptor 0 until it ends */
 void obey(char *line);                              /* one line; changes it */
 void joined(char **word, int count, char *line, size_t room);
 void forget_threads(void);                          /* in a child: they are the parent's */
+extern int this_process;                            /* a twin's number, or FIRST_PROCESS */
+int ask_twin(int n, const char *line);              /* sent; 0: nobody there */
+int hear_twin(int n, char *answer, size_t room);    /* its answer; 0: it has ended */
+int bury_twin(int n);                               /* waits for its end: the exit status, or minus the signal */
+void share_board(int file);
+void is_in_family(int twin, pid_t pid);
+void join_crowd(int thread);                        /* when all are there: its part */
+void wake_thread(int which);                        /* to join the crowd */
+void await_thread(int which);
 
 void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void reply_number(long long value);                 /* the number, or -1 and the errno's name */

@@ -5,7 +5,8 @@
 
 #define OP(name) static void op_##name(int count, char **word)
 
-enum { TWINS = 16, FAR = 900 };        /* the pipes leave the low numbers alone */
+enum { FAR = 900 };                    /* the pipes leave the low numbers alone */
+int this_process = FIRST_PROCESS;
 static struct { pid_t pid; int to, from; } twins[TWINS];
 
 static int far(int fd)
@@ -25,8 +26,10 @@ OP(twin)
     }
     for (int i = 0; i < 2; i++)
         in[i] = far(in[i]), out[i] = far(out[i]);
+    share_board(-1);
     pid_t pid = fork();
     if (!pid) {
+        this_process = n;
         forget_threads();
         dup2(in[0], 0);
         dup2(out[1], 1);
@@ -39,48 +42,62 @@ OP(twin)
     }
     close(in[0]), close(out[1]);
     twins[n].pid = pid, twins[n].to = in[1], twins[n].from = out[0];
+    is_in_family(n, pid);
     reply("%d", pid > 0 ? 0 : -1);
 }
 
-OP(in) /* twin, then a line for it; answers as it does */
+int ask_twin(int n, const char *line)
 {
-    int n = (int)number(word[1]) % TWINS, length;
-    char line[8192], answer[65536];
-    joined(word + 2, count - 2, line, sizeof line - 1);
-    length = (int)strlen(line);
-    line[length++] = '\n';
-    if (!twins[n].pid || write(twins[n].to, line, length) != length) {
-        reply("-1 ESRCH");
-        return;
-    }
-    for (length = 0; length < (int)sizeof answer - 1; length++)
+    ssize_t length = (ssize_t)strlen(line);
+    return twins[n].pid && write(twins[n].to, line, length) == length;
+}
+
+int hear_twin(int n, char *answer, size_t room)
+{
+    size_t length = 0;
+    for (; length < room - 1; length++)
         if (read(twins[n].from, answer + length, 1) != 1 || answer[length] == '\n')
             break;
     answer[length] = 0;
-    reply("%s", answer);
+    return length > 0;
 }
 
-static void over(int n)
+int bury_twin(int n)
 {
     int status = -1;
     close(twins[n].to);
     waitpid(twins[n].pid, &status, 0);
     close(twins[n].from);
     twins[n].pid = 0;
-    reply("%d", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    is_in_family(n, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+OP(in) /* twin, then a line for it; answers as it does */
+{
+    int n = (int)number(word[1]) % TWINS;
+    char line[8192], answer[65536];
+    joined(word + 2, count - 2, line, sizeof line - 1);
+    strcat(line, "\n");
+    if (!ask_twin(n, line)) {
+        reply("-1 ESRCH");
+        return;
+    }
+    hear_twin(n, answer, sizeof answer);
+    reply("%s", answer);
 }
 
 OP(endtwin)
 {
     (void)count;
-    over((int)number(word[1]) % TWINS);
+    reply("%d", bury_twin((int)number(word[1]) % TWINS));
 }
 
 OP(killtwin)
 {
     (void)count;
     kill(twins[number(word[1]) % TWINS].pid, SIGKILL);
-    over((int)number(word[1]) % TWINS);
+    reply("%d", bury_twin((int)number(word[1]) % TWINS));
 }
 
 const struct entry twin_operations[] = {
