@@ -44,6 +44,7 @@ class Outside:
 import sys, time
 from metamori.cli.checkpoint import take
 import metamori.runtime.session, metamori.runtime.finish, metamori._area
+print("ready", flush=True)
 for line in sys.stdin:
     time.sleep(float(line))
     try:
@@ -56,6 +57,7 @@ for line in sys.stdin:
         store = session.command[session.command.index("--store") + 1]
         self.process = subprocess.Popen([sys.executable, "-c", self.CODE, store], env=session.env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.answer() == "ready"
 
     def ask(self, delay: float) -> None:
         assert self.process.stdin
@@ -73,7 +75,8 @@ class Play:
     """A program on its way: what the model says, what the run answered."""
 
     def __init__(self, session: Session, restorable: bool = True, window: int = 0) -> None:
-        self.session, self.outside = session, Outside(session) if restorable else None
+        self.session, self.restorable = session, restorable
+        self.outside: Outside | None = None
         self.world = World(restorable, window)
         self.checkpoints: list[tuple[int, str]] = []
         self.cuts: list[tuple[int, frozenset[str]]] = []
@@ -85,6 +88,10 @@ class Play:
         except AssertionError as died:
             raise Mismatch(f"{line}\n  {died}") from None
 
+    def end(self) -> None:
+        if self.outside:
+            self.outside.end()
+
     def line(self, line: str) -> None:
         """Raises Mismatch."""
         world, several = self.world, line.split(" ")[0] == "together"
@@ -95,8 +102,9 @@ class Play:
             return
         if want is None:
             return
-        outside = self.outside if several and "x outside" in line else None
-        if outside:
+        outside = None
+        if several and self.restorable and "x outside" in line:
+            outside = self.outside = self.outside or Outside(self.session)
             outside.ask(self.rng.choice([0, 0, 0.0003, 0.001, 0.003]))
         have = self.ask(line)
         index = outside.answer() if outside else ""
@@ -129,8 +137,7 @@ def play(session: Session, lines: Sequence[str], restorable: bool = True, window
             except Mismatch as wrong:
                 raise Mismatch(f"line {number}: {wrong}") from None
     finally:
-        if playing.outside:
-            playing.outside.end()
+        playing.end()
     return Played(playing.world, playing.checkpoints, playing.cuts)
 
 

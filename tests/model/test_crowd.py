@@ -61,8 +61,8 @@ def killed(lab: Lab, seed: int, options: list[str], board: Path) -> tuple[Play, 
             break
     else:
         pytest.skip("nobody else lived")
-    assert playing.outside and session.process.stdin
-    playing.outside.end()
+    assert session.process.stdin
+    playing.end()
     items = last_crowd(rng, playing)
     first = children(session.process.pid)[0]
     family = [first, *children(first)]
