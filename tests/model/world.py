@@ -39,6 +39,7 @@ class World(Several):
         self.state = State()
         self.restorable = restorable
         self.saved: list[State] = []
+        self.ordinals: list[int] = []  # of each of these: which checkpoint of all it was
         self.positions: dict[int, int] = {}  # of fgetpos: in the program's memory, not restored
 
     def apply(self, line: str) -> str | None:
@@ -380,13 +381,15 @@ class World(Several):
 
     def _checkpoint(self) -> str:
         self.saved.append(copy.deepcopy(self.state))
+        self.ordinals.append(len(self.saved) + len(self.cuts))
         return "index" if self.restorable else "-1 ENOSYS"
 
     def _restore(self, which: str) -> str | None:
         number = int(which.removeprefix("@"))
-        pruned = self.window and number < len(self.saved) - self.window
-        if number >= len(self.saved) or not self.restorable or pruned:
+        if number >= len(self.saved) or not self.restorable:
             return None
+        if self.window and len(self.saved) + len(self.cuts) - self.ordinals[number] >= self.window:
+            return None  # pruned
         if self.twins:
             raise Refused(errno.EBUSY)
         self.state = copy.deepcopy(self.saved[number])

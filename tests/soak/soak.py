@@ -2,6 +2,7 @@
 
     python tests/soak/soak.py SECONDS [FIRST_SEED]
 
+In every second program several processes act, in every second one several threads, by turns and at once.
 For SECONDS: every checkpoint that was acknowledged and not pruned has to come back byte for byte, every store has
 to verify. A failure prints its seed and stops with status 1; the last line is what was done.
 """
@@ -18,11 +19,11 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model"), str(HERE.parent / "scenarios")]
 
 from lab import ROOT, Lab  # noqa: E402
 from programs import program  # noqa: E402
-from test_interrupted import flooded_lines  # noqa: E402
+from test_interrupted import Trees, flooded_lines  # noqa: E402
 from world import World  # noqa: E402
 
 OPTIONS: list[list[str]] = [
@@ -54,7 +55,7 @@ def killed_verb(lab: Lab, rng: random.Random, done: Counter[str], *words: object
     process.wait()
 
 
-def check(lab: Lab, rng: random.Random, trees: dict[int, str], done: Counter[str]) -> None:
+def check(lab: Lab, rng: random.Random, trees: Trees, done: Counter[str]) -> None:
     reader = lab.start(native=True)
     there = {entry["index"] for entry in lab.log()["checkpoints"]}
     for index in rng.sample(sorted(trees), min(6, len(trees))):
@@ -62,7 +63,7 @@ def check(lab: Lab, rng: random.Random, trees: dict[int, str], done: Counter[str
             killed_verb(lab, rng, done, "restore", rng.choice(sorted(there)))
         if index in there:
             lab.restore(index)
-            assert reader.ask("tree") == trees[index], f"restore {index}"
+            assert reader.ask("tree") in trees[index], f"restore {index}"
             done["restores"] += 1
         else:
             lab.restore(index, code=13)
@@ -75,7 +76,10 @@ def once(seed: int, driver: Path, done: Counter[str]) -> None:
         lab = Lab(Path(folder), driver)
         try:
             options = rng.choice(OPTIONS)
-            lines = fitting(program(seed, 1200), window(options))
+            several, threads = rng.random() < 0.5, rng.random() < 0.5
+            made = program(seed, 1200, several=several, threads=threads, deadly=False)
+            lines = fitting(made, window(options))
+            done["with several"] += several or threads
             trees, _, _ = flooded_lines(lab, lines, options, rng.uniform(0.05, 3.0))
             done["runs killed"] += 1
             done["checkpoints"] += len(trees)
