@@ -1,7 +1,8 @@
 """What may be seen amid lines that several do at once, and what one that was killed may have done of its own.
 
 Each actor has come some calls far. A write under way when its process is killed may have been done up to a page's
-end: the kernel looks for a deadly signal between two pages. Nobody else's write comes in its middle.
+end: the kernel looks for a deadly signal between two pages. Nobody else's write comes in its middle. In a run the
+position that it was written at, if others share it, may not have moved, or not so far.
 """
 
 from __future__ import annotations
@@ -129,12 +130,15 @@ def _orders(world: World, far: dict[str, Far]) -> Iterator[Reached]:
         before = [*own, *others[:place]]
         call = far[first].torn
         at = LENGTH_AT[call[0]]
-        for keep in _ends_of_pages(world, before, first, call, int(call[at])):
+        with world.after(before):
+            start = world.would_write_at(first, call)
+        length = int(call[at])
+        ends = [keep for keep in range(1, length) if (start + keep) % PAGE == 0]
+        for keep in ends:
             short = (*call[:at], str(keep), *call[at + 1 :])
             yield world.after([*before, (first, short), *others[place:]])
-
-
-def _ends_of_pages(world: World, before: list, who: str, call: tuple[str, ...], length: int) -> list[int]:
-    with world.after(before):
-        start = world.would_write_at(who, call)
-    return [keep for keep in range(1, length) if (start + keep) % PAGE == 0]
+        if not world.restorable or call[0] not in ("write", "writev"):
+            continue
+        for keep, reached in product([*ends, length], [0, *ends]):    # docs/limits.md: the position is left behind
+            short, back = (*call[:at], str(keep), *call[at + 1 :]), ("lseek", call[1], str(start + reached), "set")
+            yield world.after([*before, (first, short), (first, back), *others[place:]])

@@ -243,4 +243,4 @@ class Several:
         return "index" if self.restorable else "-1 ENOSYS"
 
     def _may(self, name: str) -> bool:
-        return not self.in_twin or name in TWINS_DO or name in OF_THE_CROWD
+        return not self.in_twin or name in TWINS_DO or name in OF_THE_CROWD - {"restore"}
