@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from metamori._area import lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage
-from metamori.runtime.watched import Range, Watch, mappings, merged
+from metamori.runtime.watched import Range, Watch, held_outside, mappings, merged
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -27,10 +27,10 @@ _RESERVE = 64
 def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
     """Let go of the files that nobody maps any more; the run is frozen. Returns those that were MM_MAPPED until now.
 
-    While a program lives that is not followed, they stay at home.
+    While a program lives that is not followed, or what it forked and gave such a file, they stay at home.
     """
     lived = bool(area.head.outsiders)
-    alive = any(area.process(slot).outside for slot in area.processes())
+    alive = any(area.process(slot).outside for slot in area.processes()) or (lived and held_outside(area, _shown(area)))
     area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
@@ -50,6 +50,12 @@ def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
     if released:
         area.relink_mapped()
     return released, watch
+
+
+def _shown(area: Area) -> set[int]:
+    """Files that a program which is not followed was given (by inode number alone, as below)."""
+    flagged = [area.pif(slot) for slot in range(1, area.head.pif_count)]
+    return {p.ino for p in flagged if p.flags & lib.MM_HOME and p.flags & lib.MM_ENGINE}
 
 
 def is_copied(p) -> bool:  # type: ignore[no-untyped-def]

@@ -58,6 +58,20 @@ def mappings(area: Area, inodes: set[int]) -> list[Mapping] | None:
     return found
 
 
+def held_outside(area: Area, inodes: set[int]) -> bool:
+    """Whether a process that is not in the run has such a file open: one forked by a program that is not followed may
+    outlive it, and nobody counted it."""
+    ours = {area.process(slot).pid for slot in area.processes()} | {area.head.supervisor, os.getpid()}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd") if pid not in ours else ():
+                if os.stat(f"/proc/{pid}/fd/{name}").st_ino in inodes:
+                    return True
+        except OSError:                        # it has ended, or may not be looked at
+            continue
+    return False
+
+
 def scan(pid: int, start: int, end: int) -> list[Range] | None:
     """Address ranges stored into since they were last asked for, which are watched anew; None: not watched."""
     found: list[Range] = []

@@ -218,6 +218,54 @@ def test_a_process_that_becomes_another_user(lab: Lab) -> None:
     assert (lab.work / "old").read_bytes()[:20] == b"o" * 20
 
 
+OUTLIVES = """
+import os, metamori
+def turn(pipe): assert os.read(pipe[0], 1)
+mine, its = os.pipe(), os.pipe()
+fd = os.open("old", os.O_RDWR)
+if not os.fork():
+    os.setuid(65534)
+    if not os.fork():
+        os.write(mine[1], b".")
+        turn(its)
+        os.pwrite(fd, b"child", 4000)
+        os.write(mine[1], b".")
+        turn(its)
+    os._exit(0)
+os.wait()
+turn(mine)
+metamori.checkpoint()
+os.close(fd)
+metamori.checkpoint()
+fd = os.open("old", os.O_RDWR)
+os.pwrite(fd, b"first", 3990)
+os.write(its[1], b".")
+turn(mine)
+print(os.pread(fd, 20, 3988))
+metamori.checkpoint()
+os.pwrite(fd, b"again", 3995)
+print(os.pread(fd, 20, 3988))
+os.write(its[1], b".")
+"""
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_child_of_one_that_left_the_run_outlives_it(lab: Lab, options: list[str]) -> None:
+    """It has the file open that the run has not any more: what it writes is seen, and is in the next index."""
+    lab.folder.chmod(0o755)
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    done = lab.run([sys.executable, "-c", OUTLIVES], *options)
+    assert done.stdout == b"b'oofirstooooochildooo'\nb'oofirstagainchildooo'\n", done
+    assert done.returncode == 0 and len(said(done)) == 1
+    end = b"o" * 3990 + b"firstagainchild" + b"o" * 1995
+    assert (lab.work / "old").read_bytes() == end
+    for index, want in ((2, b"o" * 6000), (3, end.replace(b"again", b"ooooo")), (0, b"o" * 6000)):
+        lab.restore(index)
+        assert (lab.work / "old").read_bytes() == want, index
+    lab.verb("verify")
+
+
 @ROOT_ONLY
 def test_process_numbers_of_its_own(lab: Lab) -> None:
     """A PID namespace: the numbers in the run area would mean other processes."""
