@@ -1,5 +1,8 @@
 """A run with memory is killed at a system call that changes a file: in a checkpoint, a commit, a rollback, a restart.
 
+All processes, or the one that makes the call: the program, the image's writer, metamori; before the call happens, or
+when it has been done.
+
 Afterwards the program goes on from the newest and the first index that it was told of, and ends as if nothing had
 happened. `make test` takes some of the calls, `make kills` every one of them.
 """
@@ -16,17 +19,11 @@ from comeback import METAMORI, Memory
 from conftest import Compile
 from lab import ROOT, difference, picture
 from slices import PARTS, Tried
-from tracing import Call, Decide, Traced, go, trace
+from test_kill_points import killing
+from tracing import Decide, Traced, go, trace
 
 pytestmark = pytest.mark.usefixtures("installed")
 SETUP = {"table": b"oldvalue" * 600, **{f"part{i}": b"x" * (i + 1) for i in range(4)}}
-
-
-def killing(nth: int, how: str) -> Decide:
-    """k: everything that lives; p: the process that makes the call - the program, the image's writer, metamori."""
-    def decide(call: Call) -> str:
-        return how if call.number == nth or (how == "k" and call.number > nth) else "g"
-    return decide
 
 
 class Trial:
@@ -96,17 +93,20 @@ def killed_at(trial: Trial, what: str, nth: int, how: str) -> None:
         raise
 
 
-@pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
+WAYS = pytest.mark.parametrize("how", ["k", "p", "x", "y"], ids=["all", "one", "all-after", "one-after"])
+
+
+@WAYS
 @pytest.mark.parametrize("what", ["run", "restart"])
 def test_killed_at_some_calls(trial: Trial, what: str, how: str) -> None:
     total = len(getattr(trial, what)().calls)
-    step = total // 4
+    step = total // (4 if how in "kp" else 2)
     for nth in range(1 + ord(how) * 7 % step, total, step):
         killed_at(trial, what, nth, how)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
+@WAYS
 @pytest.mark.parametrize("what", ["run", "restart"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_with_memory_at_every_call(trial: Trial, tried: Tried, what: str, how: str, part: int) -> None:

@@ -17,8 +17,10 @@ from tracing import Traced, trace
 from trial import Trial, tree_of
 
 KILLED = 9
-SOME = 13                                  # each so manyth call of a verb, in make test
-EVERY = pytest.mark.parametrize("step", [SOME, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+# each so manyth call of a verb, before it happens (k) or when it has been done (x); in make test not every one
+EVERY = pytest.mark.parametrize(("step", "how"), [
+    (13, "k"), (17, "x"), pytest.param(1, "k", marks=pytest.mark.slow), pytest.param(1, "x", marks=pytest.mark.slow),
+], ids=["some", "some-after", "every", "every-after"])
 
 
 @pytest.fixture
@@ -26,16 +28,16 @@ def trial(tmp_path: Path, compiled: Compile, installed: None) -> Trial:
     return Trial(tmp_path, compiled("driver"), compiled("tracer"))
 
 
-def traced(trial: Trial, nth: int, *words: object) -> Traced:
+def traced(trial: Trial, nth: int, how: str, *words: object) -> Traced:
     """A verb that is killed at its nth call; one with fewer calls ends by itself."""
-    return trace(trial.tracer, trial.lab.argv(str(words[0]), *words[1:]), trial.folder, killing(nth, "k"),
+    return trace(trial.tracer, trial.lab.argv(str(words[0]), *words[1:]), trial.folder, killing(nth, how),
                  cwd=trial.folder, env=trial.lab.env, also=trial.elsewhere)
 
 
-def each_kill(trial: Trial, step: int, *words: object) -> Iterator[tuple[int, Traced]]:
+def each_kill(trial: Trial, step: int, how: str, *words: object) -> Iterator[tuple[int, Traced]]:
     """The verb, killed at each stepth call, until it lives to its end. Between two, the caller puts things back."""
     for nth in range(1 + step // 2, 100_000, step):
-        done = traced(trial, nth, *words)
+        done = traced(trial, nth, how, *words)
         yield nth, done
         if done.status != KILLED:
             assert done.status == 0, done
@@ -63,22 +65,22 @@ def ended(trial: Trial) -> dict[int, str]:
 
 @EVERY
 @pytest.mark.parametrize("target", [0, 1, 3])
-def test_a_killed_restore(trial: Trial, target: int, step: int) -> None:
+def test_a_killed_restore(trial: Trial, target: int, step: int, how: str) -> None:
     trees = ended(trial)
-    for kills, (nth, done) in enumerate(each_kill(trial, step, "restore", target)):
+    for kills, (nth, done) in enumerate(each_kill(trial, step, how, "restore", target)):
         if done.status != KILLED:
             assert tree_of(trial.work) == trees[target]
         others = [max(trees), *sorted(trees)][kills % len(trees)]
         all_there(trial, {others: trees[others]} if nth % 10 else trees, (nth, done.calls[-1]))
         assert trial.verb("restore", max(trees)).code == 0
     assert kills > 2
-    print(f"restore {target}: {kills} kills")
+    print(f"restore {target} ({how}): {kills} kills")
 
 
 @EVERY
-def test_a_killed_prune(trial: Trial, step: int) -> None:
+def test_a_killed_prune(trial: Trial, step: int, how: str) -> None:
     trees, kills = ended(trial), 0
-    for nth, done in each_kill(trial, step, "prune", "--keep-last", 2):
+    for nth, done in each_kill(trial, step, how, "prune", "--keep-last", 2):
         kills += done.status == KILLED
         there = known(trial)
         kept = {index: tree for index, tree in trees.items() if index in there}
@@ -88,7 +90,7 @@ def test_a_killed_prune(trial: Trial, step: int) -> None:
         if done.status == KILLED:
             trees = ended(trial)
     assert kills > 2
-    print(f"prune: {kills} kills")
+    print(f"prune ({how}): {kills} kills")
 
 
 def known(trial: Trial) -> set[int]:
@@ -97,24 +99,25 @@ def known(trial: Trial) -> set[int]:
 
 @EVERY
 @pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
-def test_a_killed_completion(tmp_path: Path, compiled: Compile, installed: None, options: str, step: int) -> None:
+def test_a_killed_completion(tmp_path: Path, compiled: Compile, installed: None, options: str, step: int,
+                             how: str) -> None:
     """Everything was killed near the end of a run; the verb that completes it is killed too."""
     trial = Trial(tmp_path, compiled("driver"), compiled("tracer"), options.split())
     last = len(trial.run().calls) * 3 // 4
     kills = 0
     for nth in range(1 + step // 2, 100_000, 2 * step if step > 1 else 1):   # twice as many calls as the others
         died = trial.run(killing(last, "k"))
-        done = traced(trial, nth, "restore", 1)
+        done = traced(trial, nth, how, "restore", 1)
         trial.check(trial.expected(died.stdout), present=False)
         if done.status != KILLED:
             break
         kills += 1
     assert kills > 2
-    print(f"completion ({options or 'default'}): {kills} kills")
+    print(f"completion ({options or 'default'}, {how}): {kills} kills")
 
 
 @EVERY
-def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int) -> None:
+def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int, how: str) -> None:
     """The run goes on; its next checkpoint holds what the killed one saw."""
     session = lab.start()
     trial = Trial(lab.folder, lab.driver, compiled("tracer"))
@@ -122,7 +125,7 @@ def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int
     trial.elsewhere = [lab.store.parent] if lab.store.parent != lab.folder else []
     trees, kills = {}, 0
     session.must(["open f0 rw,creat", "write 3 20000 1", "checkpoint"])
-    for nth, done in each_kill(trial, -(-step // 6), "checkpoint"):
+    for nth, done in each_kill(trial, -(-step // 6), how, "checkpoint"):
         kills += done.status == KILLED
         session.must([f"pwrite 3 700 {nth * 300 % 18000} {nth}", f"open n{nth % 3} rw,creat,trunc", "close 4"])
         index = int(session.must(["checkpoint"])[0])
@@ -131,4 +134,4 @@ def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int
     assert session.end() == 0
     all_there(trial, trees, "after the run")
     assert kills > 2
-    print(f"checkpoint: {kills} kills")
+    print(f"checkpoint ({how}): {kills} kills")
