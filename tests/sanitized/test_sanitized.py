@@ -60,7 +60,8 @@ def test_calls_under_address_and_undefined(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_scenarios_under_address_and_undefined(tmp_path: Path) -> None:
-    under_address(instrumented("address,undefined", tmp_path / "tree"), "tests/scenarios", "tests/model")
+    under_address(instrumented("address,undefined", tmp_path / "tree"), "tests/scenarios", "tests/model",
+                  "-k", "not execs and not held", "--ignore", "tests/scenarios/test_mounted.py")   # umount dies in ASan
 
 
 @pytest.fixture(scope="module")
