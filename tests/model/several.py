@@ -149,7 +149,9 @@ class Several:
         if call[0] == "fill_write":
             return len(self.state.names.existing(call[1]).content) if "append" in call[2] else 0
         with self.as_process(process_of(who)):
-            found = self.state.descriptors[int(call[1])]
+            found = self.state.descriptors.get(int(call[1]))
+        if found is None:
+            return 0                           # it writes nothing
         return len(found.node.content) if found.append else found.position
 
     def lost_some(self, line: str, have: str, ask: Callable[[str], str]) -> str:
