@@ -140,11 +140,16 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     return slot;
 }
 
-/* One of several names that a file has, maybe not the one that it is known by: a checkpoint has to know it too. */
-static long note_name(int fd)
+/* One of several names that a file has (had), maybe not the one that it is known by: a checkpoint has to know it too. */
+static __attribute__((noinline)) long note_name(int fd, uint32_t pif)
 {
     char name[4096];
-    return mm_path_of(fd, name, sizeof name) == 0 && mm_tracked(name) ? mm_touch(name) : 0;
+    if (mm_path_of(fd, name, sizeof name) < 0 || !mm_tracked(name))
+        return 0;
+    long e = mm_touch(name);
+    if (e == 0)
+        mm_by_another_name(pif, name);
+    return e;
 }
 
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
@@ -173,10 +178,13 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
     if (pif) {
         if (changes) {
-            touched(pif, mm_pif_at(mm_area, pif));
-            long e = st.stx_nlink > 1 && !created ? note_name(fd) : 0;
-            if (e < 0)
-                return (int)e;
+            struct mm_pif *p = mm_pif_at(mm_area, pif);
+            touched(pif, p);
+            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created) {
+                long e = note_name(fd, pif);
+                if (e < 0)
+                    return (int)e;
+            }
         }
     } else if ((changes || created) && S_ISREG(st.stx_mode)) {
         if (!path) {

@@ -367,6 +367,41 @@ void mm_keep_nameless(uint32_t slot, int fd)
     }
 }
 
+/* The store has a copy of a file that has lost a name, and cannot say what happens to it by the names that are left: its bytes
+ * are at home, and stay there while somebody has it open. */
+static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
+{
+    if (p->refs || p->flags & MM_HOME) {
+        mm_home_by_name(slot, path, MM_UNSEEN, MM_ENGINE);
+        return;
+    }
+    mm_home_by_name(slot, path, 0, 0);
+    __atomic_and_fetch(&p->flags, ~MM_HOME, __ATOMIC_ACQ_REL);
+    sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+}
+
+/* It is used again, by such a name, which is noted: this is the file, and the copy goes. */
+void mm_by_another_name(uint32_t slot, const char *path)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (LIKELY(!(p->flags & MM_COPIED)))
+        return;
+    SCRATCH(kept);
+    uint64_t mask = hold(p);
+    int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root;
+    if (copy) {
+        p->fresh_from = ISOLATED(p) ? MM_NO_LIMIT : p->size;
+        p->home_limit = MM_NO_LIMIT;
+        __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
+    }
+    release(p, mask);
+    if (!copy)
+        return;
+    mm_named(path);
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+}
+
 /* Before a regular file loses a name: what an index or an open descriptor needs of it goes into the store. */
 long mm_keep(const char *path, struct mm_doomed *doomed)
 {
@@ -396,8 +431,8 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
     }
     uint32_t copied = 0;
     if (r == -EXDEV || r == -EPERM || r == -EMLINK) {
-        if (st.stx_nlink > 1 && p->refs)   /* what is written must go on to appear by the other names */
-            mm_home_by_name(slot, path, MM_UNSEEN, MM_ENGINE);
+        if (st.stx_nlink > 1)          /* what was and is written must appear by the other names */
+            stays_by_others(slot, p, path, &st);
         r = keep_copy(path, 0, kept);
         if (r == 0)
             r = mm_ahead_moved(slot, kept);

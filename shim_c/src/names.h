@@ -17,6 +17,7 @@ void mm_spared(struct mm_doomed *doomed);
 int mm_start_fresh(uint32_t pif, int fd, int flags);
 void mm_gone(struct mm_doomed *doomed);
 int mm_named(const char *path);
+void mm_by_another_name(uint32_t pif, const char *path);
 int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);

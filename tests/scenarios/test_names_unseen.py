@@ -94,6 +94,42 @@ def test_the_other_name_keeps_its_time(elsewhere: Lab) -> None:
         assert (elsewhere.work / "other").stat().st_mtime_ns == 10**18, index
 
 
+USED_AGAIN = """
+import os, sys, metamori
+if "before" in sys.argv:                   # closed: the bytes are redirected
+    with open("used", "r+") as f:
+        f.write("before")
+os.unlink("used")
+print(metamori.checkpoint())
+with open("other", "w" if "cut" in sys.argv else "r+") as f:
+    f.write("by the other name")
+print(metamori.checkpoint())
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+@pytest.mark.parametrize("how", [[], ["cut"], ["before"], ["before", "cut"]], ids="-".join)
+def test_written_by_the_other_name_afterwards(elsewhere: Lab, how: list[str], options: list[str]) -> None:
+    """The store has a copy of a file that nobody had open when it lost a name; the file is the one that is left."""
+    old, other = b"o" * 9000, elsewhere.work / "other"
+    (elsewhere.work / "used").write_bytes(old)
+    os.utime(elsewhere.work / "used", ns=(10**18, 10**18))
+    os.link(elsewhere.work / "used", other)
+    done = elsewhere.run([sys.executable, "-c", USED_AGAIN, *how], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    first = b"before" + old[6:] if "before" in how else old
+    last = b"by the other name" + (b"" if "cut" in how else first[17:])
+    assert other.read_bytes() == last
+    if "--mode=single" not in options:
+        taken, end = map(int, done.stdout.split())
+        for index, want in [(taken, first), (0, old), (end, last), (taken, first), (end + 1, last)]:
+            elsewhere.restore(index)
+            assert other.read_bytes() == want, f"at {index}"
+            assert (elsewhere.work / "used").exists() == (index == 0)
+            assert index or (elsewhere.work / "used").read_bytes() == old
+    elsewhere.verb("verify")
+
+
 EXCHANGE = """
 import ctypes, os, metamori
 os.mkdir("folder/inner")
