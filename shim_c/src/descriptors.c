@@ -200,8 +200,9 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             name[n] = 0;
             path = name;
         }
-        long error = 0;
-        if (mm_tracked(path) && !(pif = mm_pif_for(&st, path, created, &error)))
+        long error = 0;            /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
+        int memory = st.stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0;
+        if (!memory && mm_tracked(path) && !(pif = mm_pif_for(&st, path, created, &error)))
             return (int)error;
         if (pif)
             touched(pif, mm_pif_at(mm_area, pif));

@@ -374,11 +374,32 @@ static void case_exec_of_a_fifo(void)
     printf("spawned: %d\n", posix_spawn(&(pid_t){0}, "pipe", NULL, NULL, words, environ));
 }
 
+/* A memfd that is opened by its name in /proc is memory still: sized, sealed and emptied as natively. */
+static void case_memfd_by_its_name(void)
+{
+    char link[40];
+    int m = memfd_create("memory", MFD_ALLOW_SEALING);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", m);
+    SAY(ftruncate(m, 8 * PAGE));
+    SAY(pwrite(m, "bytes", 5, PAGE));
+    int again = open(link, O_RDWR);
+    SAY(pwrite(again, "more", 4, PAGE + 2));
+    int emptied = open(link, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    SAY(lseek(m, 0, SEEK_END));
+    SAY(ftruncate(m, 4 * PAGE));
+    SAY(lseek(emptied, 0, SEEK_END));
+    SAY(fcntl(m, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW));
+    SAY(pwrite(emptied, "x", 1, 0));
+    SAY(pwrite(again, "x", 1, 5 * PAGE));
+    SAY(ftruncate(again, PAGE));
+    SAY(lseek(m, 0, SEEK_END));
+}
+
 CASES = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(blocks),
-    CASE(exec_of_a_fifo),
+    CASE(exec_of_a_fifo), CASE(memfd_by_its_name),
 };
 
 MAIN
