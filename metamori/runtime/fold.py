@@ -65,9 +65,11 @@ class Fold:
         self.store, self.area, self.cut, self.index = store, area, cut, index
         self.before = store.state(cut.parent)
         self.run = area.head.run
-        self._known: dict[Identity, int] = {}
-        for inode, pif in self.before.pifs.items():
-            self._known[(pif.dev, pif.ino)] = inode
+        self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
+        self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
+        if len(self._known) < len(self.before.pifs):
+            for inode, pif in self.before.pifs.items():
+                self._knows((pif.dev, pif.ino), inode)
         self.pifs: dict[int, PifEntry] = {}
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
@@ -118,20 +120,28 @@ class Fold:
 
     # -- files -----------------------------------------------------------------------------------
 
+    def _knows(self, identity: Identity, inode: int) -> None:
+        last = self._known.get(identity, inode)
+        if last != inode:
+            self._earlier.setdefault(identity, []).append(last)
+        self._known[identity] = inode
+
+    def _has_birth(self, inode: int, btime_ns: int) -> bool:
+        pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+        return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
+
     def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
         """The store's number of a file, and whether the store has not seen it before."""
         inode = 0
         if not fresh:
-            inode = self._known.get(identity, 0)
-            pif = self.pifs.get(inode) or self.before.pifs.get(inode)
-            if pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns:
-                inode = 0
+            known = (self._known.get(identity, 0), *reversed(self._earlier.get(identity, ())))
+            inode = next((each for each in known if self._has_birth(each, btime_ns)), 0)
             inode = inode or self.store.find_object(*identity, btime_ns)
         if inode:
             return inode, inode not in self.before.pifs
         inode = self.area.head.next_object    # of the run area: a restore gives numbers that no record has yet
         self.area.head.next_object += 1
-        self._known[identity] = inode
+        self._knows(identity, inode)
         return inode, True
 
     def _file(self, pif: PifCut, process: int) -> None:
@@ -139,7 +149,7 @@ class Fold:
             (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
         self.area.pif(pif.slot).object = inode
-        self._known[(pif.dev, pif.ino)] = inode
+        self._knows((pif.dev, pif.ino), inode)
         known = self.before.pifs.get(inode)
         st = pif.held or pif.st
         mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]

@@ -130,6 +130,31 @@ def test_written_by_the_other_name_afterwards(elsewhere: Lab, how: list[str], op
     elsewhere.verb("verify")
 
 
+ANOTHER_WITH_ITS_NUMBER = """
+import os, metamori
+fd = os.open("old", os.O_RDONLY)
+os.utime(fd)
+os.close(fd)
+number = os.stat("old").st_ino
+print(metamori.checkpoint())
+os.unlink("old")
+for n in range(50):                        # ext4 hands out the lowest free one
+    if os.fstat(os.open(f"new{n}", os.O_RDWR | os.O_CREAT | os.O_TRUNC)).st_ino == number:
+        break
+"""
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=lambda words: "".join(words) or "default")
+def test_a_new_file_has_the_number_of_one_that_was_removed(elsewhere: Lab, options: list[str]) -> None:
+    """The removed one was closed by the checkpoint: it is found again by its number and birth."""
+    (elsewhere.work / "old").write_bytes(b"o" * 9000)
+    done = elsewhere.run([sys.executable, "-c", ANOTHER_WITH_ITS_NUMBER], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    elsewhere.restore(int(done.stdout))
+    assert [(path.name, path.read_bytes()) for path in elsewhere.work.iterdir()] == [("old", b"o" * 9000)]
+    elsewhere.verb("verify")
+
+
 EXCHANGE = """
 import ctypes, os, metamori
 os.mkdir("folder/inner")

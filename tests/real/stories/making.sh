@@ -1,4 +1,4 @@
-# needs: cmake ninja gcc dpkg-deb ar gdbmtool convert gs
+# needs: cmake ninja gcc dpkg-deb ar gdbmtool convert identify mogrify gs
 # volatile: build/* *.deb *.pdf *.png
 # check: [ ! -e build/build.ninja ] || (cd build && ninja -n | tail -1)
 # check: for f in *.deb; do [ ! -s "$f" ] || dpkg-deb -c "$f" | awk '{print $1, $6}' || exit 1; done
