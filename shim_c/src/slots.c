@@ -247,13 +247,20 @@ int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino)
     return __atomic_load_n(&a->head->mapped_files[n / 8], __ATOMIC_SEQ_CST) >> n % 8 & 1;
 }
 
+/* A file of which the store has a copy, since it cannot have a link: when nobody has it open either, its number is another's. */
+static int left_its_number(const struct mm_pif *p)
+{
+    const uint32_t gone = MM_COPIED | MM_NAMELESS;
+    return (p->flags & gone) == gone && !__atomic_load_n(&p->refs, __ATOMIC_RELAXED);
+}
+
 __attribute__((no_sanitize("thread")))
 static uint32_t look(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns)
 {
     uint32_t slot = __atomic_load_n(bucket_of(a, dev, ino), __ATOMIC_ACQUIRE);
     for (uint32_t steps = 0; slot && steps < 1u << 20; steps++) {
         struct mm_pif *p = mm_pif_at(a, slot);
-        if (p->ino == ino && p->dev == dev && (p->flags & MM_USED) && (!btime_ns || p->btime_ns == btime_ns))
+        if (p->ino == ino && p->dev == dev && (p->flags & MM_USED) && (btime_ns ? p->btime_ns == btime_ns : !left_its_number(p)))
             return slot;
         slot = __atomic_load_n(&p->next_hash, __ATOMIC_ACQUIRE);
     }

@@ -33,8 +33,8 @@ BOUNDS = {
     "window pread": (455, 460), "window read": (465, 470), "window byte": (500, 510),
     "redirected pwrite": (670, 680), "redirected write": (695, 705), "redirected pwrite4k": (690, 700),
     "redirected pread": (605, 615), "redirected read": (465, 470), "redirected lseek": (300, 300),
-    "redirected fstat": (230, 230), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
-    "redirected fgetc": (5, 5), "redirected stat": (190, 190),
+    "redirected fstat": (232, 232), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
+    "redirected fgetc": (5, 5), "redirected stat": (192, 192),
 }
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not Path("/usr/include/valgrind/callgrind.h").exists(),

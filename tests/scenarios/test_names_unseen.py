@@ -155,6 +155,33 @@ def test_a_new_file_has_the_number_of_one_that_was_removed(elsewhere: Lab, optio
     elsewhere.verb("verify")
 
 
+REPLACED = """
+import os
+number = os.stat("old").st_ino
+with open("new", "w") as file:
+    file.write("x")
+os.rename("new", "old")
+for n in range(50):
+    os.mknod(f"node{n}")
+    found = os.stat(f"node{n}")
+    assert (found.st_size, found.st_blocks, found.st_nlink) == (0, 0, 1) and found.st_mtime > 2000, found
+    if found.st_ino == number:
+        print("met")
+        break
+"""
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=lambda words: "".join(words) or "default")
+def test_a_number_says_nothing_of_a_file_that_has_gone(elsewhere: Lab, options: list[str]) -> None:
+    """Whoever asks for a file's size by its name has no birth to tell the new one from the old one by."""
+    (elsewhere.work / "old").write_bytes(b"o" * 9000)
+    os.utime(elsewhere.work / "old", (2000, 2000))
+    done = elsewhere.run([sys.executable, "-c", REPLACED], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    elsewhere.restore(0)
+    assert [(path.name, path.read_bytes()) for path in elsewhere.work.iterdir()] == [("old", b"o" * 9000)]
+
+
 EXCHANGE = """
 import ctypes, os, metamori
 os.mkdir("folder/inner")
