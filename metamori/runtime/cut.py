@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from metamori._area import ffi, lib
@@ -81,6 +82,8 @@ class Cut:
     watch: Watch | None = None
     mark: int = 0                         # where the log of what is durable says so
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
+    examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along
+    came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
     _real: dict[bytes, bool] = field(default_factory=dict)
 
     def look(self, path: bytes) -> Found:
@@ -157,6 +160,54 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
     return cut
+
+
+class _Below:
+    """Paths by the folder that they are in, at any depth; sorted when first asked."""
+
+    def __init__(self, paths: Iterable[bytes]) -> None:
+        self._paths = paths
+        self._sorted: list[bytes] = []
+
+    def all_in(self, folder: bytes) -> list[bytes]:
+        self._sorted = self._sorted or sorted(set(self._paths))
+        return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
+
+
+def examine(cut: Cut, known: Collection[bytes]) -> None:
+    """Look at what moved along with a renamed folder, and at all that is in a new one, while nothing moves.
+
+    known: the paths that the parent knew. What comes later is of the next interval: nothing keeps it for this index.
+    """
+    found = cut.examined = dict(cut.found)
+    arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items() if f.st and stat.S_ISDIR(f.st.st_mode)}
+    below = _Below((*known, *cut.touches))
+    for path, touch in cut.touches.items():
+        if not stat.S_ISDIR(touch.mode):
+            continue
+        new = arrived.get((touch.dev, touch.ino))
+        for inner in below.all_in(path):
+            for each in (inner, new + inner[len(path):]) if new and new != path else (inner,):
+                if each not in found:
+                    found[each] = cut.look(each)
+    folders = {(touch.dev, touch.ino) for touch in cut.touches.values() if stat.S_ISDIR(touch.mode)}
+    walked: set[bytes] = set()
+    for path, there_now in list(found.items()):
+        st = there_now.st
+        if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
+                and path not in walked:
+            _arrived_with(cut, path, walked)
+
+
+def _arrived_with(cut: Cut, folder: bytes, walked: set[bytes]) -> None:
+    """A folder that the run made, and maybe renamed since: all that is in it came with it."""
+    for at, folders, files in os.walk(folder):
+        walked.add(at)
+        for name in (*folders, *files):
+            path = os.path.join(at, name)
+            if path not in cut.examined:
+                cut.examined[path] = look(path)
+                cut.came_along.add(path)
 
 
 class _Places:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
-from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Literal
 
 from metamori._area import lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Touch
-from metamori.runtime.cut import Cut, Found, PifCut, look
+from metamori.runtime.cut import Cut, Found, PifCut, examine, look
 from metamori.store.records import (
     FitEntry,
     Meta,
@@ -46,24 +45,14 @@ def _only_a_copy_is_left(p) -> bool:  # type: ignore[no-untyped-def]
     return bool(p.flags & lib.MM_NAMELESS and p.flags & lib.MM_COPIED and not p.refs)
 
 
-class _Below:
-    """Paths by the folder that they are in, at any depth; sorted when first asked."""
-
-    def __init__(self, paths: Iterable[bytes]) -> None:
-        self._paths = paths
-        self._sorted: list[bytes] = []
-
-    def all_in(self, folder: bytes) -> list[bytes]:
-        self._sorted = self._sorted or sorted(set(self._paths))
-        return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
-
-
 class Fold:
     """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
 
     def __init__(self, store: Store, area: Area, cut: Cut, index: int) -> None:
         self.store, self.area, self.cut, self.index = store, area, cut, index
         self.before = store.state(cut.parent)
+        if not cut.examined:
+            examine(cut, self.before.names)
         self.run = area.head.run
         self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
         self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
@@ -77,7 +66,6 @@ class Fold:
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
-        self._came_along: set[bytes] = set()   # in folders of the run: not there before
         self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
         for touch in cut.touches.values():
             if touch.mode:
@@ -226,7 +214,7 @@ class Fold:
 
     def _names(self) -> None:
         touched = self.cut.touches
-        for path, found in list(self._examined().items()):
+        for path, found in self.cut.examined.items():
             entry = self._name(path, found)
             if path not in self.before.names:
                 self.initial_names[path] = self._initial(path, touched.get(path), entry)
@@ -254,37 +242,6 @@ class Fold:
         found = look(path)
         same = found.st and (found.st.st_dev, found.st.st_ino) == (pif.dev, pif.ino)
         return found.xattrs if same else None
-
-    def _examined(self) -> dict[bytes, Found]:
-        """The touched paths, and those that moved along with a renamed folder."""
-        found = dict(self.cut.found)
-        arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items()
-                   if f.st and stat.S_ISDIR(f.st.st_mode)}
-        below = _Below((*self.before.names, *self.cut.touches))
-        for path, touch in self.cut.touches.items():
-            if not stat.S_ISDIR(touch.mode):
-                continue
-            new = arrived.get((touch.dev, touch.ino))
-            for inner in below.all_in(path):
-                for each in (inner, new + inner[len(path):]) if new and new != path else (inner,):
-                    if each not in found:
-                        found[each] = self.cut.look(each)
-        known = {(touch.dev, touch.ino) for touch in self.cut.touches.values() if stat.S_ISDIR(touch.mode)}
-        for path, there_now in list(found.items()):
-            st = there_now.st
-            unknown = path not in self.before.names
-            if unknown and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in known:
-                self._arrived_with(path, found)
-        return found
-
-    def _arrived_with(self, folder: bytes, found: dict[bytes, Found]) -> None:
-        """A folder that the run made, and maybe renamed since: all that is in it came with it."""
-        for at, folders, files in os.walk(folder):
-            for name in (*folders, *files):
-                path = os.path.join(at, name)
-                if path not in found:
-                    found[path] = look(path)
-                    self._came_along.add(path)
 
     def _name(self, path: bytes, found: Found) -> NameEntry:
         st = found.st
@@ -355,7 +312,7 @@ class Fold:
 
     def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
         """What stood at a path before the run."""
-        if path in self._came_along or self._in_new_folder(path):
+        if path in self.cut.came_along or self._in_new_folder(path):
             return NameEntry(path, "absent")
         if touch is None:                  # never noted: it changed only in its bytes
             pif = self.initial_pifs.get(now.inode)

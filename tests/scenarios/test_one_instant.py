@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, Session, wait_until
+from lab import PATIENCE, Lab, Session, wait_until
 
 
 def listened(session: Session) -> int:
@@ -49,6 +51,54 @@ def test_threads_and_processes(lab: Lab, compiled: Compile, options: list[str]) 
         assert teller - 1 <= told <= teller
         assert teller > reached, "the run went on between the checkpoints"
         reached = teller
+
+
+NEW_FOLDERS = """
+import os
+for turn in range(4):
+    os.mkdir(f"new{turn}")
+    for n in range(1000):                  # a checkpoint has to look through them
+        os.mkdir(f"new{turn}/{n}")
+    last = f"new{turn}/last"
+    os.mkdir(last)
+    n = 0
+    open(f"{last}/file-0", "w").write("0" * 100)
+    while not os.path.exists(f"enough{turn}"):
+        n += 1
+        file = os.open(f"{last}/temporary", os.O_CREAT | os.O_WRONLY)
+        os.write(file, str(n % 10).encode() * 100)
+        os.close(file)
+        os.rename(f"{last}/temporary", f"{last}/file-{n}")
+        os.unlink(f"{last}/file-{n - 1}")
+        if n == 50:
+            os.mkdir(f"ready{turn}")
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_files_come_and_go_in_a_new_folder(lab: Lab, options: list[str]) -> None:
+    """What was not there at the instant is in no index: files that came since go without their bytes being kept."""
+    process = subprocess.Popen([*lab.argv("run", *options), "--", sys.executable, "-c", NEW_FOLDERS], cwd=lab.work,
+                               env=lab.env)
+    try:
+        indexes = []
+        for turn in range(4):
+            wait_until((lab.work / f"ready{turn}").exists, "files come and go")
+            indexes.append(lab.checkpoint())
+            (lab.work / f"enough{turn}").touch()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+    for turn, index in enumerate(indexes):
+        lab.restore(index)
+        folder = lab.work / f"new{turn}" / "last"
+        files = {path.name: path.read_text() for path in folder.iterdir()}
+        numbers = sorted(int(name[5:]) for name in files if name != "temporary")
+        assert len(numbers) == 1 or numbers == [numbers[0], numbers[0] + 1], files
+        assert all(files[f"file-{n}"] == str(n % 10) * 100 for n in numbers)
+        assert files.get("temporary", "") in ("", str((numbers[-1] + 1) % 10) * 100) and len(files) <= 2
+    lab.verb("verify")
 
 
 def test_beyond_four_gigabytes(lab: Lab) -> None:
