@@ -11,6 +11,7 @@ from typing import Literal
 from metamori._area import lib
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Touch
 from metamori.runtime.cut import Cut, Found, PifCut, examine, look
+from metamori.store.head import lstat_or_none
 from metamori.store.records import (
     FitEntry,
     Meta,
@@ -279,6 +280,9 @@ class Fold:
     def _untouched(self, path: bytes, st: os.stat_result) -> int:
         """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
         born = self.store.door.birth_ns(path)      # a file that went may have had the same number
+        now = lstat_or_none(self.store.door, path)
+        if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino):
+            born = 0                       # the program has gone on: it may be another one's
         inode, new = self._object((st.st_dev, st.st_ino), born, False)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0

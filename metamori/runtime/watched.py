@@ -63,13 +63,25 @@ def held_outside(area: Area, inodes: set[int]) -> bool:
     outlive it, and nobody counted it."""
     ours = {area.process(slot).pid for slot in area.processes()} | {area.head.supervisor, os.getpid()}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            for name in os.listdir(f"/proc/{pid}/fd") if pid not in ours else ():
-                if os.stat(f"/proc/{pid}/fd/{name}").st_ino in inodes:
-                    return True
-        except OSError:                        # it has ended, or may not be looked at
-            continue
+        if pid not in ours and any(_inode(path) in inodes for path in _descriptors(pid)):
+            return True
     return False
+
+
+def _descriptors(pid: int) -> list[str]:
+    """None where the process has ended, or may not be looked at."""
+    try:
+        return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
+
+
+def _inode(path: str) -> int:
+    """0: it has been closed meanwhile."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 def scan(pid: int, start: int, end: int) -> list[Range] | None:
