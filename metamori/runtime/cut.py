@@ -258,7 +258,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
     kept = os.path.join(kept_folder, area.kept_name(slot))
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
-        a_copy = is_copied(p) and (candidate == kept or head.flags & lib.MM_SINGLE)
+        a_copy = is_copied(p) and candidate == kept
         if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
             home, st = candidate, found.st
             break

@@ -94,6 +94,32 @@ def test_the_other_name_keeps_its_time(elsewhere: Lab) -> None:
         assert (elsewhere.work / "other").stat().st_mtime_ns == 10**18, index
 
 
+TOOK_ITS_PLACE = """
+import os, metamori
+try:
+    os.link("third", "other")
+except FileExistsError:
+    pass
+metamori.checkpoint()
+os.rename("third", "used")
+metamori.checkpoint()
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+def test_the_other_name_does_not_get_the_time_of_what_took_its_place(elsewhere: Lab, options: list[str]) -> None:
+    """A call in vain told the run of a name; then another file takes the file's first one, which nobody had used."""
+    (elsewhere.work / "used").write_bytes(b"o" * 9000)
+    os.utime(elsewhere.work / "used", ns=(10**18, 10**18))
+    os.link(elsewhere.work / "used", elsewhere.work / "other")
+    (elsewhere.work / "third").write_bytes(b"another")
+    done = elsewhere.run([sys.executable, "-c", TOOK_ITS_PLACE], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (elsewhere.work / "other").stat().st_mtime_ns == 10**18
+    assert (elsewhere.work / "used").read_bytes() == b"another"
+    elsewhere.verb("verify")
+
+
 USED_AGAIN = """
 import os, sys, metamori
 if "before" in sys.argv:                   # closed: the bytes are redirected
