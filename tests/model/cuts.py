@@ -125,13 +125,14 @@ def _orders(world: World, far: dict[str, Far]) -> Iterator[Reached]:
     first = torn[0]                            # two that were torn at once: the second one stays behind the first
     own = [call for call in calls if call[0] == first]
     others = [call for call in calls if call[0] != first] + [(who, far[who].torn) for who in torn[1:]]
-    places = range(len(others) + 1) if far[first].torn[0].startswith("write") else [len(others)]
-    for place in places:
+    starts: dict[int, int] = {}    # where it would begin, after some of the others
+    call = far[first].torn
+    at = LENGTH_AT[call[0]]
+    for place in reversed(range(len(others) + 1)):
+        with world.after([*own, *others[:place]]):
+            starts.setdefault(world.would_write_at(first, call), place)
+    for start, place in starts.items():
         before = [*own, *others[:place]]
-        call = far[first].torn
-        at = LENGTH_AT[call[0]]
-        with world.after(before):
-            start = world.would_write_at(first, call)
         length = int(call[at])
         ends = [keep for keep in range(1, length) if (start + keep) % PAGE == 0]
         for keep in ends:

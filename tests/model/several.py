@@ -144,15 +144,15 @@ class Several:
 
     def would_write_at(self, who: str, call: Sequence[str]) -> int:
         """Where a write begins."""
-        if call[0].startswith("pwrite"):
-            return int(call[3])
         if call[0] == "fill_write":
             return len(self.state.names.existing(call[1]).content) if "append" in call[2] else 0
         with self.as_process(process_of(who)):
             found = self.state.descriptors.get(int(call[1]))
         if found is None:
             return 0                           # it writes nothing
-        return len(found.node.content) if found.append else found.position
+        if found.append:                       # pwrite too: Linux puts it at the end (pwrite(2), bugs)
+            return len(found.node.content)
+        return int(call[3]) if call[0].startswith("pwrite") else found.position
 
     def lost_some(self, line: str, have: str, ask: Callable[[str], str]) -> str:
         """One of several was killed amid their lines. Learns from answers and by asking what it had done, goes on

@@ -138,6 +138,18 @@ def test_the_model_finds_what_is_wrong(native_lab: Lab) -> None:
     session.end()
 
 
+def test_the_model_lets_a_killed_append_end_with_a_page(native_lab: Lab) -> None:
+    """By pwrite too, which puts it at the end (seed 5000, once)."""
+    session = native_lab.start(native=True)
+    playing = Play(session, restorable=False)
+    for line in ("open f0 rw,creat,append", "write 3 2730 1", "twin 0"):
+        playing.line(line)
+    session.ask("in 0 pwrite 3 1366 60000 7")
+    line = "together 0.m pwrite 3 6000 60000 7 ; m.m kill 0"
+    assert playing.world.lost_some(line, "? ; 0", session.ask) == ""
+    session.end()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_crowds(lab: Lab, way: str) -> None:
     everything(lab, 8100, WAYS[way], 150, several=True, threads=True)
