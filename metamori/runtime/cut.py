@@ -186,8 +186,10 @@ def examine(cut: Cut, known: Collection[bytes]) -> None:
         if not stat.S_ISDIR(touch.mode):
             continue
         new = arrived.get((touch.dev, touch.ino))
+        if new == path:
+            continue                       # it stands where it stood: who changed a name in it has noted that
         for inner in below.all_in(path):
-            for each in (inner, new + inner[len(path):]) if new and new != path else (inner,):
+            for each in (inner, new + inner[len(path):]) if new else (inner,):
                 if each not in found:
                     found[each] = cut.look(each)
     folders = {(touch.dev, touch.ino) for touch in cut.touches.values() if stat.S_ISDIR(touch.mode)}
