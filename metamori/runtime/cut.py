@@ -18,6 +18,7 @@ from metamori.runtime import ahead, notes
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
 from metamori.runtime.mapped import Capture, is_copied, now_a_copy, release
 from metamori.runtime.watched import Watch
+from metamori.store.door import Door
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
 from metamori.store.xattrs import read as read_xattrs
@@ -312,7 +313,7 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry)))
+                cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))))
         for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:
                 _inherited(cut, process.number, fd, folder)
@@ -373,9 +374,14 @@ def _removed_folder(link: bytes) -> int | None:
     return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
 
 
-def _unlinked(area: Area, entry: FitEntry) -> int:
+def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
     """The PIF of a file that was opened for reading, before the run unlinked it and so came to know it; 0: none."""
     slot = area.find_pif(entry.dev, entry.ino)
+    try:
+        if not slot and os.stat(link).st_nlink == 0:   # of which only a copy is left: its number alone says nothing
+            slot = area.find_pif(entry.dev, entry.ino, Door().birth_ns(link, follow=True))
+    except OSError:
+        return 0
     if not slot or not area.pif(slot).flags & lib.MM_KEPT:
         return 0
     if area.pif(slot).flags & lib.MM_COPIED:

@@ -94,12 +94,12 @@ class Door:
     def lstat(self, path: bytes) -> os.stat_result:
         return os.lstat(path)
 
-    def birth_ns(self, path: bytes) -> int:
-        """When the file itself was made, never through a symbolic link; 0 where that is not known (statx)."""
+    def birth_ns(self, path: bytes, follow: bool = False) -> int:
+        """When the file itself was made, not through a symbolic link unless told so; 0: not known (statx)."""
         import ctypes
 
         answer = ctypes.create_string_buffer(256)
-        if _libc().statx(_AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
+        if _libc().statx(_AT_FDCWD, path, 0 if follow else _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
             return 0
         known, = struct.unpack_from("=I", answer, 0)
         seconds, nanoseconds = struct.unpack_from("=qI", answer, 80)
