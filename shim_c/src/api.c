@@ -248,8 +248,8 @@ EXPORT int metamori_restore(int index)
         return -1;
     int *opened = (int *)((char *)list + bytes - ACTIONS * sizeof(int)), saved = errno;
     list->room = ACTIONS;
-    mm_depth++;                        /* the run is frozen: this thread alone goes on */
-    int r = mm_runtime_call(MM_CALL_RESTORE, index, list);
+    mm_depth++;                        /* the run is frozen: this thread alone goes on, and nobody else's request is in between */
+    int held = mm_runtime_hold(), r = mm_runtime_call(MM_CALL_RESTORE, index, list);
     if (r == 0) {
         r = descriptors_back(list, opened);
         forget_streams();
@@ -258,6 +258,7 @@ EXPORT int metamori_restore(int index)
         int t = mm_runtime_call(MM_CALL_RESTORED, index, list);
         r = r < 0 ? r : t;
     }
+    mm_runtime_let_go(held);
     mm_depth--;
     sys(SYS_munmap, list, bytes);
     if (r < 0)

@@ -139,6 +139,7 @@ void mm_adopt(void)
 /* -- fork: the child's references are taken before it exists, so that no close of the parent comes first ---------- */
 
 static __thread int forking_errno __attribute__((tls_model("initial-exec")));
+static __thread int runtime_held __attribute__((tls_model("initial-exec")));
 
 void mm_fork_begin(void)
 {
@@ -147,8 +148,9 @@ void mm_fork_begin(void)
         return;
     if (UNLIKELY(unfollowed == 2))     /* once, and not in each of its children */
         look_at_inherited(left_alone);
-    enter();
     mm_holding++;
+    runtime_held = mm_runtime_hold();
+    enter();
     mm_lock(&mm_table_lock);
     mm_forking = 1;
     __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);
@@ -177,8 +179,10 @@ void mm_fork_in_parent(void)
         born();
     mm_forking = 0;
     mm_unlock(&mm_table_lock);
-    mm_holding--;
     leave();
+    mm_runtime_let_go(runtime_held);
+    mm_holding--;
+    mm_deliver_if_free();
     if (!errno)
         errno = forking_errno;
 }

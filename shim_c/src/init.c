@@ -158,7 +158,7 @@ void mm_in_child(void)
     mm_tid = mm_known_tid = 0;
     mm_runtime_after_fork();
     mm_scratch_after_fork();
-    begin_lock = mm_streams_lock = 0;
+    begin_lock = mm_streams_lock = mm_noted_lock = 0;
     if (mm_area)
         mm_after_fork();
 }

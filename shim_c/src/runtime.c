@@ -6,7 +6,8 @@
  * dlmopen gives the runtime a libc of its own; a thread made by *that* libc's pthread_create has proper thread-local
  * state there, all signals blocked, a large stack.  The program's threads hand it one request and wait on a futex.
  * Preloaded objects are not in that namespace: what the runtime reads and writes never comes back here.
- * After a fork the child starts its own at the first need (docs/adr/0001).
+ * After a fork the child starts its own at the first need (docs/adr/0001).  A copy of a runtime amid its work would wait for
+ * ever for what its thread held: a fork waits until the request is answered.
  */
 #include "shim.h"
 #include "runtime.h"
@@ -182,15 +183,31 @@ static int call(int what, long argument, void *data)
     return r;
 }
 
+/* No request but this thread's own, until it lets go.  The caller sees to it that no handler comes in between, and is in no
+ * call that a freeze would wait for. */
+int mm_runtime_hold(void)
+{
+    uint32_t holder = __atomic_load_n(&lock, __ATOMIC_RELAXED) & ~MM_WAITED;
+    if (holder && holder == mm_tid)
+        return 0;
+    mm_lock(&lock);
+    return 1;
+}
+void mm_runtime_let_go(int held)
+{
+    if (held)
+        mm_unlock(&lock);
+}
+
 int mm_runtime_call(int what, long argument, void *data)
 {
     if (UNLIKELY(mm_memory_run()) && !data)
         return mm_request(mm_area, what, argument, NULL);
     uint64_t mask = sys_mask_all();
     mm_lift_limit(0);                  /* what it writes is the store's */
-    mm_lock(&lock);
+    int held = mm_runtime_hold();
     int r = call(what, argument, data);
-    mm_unlock(&lock);
+    mm_runtime_let_go(held);
     mm_lift_limit(1);
     sys_mask_back(mask);
     return r;

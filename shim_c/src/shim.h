@@ -132,6 +132,8 @@ static inline void mapped_barrier(void)
 
 /* wrap_stream.c: held while a FIT's stream is looked at, or forgotten before its FILE goes */
 extern uint32_t mm_streams_lock;
+/* wrap_map.c */
+extern uint32_t mm_noted_lock;
 
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
@@ -462,6 +464,8 @@ int mm_runtime_call(int what, long argument, void *data);
 int mm_made_room(void);
 void mm_last_out(void);
 void mm_runtime_after_fork(void);
+int mm_runtime_hold(void);
+void mm_runtime_let_go(int held);
 void mm_runtime_credentials(void);
 
 #pragma GCC visibility pop

@@ -12,7 +12,8 @@
 
 #define NOTED 256
 static LARGE struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
-static uint32_t noted_count, noted_lock;
+static uint32_t noted_count;
+uint32_t mm_noted_lock;
 
 /* What buffer.c remembers of the program's pages is void. */
 static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
@@ -21,7 +22,7 @@ static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOM
 static int note(uintptr_t start, size_t length, uint32_t slot)
 {
     int found = 0;
-    mm_lock(&noted_lock);
+    mm_lock(&mm_noted_lock);
     for (uint32_t i = 0; i < noted_count && !found; i++)
         found = noted[i].slot == slot && noted[i].start <= start && start + length <= noted[i].end;
     if (!found && noted_count < NOTED) {
@@ -29,7 +30,7 @@ static int note(uintptr_t start, size_t length, uint32_t slot)
         __atomic_store_n(&noted_count, noted_count + 1, __ATOMIC_RELEASE);
         found = 1;
     }
-    mm_unlock(&noted_lock);
+    mm_unlock(&mm_noted_lock);
     return found;
 }
 
@@ -232,8 +233,11 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; r != MAP_FAILED && i < count; i++) {
         uintptr_t from = (uintptr_t)address;
-        if (noted[i].start <= from && from < noted[i].end && !note((uintptr_t)r, length, noted[i].slot) && mm_area)
+        if (noted[i].start <= from && from < noted[i].end && !note((uintptr_t)r, length, noted[i].slot) && mm_area) {
+            enter();
             now_writes(noted[i].slot);
+            leave();
+        }
     }
     return r;
 }
