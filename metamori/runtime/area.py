@@ -269,12 +269,16 @@ class Area:
             slot = self.pif(slot).next_mapped
 
     def relink_mapped(self) -> None:
-        """Take those that are MM_MAPPED no more off their list; the run is frozen."""
-        first = 0
-        for slot in [each for each in self.mapped() if self.pif(each).flags & lib.MM_MAPPED]:
-            self.pif(slot).next_mapped = first
-            first = slot
-        self.head.mapped = first
+        """Take those that are MM_MAPPED no more off their list; the run is frozen. A kill leaves the others on it."""
+        before = 0
+        for slot in list(self.mapped()):
+            p = self.pif(slot)
+            if p.flags & lib.MM_MAPPED:
+                before = slot
+            elif before:
+                self.pif(before).next_mapped = p.next_mapped
+            else:
+                self.head.mapped = p.next_mapped
 
     def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
         return lib.mm_pif_find(self._area, dev, ino, btime_ns)

@@ -323,6 +323,35 @@ int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a
 
 void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }
 
+int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_slot)
+{
+    struct mm_header *h = a->head;
+    (void)own_slot;
+    __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
+    long waited_us = 0;
+    for (uint32_t i = 1; i < h->process_high; i++) {
+        struct mm_process *p = mm_proc(a, i);
+        for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
+            if (waited_us > 5000 && !mm_process_alive(a, i))
+                break;
+            if (waited_us > timeout_ms * 1000L) {
+                mm_thaw(a);
+                return -EAGAIN;
+            }
+            sys_pause_us(step);
+            if (step < 1000)
+                step *= 2;
+        }
+    }
+    return 0;
+}
+
+void mm_thaw(struct mm_area *a)
+{
+    __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&a->head->freeze, 1 << 30);
+}
+
 /* Pages of 4 KB for block tables and descriptor maps; all zero when handed out. */
 uint32_t mm_page_take(struct mm_area *a)
 {

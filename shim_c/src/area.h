@@ -182,7 +182,8 @@ struct mm_process {
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see readers.c; 0: none */
     uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
     uint32_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
-    char pad_[8];
+    uint32_t leave_lock;       /* tid of who takes away what it left: several find at once that it is dead */
+    char pad_[4];
 };
 
 /* Physical File (thesis fig. 4.3) */

@@ -5,7 +5,8 @@
  * (docs/adr/0024).  All together have a bound too (frames_max).
  * The frames lie in a mapped file of the run area: every process sees them, a SIGKILL loses nothing.
  * Invariants: a frame holds its whole chunk; [low, high) is widened before the bytes are changed; a frame's chunk is
- * written and read under its PIF's lock, or while the run is frozen.
+ * written and read under its PIF's lock, or while the run is frozen; a PIF counts no fewer frames than it has (a kill may leave
+ * one too many counted): without any, large reads go past them.
  */
 #define _GNU_SOURCE
 #include "area_internal.h"
@@ -57,8 +58,8 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
         struct mm_frame *f = mm_frame_at(a, frame);
         f->chunk = chunk;
         f->low = f->high = f->next_free = f->used = 0;
-        __atomic_store_n(&f->pif, pif, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
         __atomic_add_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&f->pif, pif, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
     }
     mm_unlock(&h->lock);
     return frame;
@@ -71,8 +72,9 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
     if (f->pif) {
         if (mm_frame_of(a, f->chunk) == frame)
             __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);
-        __atomic_sub_fetch(&mm_pif_at(a, f->pif)->frames, 1, __ATOMIC_RELAXED);
+        uint32_t pif = f->pif;
         __atomic_store_n(&f->pif, 0, __ATOMIC_RELEASE);
+        __atomic_sub_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
         f->next_free = a->head->free_frame;
         a->head->free_frame = frame;
     }

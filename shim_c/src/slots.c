@@ -1,4 +1,4 @@
-/* slots.c - processes, FITs and PIFs of the run area, and the freeze.
+/* slots.c - processes, FITs and PIFs of the run area.
  *
  * Invariants: a slot is filled before it is published (bucket, descriptor map, pid); lists change under the area lock;
  * a dead process is recognised by pid and start time, so a pid that came round is not mistaken for it.
@@ -148,9 +148,8 @@ int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit)
     return 0;
 }
 
-void mm_process_leave(struct mm_area *a, uint32_t slot)
+static void take_away(struct mm_area *a, struct mm_process *p)
 {
-    struct mm_process *p = mm_proc(a, slot);
     if (p->fd_root) {
         uint32_t *root = mm_page(a, p->fd_root);
         for (int i = 0; i < 1024; i++) {
@@ -176,12 +175,31 @@ void mm_process_leave(struct mm_area *a, uint32_t slot)
     __atomic_store_n(&p->pid, 0, __ATOMIC_RELEASE);
 }
 
+/* Its slot is free, unless another has freed it meanwhile: then it may be somebody else's. */
+static void leave_as(struct mm_area *a, uint32_t slot, uint32_t pid, uint64_t start_time)
+{
+    struct mm_process *p = mm_proc(a, slot);
+    mm_lock(&p->leave_lock);
+    if (p->pid == pid && p->start_time == start_time)
+        take_away(a, p);
+    mm_unlock(&p->leave_lock);
+}
+
+void mm_process_leave(struct mm_area *a, uint32_t slot)
+{
+    leave_as(a, slot, mm_proc(a, slot)->pid, mm_proc(a, slot)->start_time);
+}
+
 /* Free what processes that were killed left behind. */
 void mm_release_dead(struct mm_area *a)
 {
-    for (uint32_t i = 1; i < a->head->process_high; i++)
-        if (mm_proc(a, i)->pid && !mm_process_alive(a, i))
-            mm_process_leave(a, i);
+    for (uint32_t i = 1; i < a->head->process_high; i++) {
+        const struct mm_process *p = mm_proc(a, i);
+        uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
+        uint64_t start_time = p->start_time;
+        if (pid && mm_start_time(pid) != start_time)
+            leave_as(a, i, pid, start_time);
+    }
 }
 
 uint32_t mm_fit_new(struct mm_area *a)
@@ -319,14 +337,13 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         slot = __atomic_fetch_add(&h->pif_count, 1, __ATOMIC_ACQ_REL);
     }
     if (slot) {
-        struct mm_pif *p = mm_pif_at(a, slot);
-        /* a slot that was freed in this epoch is still on the dirty list: its place there stays */
-        struct mm_pif old = *p;
-        *p = *as;
-        p->path = old.path;
-        p->path_capacity = old.path_capacity;
-        p->epoch = old.epoch;
-        p->next_dirty = old.next_dirty;
+        struct mm_pif *p = mm_pif_at(a, slot), made = *as;
+        /* a slot that was freed in this epoch is still on the dirty list: its place there stays, at every instruction */
+        made.path = p->path;
+        made.path_capacity = p->path_capacity;
+        made.epoch = p->epoch;
+        made.next_dirty = p->next_dirty;
+        *p = made;
         if (mm_set_path(a, p, path) < 0) {
             p->flags = 0;
             p->next_hash = h->free_pif;
@@ -430,12 +447,15 @@ void mm_pif_forget(struct mm_area *a, uint32_t slot)
     mm_pif_drop(a, slot);
 }
 
-/* First touch in this epoch: onto the list that the next checkpoint walks. */
+/* First touch in this epoch: onto the list that the next checkpoint walks.  The first one there bears its mark, unless whoever
+ * put it there was killed before it set that: a list that has one twice would never end. */
 void mm_pif_touched(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
     mm_lock(&h->lock);
+    if (h->dirty)
+        __atomic_store_n(&mm_pif_at(a, h->dirty)->epoch, h->epoch, __ATOMIC_RELEASE);
     if (p->epoch != h->epoch) {
         p->next_dirty = h->dirty;
         __atomic_store_n(&h->dirty, slot, __ATOMIC_RELEASE);
@@ -444,45 +464,27 @@ void mm_pif_touched(struct mm_area *a, uint32_t slot)
     mm_unlock(&h->lock);
 }
 
-/* Its bytes may change unseen from now on: onto the list that every checkpoint walks. */
+static int on_mapped_list(struct mm_area *a, uint32_t slot)
+{
+    uint32_t each = a->head->mapped;
+    while (each && each != slot)
+        each = mm_pif_at(a, each)->next_mapped;
+    return each != 0;
+}
+
+/* Its bytes may change unseen from now on: onto the list that every checkpoint walks, and flagged when it is there.  What was
+ * killed in between, here or when a checkpoint lets go of it, leaves it there without its flag. */
 void mm_pif_mapped(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
     mm_lock(&h->lock);
     if (!(p->flags & MM_MAPPED)) {
-        p->next_mapped = h->mapped;
+        if (!on_mapped_list(a, slot)) {
+            p->next_mapped = h->mapped;
+            __atomic_store_n(&h->mapped, slot, __ATOMIC_RELEASE);
+        }
         __atomic_fetch_or(&p->flags, MM_MAPPED | MM_HOME, __ATOMIC_RELEASE);
-        __atomic_store_n(&h->mapped, slot, __ATOMIC_RELEASE);
     }
     mm_unlock(&h->lock);
-}
-
-int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_slot)
-{
-    struct mm_header *h = a->head;
-    (void)own_slot;
-    __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
-    long waited_us = 0;
-    for (uint32_t i = 1; i < h->process_high; i++) {
-        struct mm_process *p = mm_proc(a, i);
-        for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
-            if (waited_us > 5000 && !mm_process_alive(a, i))
-                break;
-            if (waited_us > timeout_ms * 1000L) {
-                mm_thaw(a);
-                return -EAGAIN;
-            }
-            sys_pause_us(step);
-            if (step < 1000)
-                step *= 2;
-        }
-    }
-    return 0;
-}
-
-void mm_thaw(struct mm_area *a)
-{
-    __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&a->head->freeze, 1 << 30);
 }
