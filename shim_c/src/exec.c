@@ -331,18 +331,8 @@ static void settle_program(int fd, const struct stat *st)
 {
     enter();
     uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
-    if (slot && !is_native(mm_pif_at(mm_area, slot))) {
-        char path[40];
-        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-        int own = mm_locked_reader(slot);
-        long home = own >= 0 ? own : mm_open_spare(AT_FDCWD, path, O_RDWR, 0);
-        if (home >= 0)
-            mm_settle(slot, (int)home);
-        if (own < 0 && home >= 0) {
-            mm_drop_reader(slot);      /* the kernel runs nothing that is open for writing */
-            mm_close_spare((int)home);
-        }
-    }
+    if (slot && !is_native(mm_pif_at(mm_area, slot)))
+        mm_settle_program(slot, fd);
     leave();
 }
 

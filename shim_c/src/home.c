@@ -118,6 +118,29 @@ long mm_settle(uint32_t slot, int fd)
     return r;
 }
 
+/* The same for a file that is about to be executed, of which fd need not be fit to write.  The kernel runs nothing that is open
+ * for writing: it is so under the lock only, and whoever waited for that finds the bytes at home and opens nothing. */
+void mm_settle_program(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    if (!is_native(p)) {
+        char path[40];
+        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+        int own = mm_locked_reader(slot);
+        long home = own >= 0 ? own : mm_open_spare(AT_FDCWD, path, O_RDWR, 0);
+        if (home >= 0) {
+            touched(slot, p);
+            bring_home(slot, p, (int)home, 1);
+        }
+        if (own < 0 && home >= 0) {
+            mm_drop_reader(slot);
+            mm_close_spare((int)home);
+        }
+    }
+    release(p, mask);
+}
+
 /* The file's bytes go home and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */
 long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
 {

@@ -287,6 +287,7 @@ long mm_may_reach(int fd, uint64_t at, size_t *count);
 /* home.c: files whose bytes are (and stay) at home */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
 long mm_settle(uint32_t pif, int fd);
+void mm_settle_program(uint32_t pif, int fd);
 long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
 void mm_home_by_name(uint32_t pif, const char *path, int how, uint32_t flags);
 void mm_all_home(uint64_t dev);

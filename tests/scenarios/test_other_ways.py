@@ -204,3 +204,15 @@ def test_a_shared_library_just_built(lab: Lab, options: list[str]) -> None:
     if "single" not in "".join(options):
         lab.restore(0)
         assert (lab.work / "old.so").read_bytes() == b"no library" * 5000
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
+def test_a_script_just_written_that_several_execute(lab: Lab, options: list[str]) -> None:
+    """None of them meets it open for writing (ETXTBSY) while another process brings it home to execute it."""
+    rounds = textwrap.dedent("""\
+        for round in 1 2 3 4; do
+            rm -f script; printf '#!/bin/sh\\necho done\\n' > script; chmod +x script
+            for one in 1 2 3 4 5 6; do ./script & done; wait
+        done""")
+    done = lab.run(["bash", "-c", rounds], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n" * 24, b"")
