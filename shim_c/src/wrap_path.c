@@ -65,6 +65,8 @@ EXPORT int remove(const char *path)
     return take_away(AT_FDCWD, path, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
 }
 
+static int within(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
+
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     SCRATCH(old);
@@ -74,7 +76,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         c = mm_canonical(to_dir, to, new, 4096);
     if (mm_in_the_dark(c))
         return fail(c);
-    if (c != 0 || !(mm_tracked(old) || mm_tracked(new)))
+    /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
+    if (c != 0 || !(mm_tracked(old) || mm_tracked(new)) || within(old, new) || within(new, old))
         return flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     struct mm_doomed doomed = { 0, 0, 0 };
     struct stat a, b;

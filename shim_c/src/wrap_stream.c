@@ -104,14 +104,15 @@ static void register_stream(FILE *f, const char *mode)
     mm_unlock(&mm_streams_lock);
 }
 
-/* An fopen mode for /dev/null, which is there; NULL when it is too long for any name of an encoding. */
+/* An fopen mode for a descriptor, or for /dev/null, which is there: without x, and without m, a wish by which glibc reads from
+ * a mapping of its own, where it finds the bytes at home.  NULL when it is too long for any name of an encoding. */
 static const char *plain_mode(const char *mode, char room[256])
 {
     size_t n = 0, how = strcspn(mode, ",");
     for (size_t i = 0; mode[i]; i++) {
         if (n == 255)
             return NULL;
-        if (mode[i] != 'x' || i > how)
+        if ((mode[i] != 'x' && mode[i] != 'm') || i > how)
             room[n++] = mode[i];
     }
     room[n] = 0;
@@ -130,6 +131,12 @@ static FILE *encoded_on(int fd, const char *mode)
     return f;
 }
 
+static FILE *stream_on(int fd, const char *mode)
+{
+    char room[256];
+    return REAL(fdopen)(fd, plain_mode(mode, room) ? room : "");
+}
+
 static FILE *open_stream(const char *path, const char *mode)
 {
     int flags = flags_of(mode);
@@ -140,7 +147,7 @@ static FILE *open_stream(const char *path, const char *mode)
     int fd = open(path, flags, 0666);
     if (fd < 0)
         return NULL;
-    FILE *f = strstr(mode, ",ccs=") ? encoded_on(fd, mode) : REAL(fdopen)(fd, mode);
+    FILE *f = strstr(mode, ",ccs=") ? encoded_on(fd, mode) : stream_on(fd, mode);
     if (!f) {
         int saved = errno;
         close(fd);
@@ -173,7 +180,7 @@ EXPORT FILE *setmntent(const char *path, const char *mode)
 
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
-    FILE *f = REAL(fdopen)(fd, mode);
+    FILE *f = stream_on(fd, mode);
     if (f)
         register_stream(f, mode);
     return f;

@@ -395,11 +395,48 @@ static void case_memfd_by_its_name(void)
     SAY(lseek(m, 0, SEEK_END));
 }
 
+/* A stream that would rather read from a mapping (glibc's "m") reads what was written, however it was opened. */
+static void case_stream_that_maps(void)
+{
+    char line[12] = "";
+    int f = open("old", O_RDWR);
+    SAY(pwrite(f, "written", 7, 0));
+    FILE *stream = fopen("old", "rm");
+    SAY(fgets(line, 8, stream) != NULL);
+    say_bytes("fopen", line, 7);
+    stream = freopen("old", "rm", stream);
+    SAY(fgets(line, 8, stream) != NULL);
+    say_bytes("freopen", line, 7);
+    SAY(pwrite(f, "again", 5, 3 * PAGE));
+    FILE *given = fdopen(open("old", O_RDONLY), "rme");
+    SAY(fseek(given, 3 * PAGE, SEEK_SET));
+    SAY(fgets(line, 8, given) != NULL);
+    say_bytes("fdopen", line, 7);
+    SAY(fseek(given, 0, SEEK_END));
+    SAY(ftell(given));
+    fclose(given);
+    fclose(stream);
+}
+
+/* What the kernel refuses is asked for nothing: no name of the root folder is noted before it says so. */
+static void case_into_itself(void)
+{
+    SAY(renameat2(AT_FDCWD, "one", AT_FDCWD, "/", RENAME_EXCHANGE));
+    SAY(renameat2(AT_FDCWD, "/", AT_FDCWD, "one", RENAME_EXCHANGE));
+    SAY(renameat2(AT_FDCWD, "old", AT_FDCWD, "/", RENAME_EXCHANGE));
+    SAY(renameat2(AT_FDCWD, "old", AT_FDCWD, "/", RENAME_EXCHANGE | RENAME_NOREPLACE));
+    SAY(renameat2(AT_FDCWD, "one/in", AT_FDCWD, "one", RENAME_EXCHANGE));
+    SAY(rename("one/a", "one"));
+    SAY(rename("one/in", "one"));
+    SAY(rename("one", "one/in/deeper"));
+    SAY(rename("/", "one"));
+}
+
 CASES = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(blocks),
-    CASE(exec_of_a_fifo), CASE(memfd_by_its_name),
+    CASE(exec_of_a_fifo), CASE(memfd_by_its_name), CASE(stream_that_maps), CASE(into_itself),
 };
 
 MAIN
