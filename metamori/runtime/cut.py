@@ -426,17 +426,21 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
 
 
 def settle_cut(area: Area, cut: Cut, index: int) -> None:
-    """The checkpoint is written: the next one starts from here."""
+    """The checkpoint is written: the next one starts from here.
+
+    The parent first: killed in here, what the next one counts once more is true of this parent too, while what it
+    counts no more would be missing in a child of the one before."""
     head = area.head
+    head.newest = index
+    head.parent = index
     for pif in cut.pifs:
         area.pif(pif.slot).cut_before = NO_LIMIT
     head.committed_epoch = cut.epoch
     head.committed_block = cut.next_block
-    area.free_journal(head.committed_journal, cut.journal_end)
+    journal = head.committed_journal
     head.committed_journal = cut.journal_end
     head.cut_pending = 0
-    head.parent = index
-    head.newest = index
+    area.free_journal(journal, cut.journal_end)
     if cut.watch:
         cut.watch.keep()
     ahead.forget(area, cut.mark)
