@@ -34,8 +34,8 @@ class Found:
 
     st: os.stat_result | None
     target: bytes = b""
-    btime_ns: int = 0
     xattrs: Xattrs = ()
+    slot: int = 0                          # the PIF of the file: later its number may be another one's
 
 
 @mutable
@@ -175,7 +175,7 @@ class _Below:
         return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
 
 
-def examine(cut: Cut, known: Collection[bytes]) -> None:
+def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
     """Look at what moved along with a renamed folder, and at all that is in a new one, while nothing moves.
 
     known: the paths that the parent knew. What comes later is of the next interval: nothing keeps it for this index.
@@ -200,6 +200,9 @@ def examine(cut: Cut, known: Collection[bytes]) -> None:
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
                 and path not in walked:
             _arrived_with(cut, path, walked)
+    for there_now in found.values():
+        if there_now.st and stat.S_ISREG(there_now.st.st_mode):
+            there_now.slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
 
 
 def _arrived_with(cut: Cut, folder: bytes, walked: set[bytes]) -> None:

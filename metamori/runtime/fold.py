@@ -41,11 +41,6 @@ def kind_of(mode: int) -> NameKind:
     return "fifo" if stat.S_ISFIFO(mode) else "other"
 
 
-def _only_a_copy_is_left(p) -> bool:  # type: ignore[no-untyped-def]
-    """The file itself is gone, as far as the run knew it: the store is on another filesystem."""
-    return bool(p.flags & lib.MM_NAMELESS and p.flags & lib.MM_COPIED and not p.refs)
-
-
 class Fold:
     """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
 
@@ -53,7 +48,7 @@ class Fold:
         self.store, self.area, self.cut, self.index = store, area, cut, index
         self.before = store.state(cut.parent)
         if not cut.examined:
-            examine(cut, self.before.names)
+            examine(cut, area, self.before.names)
         self.run = area.head.run
         self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
         self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
@@ -251,9 +246,7 @@ class Fold:
         kind = kind_of(st.st_mode)
         inode, mtime_ns = 0, st.st_mtime_ns
         if kind in ("file", "dir"):
-            slot = self.area.find_pif(st.st_dev, st.st_ino) if kind == "file" else 0
-            if slot and _only_a_copy_is_left(self.area.pif(slot)):
-                slot = 0                   # its number is this file's now
+            slot = found.slot
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
                 inode = self._untouched(path, st)

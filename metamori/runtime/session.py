@@ -94,7 +94,7 @@ class Session:
         try:
             cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
                                 Capture(self.store, self.area, parent))
-            instants.examine(cut, parent.names)
+            instants.examine(cut, self.area, parent.names)
             if image:
                 image.look()
             # the new epoch's writes must not be taken for bytes that the new index does without

@@ -156,6 +156,49 @@ def test_written_by_the_other_name_afterwards(elsewhere: Lab, how: list[str], op
     elsewhere.verb("verify")
 
 
+JOURNALS = """
+import os, metamori
+def made(n):
+    with open("journal", "w") as f:
+        f.write(f"{n:5}" * 1000)
+made(0)
+ended, end = os.pipe()
+if os.fork() == 0:
+    os.close(end)
+    os.set_blocking(ended, False)
+    n = 0
+    while True:                            # what a database does
+        try:
+            os.read(ended, 1)
+            os._exit(0)
+        except BlockingIOError:
+            pass
+        n += 1
+        os.unlink("journal")
+        made(n)
+for turn in range(4):
+    for n in range(700):                   # names that a checkpoint writes down while the other goes on
+        os.close(os.open(f"new{turn}.{n}", os.O_CREAT | os.O_WRONLY))
+    print(metamori.checkpoint())
+os.close(end)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=lambda words: "".join(words) or "default")
+def test_a_new_file_with_the_number_of_one_that_the_checkpoint_saw(elsewhere: Lab, options: list[str]) -> None:
+    """It came while the checkpoint was written: what is in the index is the one that was there at its instant."""
+    done = elsewhere.run([sys.executable, "-c", JOURNALS], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    for index in map(int, done.stdout.split()):
+        elsewhere.restore(index)
+        journal = elsewhere.work / "journal"
+        have = journal.read_bytes() if journal.exists() else b""
+        assert len(have) in (0, 5000)
+        assert have == have[:5] * (len(have) // 5)
+    elsewhere.verb("verify")
+
+
 ANOTHER_WITH_ITS_NUMBER = """
 import os, metamori
 fd = os.open("old", os.O_RDONLY)
