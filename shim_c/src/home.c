@@ -196,7 +196,7 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     size_t asked = 0;
     for (int i = 0; i < n; i++)
         asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
-    mm_give_position(fd);
+    mm_give_position_held(fd);
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
     long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
            : save_ahead(slot, p, fd, from, from + asked);

@@ -36,8 +36,8 @@ long mm_own_position(struct mm_fit *f, int fd)
     return r < 0 ? r : 0;
 }
 
-/* Before the kernel uses the position itself. */
-void mm_give_position(int fd)
+/* Before the kernel uses the position itself; with the file's lock held. */
+void mm_give_position_held(int fd)
 {
     struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (!f->owned)
@@ -49,9 +49,24 @@ void mm_give_position(int fd)
     mm_position_end(f, held);
 }
 
+/* The same without it.  Who writes at a position that is ours moves it under that lock, when the bytes are there: given to the
+ * kernel meanwhile, it would not move, and what comes next would take the place of those bytes. */
+void mm_give_position(int fd)
+{
+    uint32_t slot = pif_of(fd);
+    if (!slot || !owned(fd)) {
+        mm_give_position_held(fd);
+        return;
+    }
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    mm_give_position_held(fd);
+    release(p, mask);
+}
+
 /* While programs are about that are not followed, the kernel's position is always the true one. */
 void mm_show_position(struct mm_fit *f, int fd)
 {
     if (UNLIKELY(mm_area->head->outsiders) && f->owned)
-        mm_give_position(fd);
+        mm_give_position_held(fd);
 }

@@ -262,6 +262,7 @@ long mm_size(struct mm_pif *p, int fd);
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 void mm_give_position(int fd);
+void mm_give_position_held(int fd);
 void mm_stamp(struct mm_pif *p);
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 long mm_hand_over(uint32_t pif, int fd);

@@ -45,3 +45,12 @@ def test_every_call_has_its_own_place(lab: Lab, compiled: Compile, options: list
     lab.restore(max(lab.messages()))
     assert (summed(lab.work / "slots"), summed(lab.work / "log", 1)) == tuple(rounds[-1][1:])
     lab.verb("verify")
+
+
+@pytest.mark.parametrize("options", [["--isolate"], ["--mode=single"]], ids=["isolate", "single"])
+def test_a_writer_while_others_that_share_the_position_execute(lab: Lab, options: list[str]) -> None:
+    """Who executes gives the position back to the kernel: not between another's bytes and its step beyond them."""
+    lines = "exec > out; for i in $(seq 40000); do echo $i; done & for i in $(seq 120); do /bin/true; done; wait"
+    done = lab.run(["bash", "-c", lines], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [int(line) for line in (lab.work / "out").read_text().split()] == list(range(1, 40001))
