@@ -252,7 +252,7 @@ class Area:
         if head.cut_pending:
             since = head.committed_epoch
             return [slot for slot in self.pifs()
-                    if self.pif(slot).epoch > since or self.pif(slot).flags & lib.MM_MAPPED]
+                    if self.pif(slot).epoch > since or self.may_have_changed_unseen(slot)]
         found, slot = [], head.dirty
         while slot:
             pif = self.pif(slot)
@@ -262,18 +262,26 @@ class Area:
         return list(dict.fromkeys((*found, *self.mapped())))
 
     def mapped(self) -> Iterator[int]:
-        """Slots of the PIFs whose bytes may change unseen."""
+        """Slots of the PIFs whose bytes may have changed unseen since the last checkpoint that was written."""
+        return (slot for slot in self._mapped_list() if self.may_have_changed_unseen(slot))
+
+    def may_have_changed_unseen(self, slot: int) -> bool:
+        """Mapped, or let go of by a checkpoint that is not written (yet): a kill or a full disk came between."""
+        p = self.pif(slot)
+        return bool(p.flags & lib.MM_MAPPED) or p.let_go > self.head.committed_epoch
+
+    def _mapped_list(self) -> Iterator[int]:
         slot = self.head.mapped
         while slot:
             yield slot
             slot = self.pif(slot).next_mapped
 
     def relink_mapped(self) -> None:
-        """Take those that are MM_MAPPED no more off their list; the run is frozen. A kill leaves the others on it."""
+        """Take those off the list that need not be there; the run is frozen. A kill leaves the others on it."""
         before = 0
-        for slot in list(self.mapped()):
+        for slot in list(self._mapped_list()):
             p = self.pif(slot)
-            if p.flags & lib.MM_MAPPED:
+            if self.may_have_changed_unseen(slot):
                 before = slot
             elif before:
                 self.pif(before).next_mapped = p.next_mapped

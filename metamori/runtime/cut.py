@@ -60,7 +60,7 @@ class PifCut:
     st: os.stat_result | None
     old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
     ranges: list[tuple[int, int, int]]
-    captured: list[AML] | None = None     # of a file whose bytes change unseen: what differs from the parent
+    captured: list[AML] | None = None     # of a file whose bytes changed unseen: what differs at home from the parent
     held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
 
@@ -149,14 +149,17 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
             cut.touches[path] = replace(touch, dev=now[was][0], ino=now[was][1], btime_ns=now[was][2])
     places = _Places(cut, names)
     dirty = area.dirty()
-    released, cut.watch = release(area, dirty)
+    cut.watch = release(area, dirty)
     for slot in dirty:
         _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
-        # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
-        if pif.flags & lib.MM_MAPPED or (slot in released and pif.cut and capture.knows(slot)):
-            where = cut.watch.candidates(slot) if slot not in released else None
+        if pif.flags & lib.MM_MAPPED:
+            where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
+        # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
+        elif area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot):
+            at_home = min(pif.size, pif.home_limit)
+            pif.captured = capture.of(slot, pif.home, at_home, pif.cut, cut.preimages, None)
         now_a_copy(area, slot, pif.size)
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
@@ -264,7 +267,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
     kept = os.path.join(kept_folder, area.kept_name(slot))
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
-        a_copy = is_copied(p) and candidate == kept
+        a_copy = is_copied(p) and candidate == kept and not area.may_have_changed_unseen(slot)
         if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
             home, st = candidate, found.st
             break

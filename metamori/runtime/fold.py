@@ -156,12 +156,10 @@ class Fold:
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
-        if pif.captured is not None:
-            self._offsets(inode, process, pif.captured)
-        elif pif.home.startswith(b"/proc/"):
+        if pif.captured is None and pif.home.startswith(b"/proc/"):
             self._copy_whole(pif, inode, process)
-        elif pif.ranges:
-            self._redirected(pif, inode, process)
+        elif pif.captured or pif.ranges:
+            self._changed(pif, inode, process)
 
     def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
@@ -170,12 +168,16 @@ class Fold:
             return pif.old
         return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
 
-    def _redirected(self, pif: PifCut, inode: int, process: int) -> None:
-        """The touched blocks, neighbours merged, cut off at the file's end (thesis writeBinTreeToFile)."""
+    def _changed(self, pif: PifCut, inode: int, process: int) -> None:
+        """What changed at home unseen; over it the touched blocks, neighbours merged, cut off at the file's end
+        (thesis writeBinTreeToFile)."""
         amls = AddressMap(
             AML(block * BLOCK, min((block + count) * BLOCK, pif.size), self.run, buffer * BLOCK)
             for block, buffer, count in pif.ranges if block * BLOCK < pif.size)
         self.bytes_added += amls.nbytes
+        if pif.captured:
+            amls, above = AddressMap(pif.captured), amls
+            amls.overlay(above)
         self._offsets(inode, process, amls)
 
     def _offsets(self, inode: int, process: int, amls: Iterable[AML]) -> None:

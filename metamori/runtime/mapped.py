@@ -24,11 +24,13 @@ _PIECE = 1 << 20
 _RESERVE = 64
 
 
-def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
-    """Let go of the files that nobody maps any more; the run is frozen. Returns those that were MM_MAPPED until now.
+def release(area: Area, slots: Iterable[int]) -> Watch:
+    """Let go of the files that nobody maps any more; the run is frozen.
 
+    The checkpoint that is being made looks at all of them once more, and when it is not written, the next one does.
     While a program lives that is not followed, or what it forked and gave such a file, they stay at home.
     """
+    area.relink_mapped()
     lived = bool(area.head.outsiders)
     alive = any(area.process(slot).outside for slot in area.processes()) or (lived and held_outside(area, _shown(area)))
     area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
@@ -37,19 +39,16 @@ def release(area: Area, slots: Iterable[int]) -> tuple[set[int], Watch]:
     found = mappings(area, {area.pif(slot).ino for slot in flagged}) if flagged else []
     watch = Watch(area, found or [], lived or alive)
     if not flagged or area.head.outsiders:
-        return set(), watch
+        return watch
     inodes = {each.inode for each in found or ()}
-    released = set()
     for slot in flagged:
         p = area.pif(slot)
         if found is None or p.ino in inodes or (p.flags & lib.MM_ENGINE and p.refs):
             continue
         if p.flags & lib.MM_MAPPED:
-            released.add(slot)
+            p.let_go = area.head.epoch
         p.flags &= ~(lib.MM_HOME | lib.MM_MAPPED | lib.MM_ENGINE)
-    if released:
-        area.relink_mapped()
-    return released, watch
+    return watch
 
 
 def _shown(area: Area) -> set[int]:

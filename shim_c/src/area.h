@@ -219,7 +219,8 @@ struct mm_pif {
     uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
     uint64_t ahead_size;       /* when that was written */
     uint64_t redirected;       /* entries in its block table */
-    char pad2_[16];
+    uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
+    char pad2_[8];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

@@ -343,6 +343,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.path_capacity = p->path_capacity;
         made.epoch = p->epoch;
         made.next_dirty = p->next_dirty;
+        made.next_mapped = p->next_mapped;
         *p = made;
         if (mm_set_path(a, p, path) < 0) {
             p->flags = 0;
