@@ -217,9 +217,10 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
     return NOTED(AT_FDCWD, path, mm_canonical, REAL(bind)(socket, address, length));
 }
 
-/* Attributes: of a path (through a link, or of the link itself), of a descriptor. */
+/* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor. */
 #define AT_PATH(dir, path, flags, call) \
-    ((flags) & AT_SYMLINK_NOFOLLOW ? NOTED(dir, path, mm_canonical, call) : NOTED(dir, path, mm_canonical_follow, call))
+    ((flags) & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path) ? NOTED(dir, path, mm_canonical, call) \
+                                                           : NOTED(dir, path, mm_canonical_follow, call))
 /* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
  * when it came.  0: it is none, and nothing has begun. */
 static uint32_t enter_made(int fd)

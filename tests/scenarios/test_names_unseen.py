@@ -373,3 +373,32 @@ def test_a_file_of_somebody_else_is_not_older_than_its_folder(lab: Lab, deletes:
             tail = "" if index != ours else "ours\n"
             assert (lab.work / "moved/theirs").read_text() == "theirs\n" + tail
     lab.verb("verify")
+
+
+TO_WHAT_A_LINK_LEADS = """
+import os, sys, metamori
+metamori.checkpoint()
+os.setxattr("link/", "user.given", b"later", follow_symlinks=False)
+os.chown("link/", *map(int, sys.argv[1:]), follow_symlinks=False)
+"""
+
+
+def test_attributes_by_a_link_with_a_slash_behind_it(lab: Lab) -> None:
+    """The kernel goes through it, even where it is told not to: it is the folder that changes."""
+    folder = lab.work / "folder"
+    folder.mkdir()
+    (lab.work / "link").symlink_to("folder")
+    owner = (1, 2) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    try:
+        os.setxattr(folder, "user.there", b"before")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    was = folder.stat()
+    done = lab.run([sys.executable, "-c", TO_WHAT_A_LINK_LEADS, *map(str, owner)])
+    assert (done.returncode, done.stderr) == (0, b"")
+    there, given = (was.st_uid, was.st_gid, ["user.there"]), (*owner, ["user.given", "user.there"])
+    for index, want in [(2, given), (1, there), (2, given), (0, there)]:
+        lab.restore(index)
+        now = folder.stat()
+        assert (now.st_uid, now.st_gid, sorted(os.listxattr(folder))) == want, index
+    lab.verb("verify")
