@@ -276,8 +276,8 @@ class Fold:
         """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
         born = self.store.door.birth_ns(path)      # a file that went may have had the same number
         now = lstat_or_none(self.store.door, path)
-        if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino):
-            born = 0                       # the program has gone on: it may be another one's
+        if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
+            born = 0                       # the program has gone on: it is, or may be, another one's
         inode, new = self._object((st.st_dev, st.st_ino), born, False)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0

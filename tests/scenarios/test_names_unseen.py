@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,45 @@ def test_a_new_file_with_the_number_of_one_that_the_checkpoint_saw(elsewhere: La
         have = journal.read_bytes() if journal.exists() else b""
         assert len(have) in (0, 5000)
         assert have == have[:5] * (len(have) // 5)
+    elsewhere.verb("verify")
+
+
+ONE_AFTER_ANOTHER = """
+import os, metamori
+for n in range(400):
+    os.chmod(f"old{n}", 0o600)             # noted, nothing else is known of it
+begin, begun = os.pipe()
+if os.fork() == 0:
+    os.read(begin, 1)
+    for n in reversed(range(400)):
+        os.unlink(f"old{n}")
+        with open(f"old{n}", "w") as f:
+            f.write(f"new{n:5}" * 1000)
+    os._exit(0)
+os.write(begun, b"x")
+print(metamori.checkpoint())
+os.wait()
+print(metamori.checkpoint())
+"""
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=lambda words: "".join(words) or "default")
+def test_a_file_that_nobody_wrote_is_replaced_while_a_checkpoint_is_written(elsewhere: Lab, options: list[str]) -> None:
+    """The new one has the number of the one that the checkpoint saw, of which it knows nothing else."""
+    for n in range(400):
+        (elsewhere.work / f"old{n}").write_bytes(f"old{n:5}".encode() * 1000)
+    done = elsewhere.run([sys.executable, "-c", ONE_AFTER_ANOTHER], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    first, last = map(int, done.stdout.split())
+    old, new = ([f"{kind}{n:5}".encode() * 1000 for n in range(400)] for kind in ("old", "new"))
+    for index in (first, last, 0, first):
+        elsewhere.restore(index)
+        paths = [elsewhere.work / f"old{n}" for n in range(400)]
+        have = [path.read_bytes() if path.exists() else b"" for path in paths]
+        replaced = 400 if index == last else 0 if index == 0 else have.count(b"") + sum(map(eq, have, new))
+        assert have.count(b"") <= (index == first)     # between its removal and its bytes
+        want = [*old[:400 - replaced], *new[400 - replaced:]]
+        assert [n for n in range(400) if have[n] and have[n] != want[n]] == [], index
     elsewhere.verb("verify")
 
 
