@@ -188,6 +188,7 @@ static void first_values(struct mm_header *h)
     struct stat st;
     h->version = 2;
     h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
+    h->mount_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) == 0 ? st.st_ino : 0;
     h->boot = mm_boot();
     h->epoch = 1;
     h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;
@@ -322,35 +323,6 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
 int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a->head->session_lock, timeout_ms); }
 
 void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }
-
-int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_slot)
-{
-    struct mm_header *h = a->head;
-    (void)own_slot;
-    __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
-    long waited_us = 0;
-    for (uint32_t i = 1; i < h->process_high; i++) {
-        struct mm_process *p = mm_proc(a, i);
-        for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
-            if (waited_us > 5000 && !mm_process_alive(a, i))
-                break;
-            if (waited_us > timeout_ms * 1000L) {
-                mm_thaw(a);
-                return -EAGAIN;
-            }
-            sys_pause_us(step);
-            if (step < 1000)
-                step *= 2;
-        }
-    }
-    return 0;
-}
-
-void mm_thaw(struct mm_area *a)
-{
-    __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&a->head->freeze, 1 << 30);
-}
 
 /* Pages of 4 KB for block tables and descriptor maps; all zero when handed out. */
 uint32_t mm_page_take(struct mm_area *a)

@@ -148,7 +148,7 @@ struct mm_header {
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
     uint32_t frame_count, free_frame;
-    uint64_t unused_;
+    uint64_t mount_namespace;  /* names are of this one; 0: unknown */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */

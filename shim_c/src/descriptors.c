@@ -190,11 +190,12 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         if (!path) {
             snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
             long n = sys_readlink(link, name, 4096);
-            if (n == -ENAMETOOLONG) {  /* no call can name it, neither in a checkpoint nor in a restore */
-                if (mm_first_time(7))
-                    mm_say("files whose whole path is longer than 4095 bytes are not followed");
+            if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
+                mm_say("files whose whole path is longer than 4095 bytes are not followed");
+            if (n == -ENOENT && mm_elsewhere)   /* after chroot there may be no /proc */
+                mm_said_elsewhere("/proc is not there");
+            if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))
                 n = 1, name[0] = '?';
-            }
             if (n <= 0)
                 return (int)n;
             name[n] = 0;

@@ -118,6 +118,7 @@ static int join(const char *store)
         mm_release_locks(area, (uint32_t)sys_gettid());
     mm_self->calls = 0;
     mm_self->outside = mm_self->leaving = mm_self->executing = 0;
+    mm_join_elsewhere(area);
     mm_area = area;
     mm_adopt();
     mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */

@@ -81,7 +81,7 @@ static int mpi_session(const char *path)
 
 int mm_tracked(const char *path)
 {
-    if (path[0] != '/' || mm_below(path, mm_area->store))
+    if (path[0] != '/' || mm_below(path, mm_area->store) || (UNLIKELY(mm_elsewhere) && mm_leads_elsewhere(path)))
         return 0;
     for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
         if (mm_below(path, i->path))

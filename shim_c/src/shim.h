@@ -169,6 +169,12 @@ void mm_fork_in_parent(void);
 void mm_after_fork(void);
 extern int mm_memory_shared;
 void mm_other_world(unsigned long clone_flags);
+
+/* elsewhere.c */
+extern int mm_elsewhere;                 /* names may lead elsewhere than in the rest of the run */
+void mm_join_elsewhere(struct mm_area *area);
+int mm_leads_elsewhere(const char *path);
+void mm_said_elsewhere(const char *path);
 extern int mm_top_fd;
 static inline uint32_t pif_of(int fd)
 {

@@ -32,6 +32,8 @@ void mm_other_world(unsigned long flags)
         mm_outsider_for_good(3, NAMESPACE);
     if ((flags & CLONE_FILES) && mm_first_time(4))
         mm_say("a thread or process has a table of descriptors that is not its memory's: it is not followed");
+    if (flags & CLONE_NEWNS)
+        mm_elsewhere = 1;
 }
 
 /* A process with memory of its own begins in a function; one in our memory is no more than a thread to us. */
@@ -58,7 +60,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     if (!active() || !function || !stack)
         return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
     int shares_memory = flags & CLONE_VM, shares_files = flags & CLONE_FILES;
-    mm_other_world((flags & CLONE_NEWPID) | (shares_files && !shares_memory ? CLONE_FILES : 0));
+    mm_other_world((flags & (CLONE_NEWPID | CLONE_NEWNS)) | (shares_files && !shares_memory ? CLONE_FILES : 0));
     if (shares_memory) {
         if (!shares_files)
             mm_memory_shared = 1;
@@ -73,15 +75,22 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 
 EXPORT int unshare(int flags)
 {
-    mm_other_world(flags & (CLONE_NEWPID | CLONE_FILES));
+    mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
     return REAL(unshare)(flags);
 }
 
 EXPORT int setns(int fd, int type)
 {
-    if (type & CLONE_NEWPID)
-        mm_other_world(CLONE_NEWPID);
+    mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */
     return REAL(setns)(fd, type);
+}
+
+EXPORT int chroot(const char *path)
+{
+    int r = REAL(chroot)(path);
+    if (r == 0)
+        mm_elsewhere = 1;
+    return r;
 }
 
 EXPORT void _exit(int status)

@@ -152,6 +152,7 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     ON(pidfd_getfd, pidfd_getfd(I(a), I(b), (unsigned)c));
     ON(unshare, unshare(I(a)));
     ON(setns, setns(I(a), I(b)));
+    ON(chroot, chroot(S(a)));
     ON(prctl, prctl(I(a), b, c, d, e));
     case SYS_seccomp:
     case SYS_landlock_restrict_self:
@@ -169,13 +170,13 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     case SYS_clone:
         if (!active() || (a & CLONE_VM) || b)
             return REAL(syscall)(number, a, b, c, d, e, f);
-        mm_other_world(a & (CLONE_NEWPID | CLONE_FILES));
+        mm_other_world(a & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
         return forked(number, a, b, c, d, e);
     case SYS_clone3: {
         const struct clone_args *arguments = P(a);
         if (!active() || !a || (size_t)b < CLONE_ARGS_SIZE_VER0 || (arguments->flags & CLONE_VM) || arguments->stack)
             return REAL(syscall)(number, a, b, c, d, e, f);
-        mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_FILES));
+        mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
         return forked(number, a, b, c, d, e);
     }
     case SYS_io_submit:
