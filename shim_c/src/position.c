@@ -53,8 +53,10 @@ void mm_give_position_held(int fd)
  * kernel meanwhile, it would not move, and what comes next would take the place of those bytes. */
 void mm_give_position(int fd)
 {
+    if (!owned(fd))
+        return;
     uint32_t slot = pif_of(fd);
-    if (!slot || !owned(fd)) {
+    if (!slot) {
         mm_give_position_held(fd);
         return;
     }
