@@ -18,7 +18,7 @@ from metamori.runtime import ahead, notes
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
 from metamori.runtime.mapped import Capture, is_copied, now_a_copy, release
 from metamori.runtime.watched import Watch
-from metamori.store.door import Door
+from metamori.store.door import REAL
 from metamori.store.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.xattrs import Xattrs
 from metamori.store.xattrs import read as read_xattrs
@@ -107,9 +107,9 @@ _IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTAL
 def look(path: bytes) -> Found:
     """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
     try:
-        st = os.lstat(path)
+        st = REAL.lstat(path)
         if stat.S_ISLNK(st.st_mode):
-            return Found(st, os.readlink(path))
+            return Found(st, REAL.readlink(path))
         device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
         return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
     except OSError as error:
@@ -210,7 +210,7 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
 
 def _arrived_with(cut: Cut, folder: bytes, walked: set[bytes]) -> None:
     """A folder that the run made, and maybe renamed since: all that is in it came with it."""
-    for at, folders, files in os.walk(folder):
+    for at, folders, files in REAL.walk(folder):
         walked.add(at)
         for name in (*folders, *files):
             path = os.path.join(at, name)
@@ -385,7 +385,7 @@ def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
     slot = area.find_pif(entry.dev, entry.ino)
     try:
         if not slot and os.stat(link).st_nlink == 0:   # of which only a copy is left: its number alone says nothing
-            slot = area.find_pif(entry.dev, entry.ino, Door().birth_ns(link, follow=True))
+            slot = area.find_pif(entry.dev, entry.ino, REAL.birth_ns(link, follow=True))
     except OSError:
         return 0
     if not slot or not area.pif(slot).flags & lib.MM_KEPT:

@@ -26,6 +26,7 @@ from metamori.runtime.fold import Fold
 from metamori.runtime.remains import Found, Remains
 from metamori.store import move
 from metamori.store.apply import Applier, read_intent
+from metamori.store.door import REAL
 from metamori.store.records import Meta, OffsetEntry, Offsets, PifEntry, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -338,10 +339,10 @@ class _Leavings:
 def folders_below(top: bytes, but: bytes) -> dict[tuple[int, int], bytes]:
     """Device and inode number of each folder, and where it is; without one of them and what is in it."""
     found = {}
-    for at, folders, _ in os.walk(top):
+    for at, folders, _ in REAL.walk(top):
         folders[:] = [each for each in folders if os.path.join(at, each) != but]
         for name in folders:
-            st = os.lstat(os.path.join(at, name))
+            st = REAL.lstat(os.path.join(at, name))
             found[st.st_dev, st.st_ino] = os.path.join(at, name)
     return found
 

@@ -182,7 +182,7 @@ class Remains:
             top = os.path.dirname(path)
             while not os.path.isdir(top):
                 top = os.path.dirname(top)
-            for at, folders, names in os.walk(top):
+            for at, folders, names in self._store.door.walk(top):
                 folders[:] = [each for each in folders if os.path.join(at, each) != self._store.layout.root]
                 for name in names:
                     there = os.path.join(at, name)

@@ -7,6 +7,7 @@ import os
 
 from metamori._area import ffi, lib
 from metamori.runtime.session import Session
+from metamori.store.door import opened_up
 from metamori.store.records import FitEntry
 from metamori.store.state import State
 
@@ -21,11 +22,15 @@ def actions_for(session: Session, index: int, number: int, actions) -> None:  # 
     actions.count = len(entries)
     base = actions.action + 0
     session.coming_back.clear()
+    refused: list[bytes] = []
     for i, fit in enumerate(entries):
         path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
         unflushed = ffi.from_buffer(fit.unflushed)
         session.coming_back.append(unflushed)
         _action(base + i, fit, path, unflushed)
+        refused += [] if os.access(os.path.dirname(path), os.X_OK) else [path]
+    session.let_in.close()
+    session.let_in = opened_up(refused)    # until the program has its descriptors
 
 
 def _removed_folder(session: Session, number: int, mode: int) -> bytes:

@@ -25,6 +25,7 @@ from metamori.runtime.whereabouts import AcrossFilesystems, arrived, find_names,
 from metamori.store import commit, xattrs
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
+from metamori.store.door import REAL
 from metamori.store.head import kept_homes
 from metamori.store.move import clear_stages
 from metamori.store.names import NamesPlan
@@ -119,6 +120,7 @@ def _back_or_as_it_is(session: Session, index: int) -> None:
 def go_on(session: Session) -> None:
     """The descriptors are in place. Whatever fails here, the program goes on: it would wait for itself for ever."""
     try:
+        session.let_in.close()
         reopen.remove_folders(session)
         session.coming_back.clear()
         for slot in list(session.area.pifs()):
@@ -226,13 +228,13 @@ def _names_back(session: Session, now: State, then: State) -> set[int]:
 def _give_attributes(path: bytes, pif: PifEntry) -> bool:
     """Mode, owner and time as far as the user may; whether all of them."""
     try:
-        found = os.lstat(path)
+        found = REAL.lstat(path)
         if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
-            os.chmod(path, stat.S_IMODE(pif.mode))
+            REAL.chmod(path, stat.S_IMODE(pif.mode))
         if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
-            os.lchown(path, pif.uid, pif.gid)
+            REAL.chown(path, pif.uid, pif.gid)
         if found.st_mtime_ns != pif.mtime_ns:
-            os.utime(path, ns=(found.st_atime_ns, pif.mtime_ns), follow_symlinks=False)
+            REAL.set_mtime(path, pif.mtime_ns)
     except (FileNotFoundError, PermissionError):
         return False
     return True
@@ -293,7 +295,7 @@ class _Rollback:
     def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
         """A file that is mapped: its bytes go back at home, where the mapping sees them, once those that an index
         knows by their home alone are saved."""
-        fd = os.open(self._home(), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = REAL.open(self._home(), os.O_RDWR)
         try:
             found = os.fstat(fd).st_size
             known = min(found, self.p.fresh_from)
@@ -336,12 +338,12 @@ class _Rollback:
     def _resize_home(self, size: int) -> None:
         path = self._home()
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = REAL.open(path, os.O_RDWR)
         except PermissionError:
-            mode = os.lstat(path).st_mode
-            os.chmod(path, mode | 0o600)
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            os.chmod(path, mode & 0o7777)
+            mode = stat.S_IMODE(REAL.lstat(path).st_mode)
+            REAL.chmod(path, mode | 0o600)
+            fd = REAL.open(path, os.O_RDWR)
+            REAL.chmod(path, mode)
         except FileNotFoundError:
             return
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 from metamori._area import lib
 from metamori.runtime import ahead, durable, launches, memory, pruning
@@ -31,6 +31,7 @@ class Session:
         self.store, self.area = store, area
         self.said = ""                     # what a person should hear of the last checkpoint
         self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
+        self.let_in = ExitStack()          # folders opened up until it has its descriptors back
         self._records = -1                 # head.records when all that it counts was known here
 
     @property

@@ -105,7 +105,7 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
 
 def _is_now(session: Session, slot: int, path: bytes) -> bool:
     """The PIF's file is the one of this path. Whether that is another inode than it was, perhaps of the same number."""
-    p, st, birth = session.area.pif(slot), os.lstat(path), session.store.door.birth_ns(path)
+    p, st, birth = session.area.pif(slot), session.store.door.lstat(path), session.store.door.birth_ns(path)
     if (p.dev, p.ino) == (st.st_dev, st.st_ino) and (p.btime_ns == birth or not p.btime_ns):
         return False
     ahead.moved(session.area, (p.dev, p.ino, p.btime_ns), (st.st_dev, st.st_ino, birth))

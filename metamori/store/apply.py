@@ -83,26 +83,7 @@ class Applier:
 
     def _name(self, op: NameOp) -> None:
         self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
-        self._guarded(op.path, self._in_writable_folder, op)
-
-    def _in_writable_folder(self, op: NameOp) -> None:
-        """Folders that their owner may not write to are opened up for the one step."""
-        step = getattr(self, "_" + op.op)
-        try:
-            step(op)
-        except PermissionError:
-            paths = [op.path, op.other] if op.op in ("keep", "rename") else [op.path]
-            folders = {os.path.dirname(path) for path in paths}
-            modes = {folder: stat.S_IMODE(self._door.lstat(folder).st_mode) for folder in folders}
-            if all(mode & stat.S_IWUSR for mode in modes.values()):
-                raise
-            for folder, mode in modes.items():
-                self._door.chmod(folder, mode | stat.S_IRWXU)
-            try:
-                step(op)
-            finally:
-                for folder, mode in modes.items():
-                    self._door.chmod(folder, mode)
+        self._guarded(op.path, getattr(self, "_" + op.op), op)
 
     def _is(self, path: bytes, dev: int, ino: int) -> bool:
         found = lstat_or_none(self._door, path)

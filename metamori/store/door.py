@@ -12,9 +12,10 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 from metamori._area import ffi, lib
 
@@ -38,9 +39,78 @@ def _libc() -> Any:
     return ctypes.CDLL("libc.so.6", use_errno=True)
 
 
-class Door:
-    """Thin calls. `copy_range` and `punch_hole` choose the cheapest way that the filesystem has."""
+@contextmanager
+def _opened(folder: bytes) -> Iterator[None]:
+    """A folder that is the caller's own and whose mode keeps him from listing, changing or entering it lets him in.
 
+    By a descriptor: it may have another name, or none, when its mode comes back. A mode that somebody gave it meanwhile
+    stays.
+    """
+    try:
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:                        # the call itself says why
+        yield
+        return
+    try:
+        found = os.fstat(fd)
+        mode, place = stat.S_IMODE(found.st_mode), f"/proc/thread-self/fd/{fd}"
+        if found.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU:
+            yield
+            return
+        os.chmod(place, mode | stat.S_IRWXU)
+        try:
+            yield
+        finally:
+            if stat.S_IMODE(os.fstat(fd).st_mode) == mode | stat.S_IRWXU:
+                os.chmod(place, mode)
+    finally:
+        os.close(fd)
+
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _let_in(*which: int, inside: bool = False) -> Callable[[_Call], _Call]:
+    """For a call by paths, its arguments number `which`: what the folders of the user's own on the way to them refuse
+    him, as their modes do, is tried once more with these opened up for the moment. inside: a path that is a folder too.
+    """
+    def of(call: _Call) -> _Call:
+        @wraps(call)
+        def once_more(door: Door, *values: Any, **named: Any) -> Any:
+            try:
+                return call(door, *values, **named)
+            except PermissionError as error:
+                if error.errno != errno.EACCES:
+                    raise
+            with opened_up([values[each] for each in which], inside):
+                return call(door, *values, **named)
+        return once_more  # type: ignore[return-value]
+    return of
+
+
+def opened_up(paths: list[bytes], inside: bool = False) -> ExitStack:
+    """The user's own folders around paths, the highest first, let him in until this is closed."""
+    folders = set(paths) if inside else set()
+    for path in paths:
+        while (path := os.path.dirname(path)) not in (b"", b"/"):
+            folders.add(path)
+    opened = ExitStack()
+    try:
+        for folder in sorted(folders):
+            opened.enter_context(_opened(folder))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+class Door:
+    """Thin calls. `copy_range` and `punch_hole` choose the cheapest way that the filesystem has.
+
+    A folder that keeps its own owner out does not keep the store out (root is kept out of none).
+    """
+
+    @_let_in(0)
     def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
         """A descriptor, close-on-exec; never follows a symbolic link in the last component."""
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -91,47 +161,65 @@ class Door:
     def fstat(self, fd: int) -> os.stat_result:
         return os.fstat(fd)
 
+    @_let_in(0)
     def lstat(self, path: bytes) -> os.stat_result:
         return os.lstat(path)
 
     def birth_ns(self, path: bytes, follow: bool = False) -> int:
         """When the file itself was made, not through a symbolic link unless told so; 0: not known (statx)."""
+        try:
+            return self._birth_ns(path, follow)
+        except OSError:
+            return 0
+
+    @_let_in(0)
+    def _birth_ns(self, path: bytes, follow: bool) -> int:
         import ctypes
 
         answer = ctypes.create_string_buffer(256)
         if _libc().statx(_AT_FDCWD, path, 0 if follow else _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
-            return 0
+            raise OSError(ctypes.get_errno(), "statx")
         known, = struct.unpack_from("=I", answer, 0)
         seconds, nanoseconds = struct.unpack_from("=qI", answer, 80)
         return seconds * 10**9 + nanoseconds if known & _STATX_BTIME else 0
 
+    @_let_in(0, 1, inside=True)
     def rename(self, source: bytes, target: bytes) -> None:
         os.rename(source, target)
 
+    @_let_in(0, 1)
     def link(self, source: bytes, target: bytes) -> None:
         os.link(source, target, follow_symlinks=False)
 
+    @_let_in(0)
     def unlink(self, path: bytes) -> None:
         os.unlink(path)
 
+    @_let_in(0)
     def mkdir(self, path: bytes, mode: int) -> None:
         os.mkdir(path, mode)
 
+    @_let_in(0)
     def rmdir(self, path: bytes) -> None:
         os.rmdir(path)
 
+    @_let_in(1)
     def symlink(self, target: bytes, path: bytes) -> None:
         os.symlink(target, path)
 
+    @_let_in(0)
     def readlink(self, path: bytes) -> bytes:
         return os.readlink(path)
 
+    @_let_in(0)
     def mkfifo(self, path: bytes, mode: int) -> None:
         os.mkfifo(path, mode)
 
+    @_let_in(0)
     def mknod(self, path: bytes, mode: int, device: int) -> None:
         os.mknod(path, mode, device)
 
+    @_let_in(0)
     def chmod(self, path: bytes, mode: int) -> None:
         """Mode of a file or folder, never through a symbolic link: ELOOP.
 
@@ -146,22 +234,51 @@ class Door:
         finally:
             os.close(fd)
 
+    @_let_in(0)
     def chown(self, path: bytes, uid: int, gid: int) -> None:
         os.chown(path, uid, gid, follow_symlinks=False)
 
+    @_let_in(0)
     def set_mtime(self, path: bytes, mtime_ns: int) -> None:
         """Modification time; the access time stays."""
         atime_ns = os.lstat(path).st_atime_ns
         os.utime(path, ns=(atime_ns, mtime_ns), follow_symlinks=False)
 
+    @_let_in(0)
+    def listxattr(self, path: bytes) -> list[str]:
+        return os.listxattr(path, follow_symlinks=False)
+
+    @_let_in(0)
+    def getxattr(self, path: bytes, name: str) -> bytes:
+        return os.getxattr(path, name, follow_symlinks=False)
+
+    @_let_in(0)
     def setxattr(self, path: bytes, name: bytes, value: bytes) -> None:
         os.setxattr(path, name, value, follow_symlinks=False)
 
+    @_let_in(0)
     def removexattr(self, path: bytes, name: bytes) -> None:
         os.removexattr(path, name, follow_symlinks=False)
 
+    @_let_in(0, inside=True)
     def listdir(self, path: bytes) -> list[bytes]:
         return os.listdir(path)
+
+    def walk(self, top: bytes) -> Iterator[tuple[bytes, list[bytes], list[bytes]]]:
+        """As os.walk: folders from the top, of which the caller may take out those that he does not want walked."""
+        try:
+            found = self._scan(top)
+        except OSError:                    # gone, or somebody else's
+            return
+        folders = [name for name, is_folder in found if is_folder]
+        yield top, folders, [name for name, is_folder in found if not is_folder]
+        for name in folders:
+            yield from self.walk(os.path.join(top, name))
+
+    @_let_in(0, inside=True)
+    def _scan(self, path: bytes) -> list[tuple[bytes, bool]]:
+        with os.scandir(path) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     def flock(self, fd: int) -> bool:
         """Whether the exclusive lock was had at once."""

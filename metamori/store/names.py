@@ -277,13 +277,15 @@ class NamesPlan:
         return self._sources.get(inode, b"")
 
     def _finish_folders(self, made: list[NameOp]) -> Iterable[NameOp]:
-        """Modes and times, last; a folder in place is touched only where its mode or owner differs."""
+        """Modes and times, last; a folder in place is touched only where its mode or owner differs, and where it keeps
+        its owner out: the door may have opened it up when the move is stopped."""
         new = {op.path if op.op == "mkdir" else op.other for op in made}
         for entry in reversed(self._there.existing()):
             if entry.kind != "dir":
                 continue
             found = None if entry.path in new else lstat_or_none(self._door, entry.path)
-            if found is None or (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) != (
+            shut = stat.S_IMODE(entry.mode) & OWNER_ALL != OWNER_ALL
+            if found is None or shut or (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) != (
                     stat.S_IMODE(entry.mode), entry.uid, entry.gid):
                 yield _mkdir(entry, entry.mode)
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from metamori.store.door import Door
+from metamori.store.door import REAL, Door
 from metamori.store.head import lstat_or_none
 from metamori.store.records import XattrOp
 from metamori.store.state import State
@@ -24,9 +24,9 @@ def read(path: bytes) -> Xattrs:
     """Those of a file or folder, never through a symbolic link."""
     found = []
     try:
-        for name in os.listxattr(path, follow_symlinks=False):
+        for name in REAL.listxattr(path):
             try:
-                found.append((os.fsencode(name), os.getxattr(path, name, follow_symlinks=False)))
+                found.append((os.fsencode(name), REAL.getxattr(path, name)))
             except OSError:
                 continue
     except OSError:
