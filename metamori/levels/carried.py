@@ -93,7 +93,12 @@ def put_back(saved: Any) -> None:
         _make(saved, each, first)
     for each in reversed(entries):         # what is in a folder before the folder, whose time it changes
         if each["kind"] in ("file", "dir", "fifo"):
-            attributes(each["path"], each["mode"], each["uid"], each["gid"], each["mtime_ns"])
+            try:
+                attributes(each["path"], each["mode"], each["uid"], each["gid"], each["mtime_ns"])
+            except PermissionError:
+                if each["kind"] != "dir" or os.lstat(each["path"]).st_uid == os.geteuid():
+                    raise
+                continue                   # somebody else's folder, /tmp perhaps, stays as it is
             pairs = tuple((base64.b64decode(name), base64.b64decode(value)) for name, value in each["xattrs"])
             if each["kind"] != "fifo" and pairs != xattrs.read(each["path"]):
                 xattrs.apply(REAL, XattrOp(each["path"], pairs))
