@@ -112,7 +112,7 @@ static const char *plain_mode(const char *mode, char room[256])
     for (size_t i = 0; mode[i]; i++) {
         if (n == 255)
             return NULL;
-        if ((mode[i] != 'x' && mode[i] != 'm') || i > how)
+        if (i == 0 || i > how || (mode[i] != 'x' && mode[i] != 'm'))   /* the first one says what it is, or that it is none */
             room[n++] = mode[i];
     }
     room[n] = 0;

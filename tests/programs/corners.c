@@ -414,6 +414,7 @@ static void case_stream_that_maps(void)
     say_bytes("fdopen", line, 7);
     SAY(fseek(given, 0, SEEK_END));
     SAY(ftell(given));
+    SAY(fdopen(f, "mr") == NULL);
     fclose(given);
     fclose(stream);
 }
