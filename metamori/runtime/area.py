@@ -283,10 +283,12 @@ class Area:
             p = self.pif(slot)
             if self.may_have_changed_unseen(slot):
                 before = slot
-            elif before:
+                continue
+            if before:
                 self.pif(before).next_mapped = p.next_mapped
             else:
                 self.head.mapped = p.next_mapped
+            p.listed = 0                   # last: whoever finds it set looks whether it is there
 
     def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
         return lib.mm_pif_find(self._area, dev, ino, btime_ns)

@@ -220,7 +220,8 @@ struct mm_pif {
     uint64_t ahead_size;       /* when that was written */
     uint64_t redirected;       /* entries in its block table */
     uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
-    char pad2_[8];
+    uint32_t listed;           /* it may be on the list of mapped files */
+    char pad2_[4];
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

@@ -344,6 +344,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.epoch = p->epoch;
         made.next_dirty = p->next_dirty;
         made.next_mapped = p->next_mapped;
+        made.listed = p->listed;
         *p = made;
         if (mm_set_path(a, p, path) < 0) {
             p->flags = 0;
@@ -481,7 +482,8 @@ void mm_pif_mapped(struct mm_area *a, uint32_t slot)
     struct mm_pif *p = mm_pif_at(a, slot);
     mm_lock(&h->lock);
     if (!(p->flags & MM_MAPPED)) {
-        if (!on_mapped_list(a, slot)) {
+        if (!p->listed || !on_mapped_list(a, slot)) {
+            __atomic_store_n(&p->listed, 1, __ATOMIC_RELEASE);
             p->next_mapped = h->mapped;
             __atomic_store_n(&h->mapped, slot, __ATOMIC_RELEASE);
         }

@@ -55,6 +55,7 @@ def test_a_file_put_on_the_list_of_changed_ones_and_not_marked(area: Area, slots
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_file_put_on_the_list_of_mapped_ones_and_not_flagged(area: Area, slots: list[int], others: int) -> None:
     lib.mm_pif_mapped(area.pointer, slots[0])
+    area.pif(slots[1]).listed = 1
     area.pif(slots[1]).next_mapped = area.head.mapped
     area.head.mapped = slots[1]
     for slot in [*slots[2:2 + others], slots[1]]:
