@@ -26,14 +26,15 @@ $(STAMP): pyproject.toml tools/prepare tools/install-requirements
 	@touch $@
 
 build: $(STAMP)  ## compile the preload library and the runtime in place, into metamori/
-	@$(PY) setup.py -q build_ext --inplace
+	@METAMORI_CHECKED=1 $(PY) setup.py -q build_ext --inplace
 	@$(PY) -m compileall -q metamori
 	@[ -x $(VENV)/bin/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@$(PY) demo/demo.py
 
-test: build  ## all tests but the slow ones, on up to four processors
+test: build  ## all tests but the slow ones, on up to four processors; the scenarios also with assertions on
+	@METAMORI_CHECKED=1 $(PYTEST) -q -n auto --maxprocesses 4 --dist worksteal tests/scenarios
 	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-slurm: build  ## jobs of a real Slurm, in a folder of its own on the loopback device (some minutes)

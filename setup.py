@@ -9,6 +9,7 @@ One compiler call per source file, repeated only when the source, any header or 
 every result is moved into place in one step: a library that a running program has mapped is never
 written to. ``CC`` chooses the compiler; ``METAMORI_CFLAGS`` is appended to every compiler call;
 ``METAMORI_SANITIZE=address,undefined`` instruments the preload library alone (`make sanitize`).
+``METAMORI_CHECKED=1`` builds ``metamori/libmetamori-checked.so`` too, with assertions and stop points, for tests.
 """
 from __future__ import annotations
 
@@ -235,8 +236,12 @@ class BuildNative(build_ext):
         link = SANITIZE or ["-Wl,-z,defs"]  # sanitizers find their own symbols when the program starts
         # what calls a wrapper from inside means ours: a hundred symbols less to look up whenever a program starts
         link = [*link, "-Wl,-Bsymbolic-functions"]
-        build_library(self.target / "libmetamori.so", sources, [*UNFORTIFIED, *INCLUDES, *SANITIZE],
-                      [*link, *old_places(self.objects / "old"), "-ldl", "-lpthread"], self.objects / "shim")
+        link = [*link, *old_places(self.objects / "old"), "-ldl", "-lpthread"]
+        flags = [*UNFORTIFIED, *INCLUDES, *SANITIZE]
+        build_library(self.target / "libmetamori.so", sources, flags, link, self.objects / "shim")
+        if os.environ.get("METAMORI_CHECKED"):
+            build_library(self.target / "libmetamori-checked.so", sources, [*flags, "-DMM_CHECKED"], link,
+                          self.objects / "shim-checked")
 
     def build_area(self) -> None:
         description = ROOT / "metamori" / "runtime" / "build_area.py"

@@ -198,6 +198,8 @@ class Lab:
             self.store = Path(tempfile.mkdtemp(dir=elsewhere)) / "store"
         self.work.mkdir(exist_ok=True)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("METAMORI", "LD_PRELOAD"))}
+        if "METAMORI_CHECKED" in os.environ:  # the build with assertions: `make test` runs the scenarios with it too
+            self.env["METAMORI_CHECKED"] = os.environ["METAMORI_CHECKED"]
         self.env["PYTHONPATH"] = str(ROOT)
         self.env["LC_ALL"] = "C.UTF-8"
 

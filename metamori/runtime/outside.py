@@ -18,7 +18,7 @@ def given() -> dict[str, str]:
 
 def step_out() -> None:
     """Nothing to do, and nothing imported, unless the preload library is in this process."""
-    if "libmetamori.so" not in given().get("LD_PRELOAD", ""):
+    if "/libmetamori" not in given().get("LD_PRELOAD", ""):
         return
     import ctypes
 

@@ -2,6 +2,7 @@
 #ifndef MM_AREA_INTERNAL_H
 #define MM_AREA_INTERNAL_H
 
+#include "check.h"
 #include "area.h"
 #include "sys.h"
 

@@ -12,7 +12,11 @@
 
 #include <link.h>
 
+#ifdef MM_CHECKED
+#define LIBRARY "libmetamori-checked.so"
+#else
 #define LIBRARY "libmetamori.so"
+#endif
 #define PREFIX "METAMORI_"
 #define MARK "METAMORI_PUT_BACK="
 #define SAVED 32
