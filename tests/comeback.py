@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import PATIENCE, difference, gone, picture, wait_until
+import pytest
+from lab import PATIENCE, ROOT, difference, gone, picture, wait_until
 
+PROGRAMS = ROOT / "tests" / "memory" / "programs"
 METAMORI = [sys.executable, "-m", "metamori"]
 
 
@@ -52,6 +54,18 @@ def descendants(pid: int) -> list[int]:
     except (FileNotFoundError, ProcessLookupError):
         pass
     return [each for child in found for each in (child, *descendants(child))]
+
+
+def built(folder: Path, name: str, *options: str) -> Path:
+    """A compiled program of tests/memory/programs; skipped in words without its compiler."""
+    compiler = {".c": "gcc", ".cc": "g++", ".f90": "gfortran"}[Path(name).suffix]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    target = folder / Path(name).stem
+    include = ROOT / "shim_c" / "include"
+    command = [compiler, "-O1", f"-I{include}", str(PROGRAMS / name), "-o", str(target), "-pthread", *options]
+    subprocess.run(command, check=True)
+    return target
 
 
 class Memory:

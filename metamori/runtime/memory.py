@@ -11,10 +11,11 @@ import errno
 import os
 
 from metamori._area import ffi, lib
+from metamori.errors import Damaged
 from metamori.runtime import describe, launches
 from metamori.runtime.area import Area, NotAtRest
 from metamori.runtime.describe import Refused
-from metamori.store import layout
+from metamori.store import image, layout
 from metamori.store.records import Launch, MemoryEntry
 from metamori.store.store import Store
 from metamori.tables.record import replace
@@ -119,12 +120,27 @@ class Image:
         _reap(m.writer)
         if result < 0:
             raise OSError(-result, f"the program's memory could not be written: {os.strerror(-result)}")
-        door = self.store.door
-        door.rename(self.path, self.final)
         how = self.launch
-        return MemoryEntry(
+        entry = MemoryEntry(
             self.number, m.base, m.file_bytes, m.crc, m.known_pid, m.threads, how.exe, how.argv, how.env, how.cwd,
             how.umask, how.limits, *self.owner, describe.machine(), self.mapped, tuple(self.descriptors))
+        self._read_back(entry)
+        self.store.door.rename(self.path, self.final)
+        return entry
+
+    def _read_back(self, entry: MemoryEntry) -> None:
+        """Nothing is acknowledged that could not be gone on from. In the tests' build every byte is read."""
+        door, base = self.store.door, entry.base
+        below = self.store.layout.memory(base, self.store.meta(base).memory[0].process) if base else b""
+        try:
+            wrong = image.lacks(image.read(door, self.path), image.read(door, below) if base else None, entry.size)
+        except Damaged as error:
+            wrong = str(error)
+        if not wrong and "METAMORI_CHECKED" in os.environ:
+            wrong = image.check(door, self.path, entry)
+        if wrong:
+            os.unlink(self.path)
+            raise Refused(f"the program's memory was not saved as a whole: {wrong}")
 
     def give_up(self) -> None:
         """The instant could not be had after all: nothing will name the image."""

@@ -11,6 +11,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from metamori.errors import Damaged
 from metamori.store.door import Door
@@ -55,6 +56,23 @@ def _spans(data: bytes) -> tuple[Span, ...]:
     return tuple(struct.iter_unpack("<QQ", data))
 
 
+def _ascend(spans: Sequence[Span]) -> bool:
+    return all(one[1] <= other[0] for one, other in pairwise(spans))
+
+
+def _in_order(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """Each page once, ascending: early images can name pages twice and out of order (docs/reference/image.md)."""
+    if _ascend(spans):
+        return spans
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
 def read(door: Door, path: bytes) -> Image:
     """The tables; Damaged when this is no image of this version. Checksums are `check`'s."""
     fd = door.open(path, os.O_RDONLY)
@@ -75,7 +93,29 @@ def read(door: Door, path: bytes) -> Image:
     spans = _spans(tables[before:at]), _spans(tables[at:middle])
     if any(start >= end or (start | end) % PAGE for each in spans for start, end in each):
         raise Damaged(f"{os.fsdecode(path)}: its spans are no pages")
-    return Image(path, index, base, data, tables[:before], tables[middle:], *spans)
+    return Image(path, index, base, data, tables[:before], tables[middle:], spans[0], _in_order(spans[1]))
+
+
+def lacks(image: Image, below: Image | None, size: int) -> str:
+    """What a program could not come back from, of an image that was just written; "" nothing. By the tables alone.
+
+    below: the image of its base, in which every page that exists and was not saved again must have existed.
+    """
+    if image.data + sum(end - start for start, end in image.saved) + 4 != size:
+        return "its pages do not fit into it"
+    if not _ascend(image.saved):
+        return "its pages are not in order"
+    had = sorted((*image.saved, *(below.existing if below else ())))
+    at, number = 0, 0                      # all of `had` before `number` ends at `at` or earlier
+    for start, end in image.existing:
+        at = max(at, start)
+        while at < end:
+            while number < len(had) and had[number][1] <= at:
+                number += 1
+            if number == len(had) or had[number][0] > at:
+                return f"nothing has the page at {at:#x}"
+            at = had[number][1]
+    return ""
 
 
 def check(door: Door, path: bytes, entry: MemoryEntry) -> str:
@@ -115,7 +155,7 @@ def merge(door: Door, images: Sequence[Image], base: int, to: bytes, durable: bo
     body = b"".join(struct.pack("<QQ", *span) for span in (*saved, *last.existing)) + last.paths
     data = -(-(len(last.tables) + len(body)) // PAGE) * PAGE
     counts = list(_COUNTS.unpack_from(last.tables, 24))
-    counts[1], counts[2], counts[7] = base, data, len(saved)
+    counts[1], counts[2], counts[7], counts[8] = base, data, len(saved), len(last.existing)
     payload = data - 24 + sum(end - start for start, end in saved)
     version, = struct.unpack_from("<I", last.tables, 8)
     head = _ENVELOPE.pack(b"mtmrMEMO", version, 0x01020304, payload) + _COUNTS.pack(*counts)

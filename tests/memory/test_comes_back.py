@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from comeback import Memory
+from comeback import Memory, built
 
 pytestmark = pytest.mark.usefixtures("installed")
-PROGRAMS = Path(__file__).parent / "programs"
-
-
-def built(folder: Path, name: str, *options: str) -> Path:
-    """A compiled program of tests/memory/programs; skipped in words without its compiler."""
-    compiler = {".c": "gcc", ".cc": "g++", ".f90": "gfortran"}[Path(name).suffix]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    target = folder / Path(name).stem
-    include = Path(__file__).resolve().parents[2] / "shim_c" / "include"
-    command = [compiler, "-O1", f"-I{include}", str(PROGRAMS / name), "-o", str(target), "-pthread", *options]
-    subprocess.run(command, check=True)
-    return target
 
 
 def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def read(path: Path) -> dict[int, int]:
     return pages
 
 
+def test_what_a_program_could_not_come_back_from_is_named(tmp_path: Path) -> None:
+    def made(name: str, saved: set[int], existing: set[int]) -> image.Image:
+        write(tmp_path / name, 2, 1, dict.fromkeys(saved, 1), existing)
+        return image.read(REAL, str(tmp_path / name).encode())
+
+    below = made("below", {1, 2, 3}, {1, 2, 3, 4})
+    whole = made("whole", {2, 7}, {1, 2, 4, 7})
+    size = (tmp_path / "whole").stat().st_size
+    assert image.lacks(whole, below, size) == ""
+    assert image.lacks(whole, None, size) == "nothing has the page at 0x1000"
+    assert image.lacks(made("more", {2, 7}, {2, 5, 7}), below, size) == "nothing has the page at 0x5000"
+    last = made("last", {2}, {2, 3, 8})
+    assert image.lacks(last, below, (tmp_path / "last").stat().st_size) == "nothing has the page at 0x8000"
+    assert image.lacks(whole, below, size - 4096) == "its pages do not fit into it"
+
+
 STEP = st.tuples(st.sets(st.integers(0, PAGES - 1)), st.sets(st.integers(0, PAGES - 1)))
 
 

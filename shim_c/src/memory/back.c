@@ -8,32 +8,11 @@
 
 #include <sys/resource.h>
 
-static void fail(const char *what, const char *more) __attribute__((noreturn));
-static void fail(const char *what, const char *more)
+void mm_cannot_come_back(const char *what, const char *more)
 {
     own_say("the program cannot come back: ", what, more);
     sys(SYS_exit_group, 125);
     __builtin_unreachable();
-}
-
-static void take(int fd, void *to, uint64_t n, uint64_t *at)
-{
-    for (char *p = to; n;) {
-        long r = sys_pread(fd, p, n < 1ul << 30 ? n : 1ul << 30, (off_t)*at);
-        if (r == -EINTR)
-            continue;
-        if (r <= 0)
-            fail("its image is cut short or cannot be read", "");
-        p += r, n -= r, *at += r;
-    }
-}
-
-static int image_open(const char *path)
-{
-    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
-    if (fd < 0)
-        fail("there is no image ", path);
-    return (int)fd;
 }
 
 static void read_tables(const char *path)
@@ -41,22 +20,23 @@ static void read_tables(const char *path)
     struct mm_engine *e = ENGINE;
     struct mm_memory_image *image = &e->image;
     uint32_t words[4];                     /* magic, version, byte order */
-    int fd = image_open(path);
+    int fd = mm_image_open(path);
     uint64_t at = 0;
-    take(fd, words, sizeof words, &at);
+    mm_take(fd, words, sizeof words, &at);
     at = 24;
-    take(fd, image, sizeof *image, &at);
+    mm_take(fd, image, sizeof *image, &at);
     if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) || image->threads > THREADS
         || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS || image->existing > SPANS
         || image->path_bytes > PATHS)
-        fail("its image was made by another version", "");
-    take(fd, e->keep, image->program_bytes, &at);
-    take(fd, e->thread, image->threads * sizeof e->thread[0], &at);
-    take(fd, e->timer, image->timers * sizeof e->timer[0], &at);
-    take(fd, e->then.area, image->areas * sizeof e->then.area[0], &at);
+        mm_cannot_come_back("its image was made by another version", "");
+    mm_take(fd, e->keep, image->program_bytes, &at);
+    mm_take(fd, e->thread, image->threads * sizeof e->thread[0], &at);
+    mm_take(fd, e->timer, image->timers * sizeof e->timer[0], &at);
+    mm_take(fd, e->then.area, image->areas * sizeof e->then.area[0], &at);
     at += image->saved * sizeof(struct mm_span);
-    take(fd, e->existing, image->existing * sizeof(struct mm_span), &at);
-    take(fd, e->then.path, image->path_bytes, &at);
+    mm_take(fd, e->existing, image->existing * sizeof(struct mm_span), &at);
+    image->existing = mm_in_order(e->existing, image->existing);
+    mm_take(fd, e->then.path, image->path_bytes, &at);
     e->then.areas = image->areas;
     sys_close(fd);
 }
@@ -66,20 +46,20 @@ static void check(void)
 {
     struct mm_engine *e = ENGINE;
     if (mm_maps_read(&e->now) < 0)
-        fail("the present mappings cannot be read", "");
+        mm_cannot_come_back("the present mappings cannot be read", "");
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
         int found = 0;
         for (uint64_t j = 0; j < e->now.areas; j++) {
             const struct mm_vma *n = &e->now.area[j];
             if (counts(v) && n->kind != AREA_PLAIN && n->kind != AREA_STACK && n->start < v->end && v->start < n->end)
-                fail("an address that it used is taken by ", e->now.path + n->path);
+                mm_cannot_come_back("an address that it used is taken by ", e->now.path + n->path);
             found |= v->kind == AREA_SPECIAL && n->start == v->start && n->end == v->end
                   && own_equal(e->then.path + v->path, e->now.path + n->path);
             found |= v->kind == AREA_STACK && n->kind == AREA_STACK && n->end == v->end;
         }
         if (!found && (v->kind == AREA_STACK || v->kind == AREA_SPECIAL))
-            fail("the kernel has put elsewhere what was at ", e->then.path + v->path);
+            mm_cannot_come_back("the kernel has put elsewhere what was at ", e->then.path + v->path);
     }
 }
 
@@ -91,7 +71,7 @@ static void take_away(void)
     if (&__rseq_size && __rseq_size)       /* the kernel writes there whenever it likes */
         sys(SYS_rseq, fs + __rseq_offset, 32, 1, 0x53053053);
     if ((uint64_t)sys(SYS_brk, e->image.brk) != e->image.brk)
-        fail("the heap cannot be as large as it was", "");
+        mm_cannot_come_back("the heap cannot be as large as it was", "");
     mm_maps_read(&e->now);                 /* the heap has grown */
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
@@ -110,12 +90,13 @@ static void make_area(const struct mm_vma *v)
     long r, fd = -1;
     if (v->kind == AREA_STACK) {
         *(volatile char *)v->start = 0;    /* it grows down to there */
+        sys(SYS_madvise, v->start, MM_PAGE, MADV_DONTNEED);
         return;
     }
     if (path[0] == '/' && !shared_memory(t, v)) {
         fd = sys_openat(AT_FDCWD, path, (v->shared && (protection & PROT_WRITE) ? O_RDWR : O_RDONLY) | O_CLOEXEC, 0);
         if (fd < 0)
-            fail("a file that it had mapped cannot be opened: ", path);
+            mm_cannot_come_back("a file that it had mapped cannot be opened: ", path);
     } else {
         flags |= MAP_ANONYMOUS | (protection ? 0 : MAP_NORESERVE);
     }
@@ -123,37 +104,9 @@ static void make_area(const struct mm_vma *v)
         protection |= PROT_READ | PROT_WRITE;
     r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags, fd, v->offset);
     if (r != (long)v->start)
-        fail("a mapping cannot be made: ", path);
+        mm_cannot_come_back("a mapping cannot be made: ", path);
     if (fd >= 0)
         sys_close((int)fd);
-}
-
-/* Each image of the chain in turn, the complete one first; only pages that exist at the instant. */
-static void fill_from(const char *path)
-{
-    struct mm_engine *e = ENGINE;
-    struct mm_memory_image *image = &e->below;
-    int fd = image_open(path);
-    uint64_t at = 24, next = 0;
-    take(fd, image, sizeof *image, &at);
-    if (image->saved > SPANS)
-        fail("its image was made by another version", "");
-    at += image->program_bytes + image->threads * sizeof(struct mm_thread) + image->timers * sizeof(struct mm_timer)
-        + image->areas * sizeof(struct mm_vma);
-    take(fd, e->other, image->saved * sizeof e->other[0], &at);
-    at = image->data;
-    for (uint64_t i = 0; i < image->saved; i++) {
-        const struct mm_span *s = &e->other[i];
-        while (next < e->image.existing && e->existing[next].end <= s->start)
-            next++;
-        for (uint64_t k = next; k < e->image.existing && e->existing[k].start < s->end; k++) {
-            uint64_t from = s->start > e->existing[k].start ? s->start : e->existing[k].start;
-            uint64_t to = s->end < e->existing[k].end ? s->end : e->existing[k].end, place = at + from - s->start;
-            take(fd, (void *)from, to - from, &place);
-        }
-        at += s->end - s->start;
-    }
-    sys_close(fd);
 }
 
 static void rename_thread(uint32_t known, uint32_t real)
@@ -213,7 +166,7 @@ static void threads_back(const struct mm_thread *main_thread)
         long tid = mm_clone_thread(SAME_PROCESS, stack_top(e->thread_stack[i], THREAD_STACK), thread_back,
                                    (void *)t->clear_tid, (void *)t->fs, t);
         if (tid < 0)
-            fail("a thread cannot be made", "");
+            mm_cannot_come_back("a thread cannot be made", "");
         rename_thread(t->tid, (uint32_t)tid);
     }
 }
@@ -265,7 +218,7 @@ static void come_back(void)
             make_area(&e->then.area[i]);
     path = first;
     for (uint32_t i = 0; i < c->images; i++, path += own_length(path) + 1)
-        fill_from(path);
+        mm_fill_from(path);
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
         if (v->kind == AREA_PLAIN && (v->protection & 3) != 3)
@@ -277,7 +230,7 @@ static void come_back(void)
     rename_thread(e->known_pid, e->pid);
     kernel_and_library(c, descriptors);
     if (mm_locks_back(locks, c->locks) < 0)
-        fail("another process has taken a lock that it had", "");
+        mm_cannot_come_back("another process has taken a lock that it had", "");
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
@@ -297,7 +250,7 @@ void mm_come_back(void)
     const char *path = mm_memory_head->memory.path;
     long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0), n = 0, r;
     if (fd < 0)
-        fail("nothing says how: ", path);
+        mm_cannot_come_back("nothing says how: ", path);
     while (n < COMEBACK && (r = sys(SYS_read, fd, e->comeback + n, COMEBACK - n)) > 0)
         n += r;
     sys_close((int)fd);

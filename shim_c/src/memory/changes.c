@@ -4,6 +4,7 @@
  * and protects them again in the same step (Linux 6.7).  Where it lacks this, every image is complete.
  */
 #include "engine.h"
+#include "../check.h"
 
 #include <linux/ioctl.h>
 
@@ -11,6 +12,7 @@ struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_page
 #define SCAN _IOWR('f', 16, struct scan)
 enum { WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
 enum { PROTECT_MATCHING = 1, CHECK_ASYNC = 2 };
+enum { POPULATE_READ = 22 };               /* of madvise */
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
 struct watch { uint64_t start, length, mode, ioctls; };
@@ -58,8 +60,30 @@ static int append(struct list *to, uint64_t start, uint64_t end, const struct mm
     }
     if (to->count == SPANS)
         return -E2BIG;
+    MM_ASSERT(start < end && (!to->count || to->span[to->count - 1].end <= start));
     to->span[to->count++] = (struct mm_span){ start, end };
     return 0;
+}
+
+/* Pages of a private file mapping that are swapped out, or seem so: where one was given back (MADV_DONTNEED) or the kernel
+ * dropped it, a mark stays in its place that looks the same, and what the page holds is the file's.  They are fetched and
+ * saved as they are, whichever it was; past the file's end there is nothing to fetch. */
+static int fetched(const struct mm_vma *v, struct mm_span s, struct list *written, struct list *existing)
+{
+    int r = 0;
+    if (!(v->protection & PROT_READ))
+        sys(SYS_mprotect, s.start, s.end - s.start, v->protection | PROT_READ);
+    int whole = sys(SYS_madvise, s.start, s.end - s.start, POPULATE_READ) == 0;
+    for (uint64_t at = s.start, next; at < s.end && r >= 0; at = next) {
+        next = whole ? s.end : at + MM_PAGE;
+        if (!whole && sys(SYS_madvise, at, MM_PAGE, POPULATE_READ) != 0)
+            continue;
+        r = existing ? append(existing, at, next, v) : 0;
+        r = r >= 0 && written ? append(written, at, next, v) : r;
+    }
+    if (!(v->protection & PROT_READ))
+        sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
+    return r;
 }
 
 /* One walk over a mapping's pages: those that exist, and among them those written since the last time, which are protected
@@ -67,26 +91,32 @@ static int append(struct list *to, uint64_t start, uint64_t end, const struct mm
 static int scan(const struct mm_vma *v, int changes, struct list *written, struct list *existing)
 {
     struct mm_engine *e = ENGINE;
-    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = 4096 };
+    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = REGIONS };
     a.any = PRESENT | SWAPPED;             /* a page that was never touched counts as written: it must be there, too */
     a.inverted = a.mask = ZERO_PAGE | (v->inode ? OF_FILE : 0);
     a.ret = PRESENT | (changes ? WRITTEN : 0);
     a.flags = changes ? PROTECT_MATCHING | CHECK_ASYNC : 0;
-    for (;;) {
+    while (a.start < v->end) {
         long r = sys(SYS_ioctl, pagemap, SCAN, &a);
         if (r < 0)
             return (int)r;
         for (long i = 0; i < r; i++) {
             uint64_t start = e->region[i].start, end = e->region[i].end;
+            if (v->inode && !(e->region[i].categories & PRESENT)) {
+                if (fetched(v, (struct mm_span){ start, end }, written, existing) < 0)
+                    return -E2BIG;
+                continue;
+            }
             if (existing && append(existing, start, end, v) < 0)
                 return -E2BIG;
             if (written && e->region[i].categories & WRITTEN && append(written, start, end, v) < 0)
                 return -E2BIG;
         }
-        if (a.walk_end >= v->end)
+        if (r < REGIONS)                   /* the walk is through; walk_end does not tell, it can be that of its first buffer */
             return 0;
-        a.start = a.walk_end;
+        a.start = e->region[r - 1].end;
     }
+    return 0;
 }
 
 /* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */

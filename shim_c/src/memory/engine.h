@@ -34,6 +34,7 @@
 #define MAPS (16u << 20)
 #define STAGE (256ul << 20)            /* what changes up to this is copied aside; more is left to a forked process */
 #define STAGE_KEPT (32ul << 20)         /* of them stay in memory from one image to the next */
+#define REGIONS 4096                    /* that the kernel names at once */
 #define KEEP 65536
 #define COMEBACK (4u << 20)
 
@@ -64,7 +65,7 @@ struct mm_engine {
     struct mm_timer timer[MM_TIMERS];
     struct mm_tables now, then;        /* the process as it is, and as an image says */
     struct mm_span saved[SPANS], existing[SPANS], other[SPANS];
-    struct { uint64_t start, end, categories; } region[4096];
+    struct { uint64_t start, end, categories; } region[REGIONS];
     char maps[MAPS];
     char keep[KEEP], kept_text[KEEP];
     char comeback[COMEBACK];
@@ -153,6 +154,13 @@ void mm_process_state_back(const struct mm_memory_image *image);
 
 /* back.c */
 void mm_come_back(void);
+void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
+
+/* fill.c */
+int mm_image_open(const char *path);
+void mm_take(int fd, void *to, uint64_t n, uint64_t *at);
+uint64_t mm_in_order(struct mm_span *s, uint64_t count);
+void mm_fill_from(const char *path);
 
 int mm_next_own(int from);
 extern struct mm_process *mm_self;
