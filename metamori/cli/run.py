@@ -150,6 +150,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if config.memory:
         from metamori.runtime import again, memory
 
+        if not again.no_random_addresses():
+            raise MetamoriError(again.RANDOM_ADDRESSES)
         prepare = again.no_random_addresses
 
         if why := memory.all_of_it():

@@ -8,6 +8,7 @@ finds its descriptors open, and the preload library fills its memory before anyt
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -25,6 +26,8 @@ from metamori.store.state import State
 from metamori.store.store import Store
 
 NO_RANDOM_ADDRESSES = 0x0040000
+RANDOM_ADDRESSES = ("no program could come back with its memory here: addresses cannot be kept from being chosen at "
+                    "random (a container's filter refuses personality(2)); without --memory its files are checkpointed")
 _HIGH = 100000
 _SIGNALFD4 = 289
 _LOCK = 24                                 # sizeof(struct mm_came_lock)
@@ -168,7 +171,8 @@ def become(start: Start) -> None:
     os.umask(launch.umask)
     if start.memory:
         _open_all(start)
-        no_random_addresses()
+        if not no_random_addresses():
+            raise OSError(errno.EPERM, RANDOM_ADDRESSES)
     os.execve(launch.exe, list(launch.argv), start.environ)
 
 

@@ -349,6 +349,8 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
         filename = os.readlink(b"%s/fd/%d" % (folder, fds[0]))
     except OSError:
         return None
+    if not filename.startswith(b"/"):      # a socket or the like: the C library closed the file by a call of its own
+        return None
     position, flags = f.position if f.owned else int(words[1]), int(words[3], 8)
     state = ffi.new("struct mm_stream_state *")
     stream, ungetc, unflushed = 0, b"", b""

@@ -197,11 +197,13 @@ class _Open:
 
 
 def descriptors(
-    pid: int, own: Collection[int], followed: dict[int, int], positions: dict[int, int]
+    pid: int, own: Collection[int], followed: dict[int, int], positions: dict[int, int],
+    files: dict[int, set[tuple[int, int]]],
 ) -> list[DescriptorEntry]:
     """All of a stopped process's descriptors. Refused.
 
     own: those of the preload library. followed: FIT slot by descriptor. positions: of FITs that keep their own.
+    files: device and inode of each followed one; where the kernel says another, the C library closed it unseen.
     """
     seen: list[_Open] = []
     entries: list[DescriptorEntry] = []
@@ -210,7 +212,7 @@ def descriptors(
         if fd in own:
             continue
         this = _Open(pid, fd)
-        if fd in followed:
+        if fd in followed and (this.st.st_dev, this.st.st_ino) in files.get(fd, ()):
             fit = followed[fd]
             locks = b"" if fit in by_fit else this.locks
             entries.append(this.entry("followed", same_as=by_fit.get(fit, -1), data=locks,

@@ -96,10 +96,16 @@ class Image:
             if fd < 0:
                 break
             own.add(fd)
-        self.descriptors = describe.descriptors(self.pid, own, descriptors, positions)
+        files = {fd: self._files(fits[slot]) for fd, slot in descriptors.items()}
+        self.descriptors = describe.descriptors(self.pid, own, descriptors, positions, files)
         self.launch = self._launch()
         self.owner = describe.owner(self.pid)
         self.mapped = tuple(describe.mapped(self.pid))
+
+    def _files(self, fit) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
+        """What a followed descriptor may lead to: the file that was opened, or that stands for it since."""
+        pif = self.area.pif(fit.pif) if fit.pif else fit
+        return {(fit.dev, fit.ino), (pif.dev, pif.ino)}
 
     def _launch(self) -> Launch:
         """How the program was started; /proc does not know it of one that came back."""

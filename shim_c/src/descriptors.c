@@ -229,8 +229,8 @@ static void last_closed(uint32_t slot)
     release(p, mask);
 }
 
-/* A descriptor is about to be closed. */
-void mm_closing(int fd)
+/* there: the number still leads to the description. */
+static void forget(int fd, int there)
 {
     if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
         return;
@@ -243,13 +243,31 @@ void mm_closing(int fd)
         return;                        /* another thread closed it */
     mm_fd_set(mm_area, mm_self_slot, fd, 0);
     struct mm_fit *f = mm_fit_at(mm_area, fit);
-    if (f->owned && f->refs == 1)      /* whoever holds the description unseen finds the position where it belongs */
+    if (there && f->owned && f->refs == 1)   /* whoever holds the description unseen finds the position where it belongs */
         sys_lseek(fd, f->position, SEEK_SET);
     if (pif)
         mm_drop_reader(pif);
     if (pif && f->refs == 1)
         last_closed(pif);
     mm_fit_unref(mm_area, fit);
+}
+
+/* A descriptor is about to be closed. */
+void mm_closing(int fd) { forget(fd, 1); }
+
+/* The C library has put something else at a number, or closed it, by calls of its own. */
+void mm_replaced_unseen(int fd)
+{
+    struct stat st;
+    uint32_t fit = (unsigned)fd < MM_FDS ? mm_fds[fd].fit : 0;
+    if (!fit)
+        return;
+    const struct mm_fit *f = mm_fit_at(mm_area, fit);
+    const struct mm_pif *p = f->pif ? mm_pif_at(mm_area, f->pif) : NULL;
+    if (sys(SYS_fstat, fd, &st) == 0 && ((st.st_dev == f->dev && st.st_ino == f->ino)
+                                         || (p && st.st_dev == p->dev && st.st_ino == p->ino)))
+        return;
+    forget(fd, 0);
 }
 
 /* The process is no part of the run any more: no call looks at them. */

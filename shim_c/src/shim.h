@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <aio.h>
 #include <fts.h>
+#include <dirent.h>
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -140,6 +141,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
 struct open_how;
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 void mm_closing(int fd);
+void mm_replaced_unseen(int fd);
 void mm_forget_descriptors(void);
 void mm_duplicated(int fd, int to);
 uint32_t mm_pif_again(int fd);

@@ -2,6 +2,7 @@
 #include "shim.h"
 #include "names.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <linux/openat2.h>
 #include <pthread.h>
@@ -256,6 +257,32 @@ EXPORT int close(int fd)
         return fail(-EBADF);
     }
     return REAL(close)(fd);
+}
+
+/* A folder that was opened by a call of the program's and read by fdopendir. */
+EXPORT int closedir(DIR *folder)
+{
+    int fd = folder ? dirfd(folder) : -1;
+    if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return REAL(closedir)(folder);
+    enter();
+    mm_closing(fd);
+    int r = REAL(closedir)(folder);
+    leave();
+    return r;
+}
+
+/* It comes back in a child, whose standard descriptors are /dev/null by then. */
+EXPORT int daemon(int keep_folder, int keep_standard)
+{
+    int r = REAL(daemon)(keep_folder, keep_standard);
+    if (r == 0 && active()) {
+        enter();
+        for (int fd = 0; fd < 3; fd++)
+            mm_replaced_unseen(fd);
+        leave();
+    }
+    return r;
 }
 
 /* Closes by number pass over our own descriptors. */

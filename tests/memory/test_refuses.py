@@ -26,6 +26,13 @@ CASES = {
     "a live child": ("import subprocess; child = subprocess.Popen(['sleep', '6000'])", "child.kill(); child.wait()",
                      "processes are alive"),
     "a socket": ("import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()", "", "is a socket"),
+    "a socket where a folder was": (
+        "import ctypes, socket; libc = ctypes.CDLL(None); libc.fdopendir.restype = ctypes.c_void_p;"
+        "fd = os.open('.', 0); libc.closedir(ctypes.c_void_p(libc.fdopendir(fd))); s = socket.socket();"
+        "assert s.fileno() == fd", "", "is a socket"),
+    "a socket where an unseen close was": (
+        "import ctypes, socket; fd = os.open('.', 0); ctypes.CDLL(None).mq_close(fd);"
+        "s = socket.socket(); assert s.fileno() == fd", "", "is a socket"),
     "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
                               "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
                               "maps a file that was deleted"),
