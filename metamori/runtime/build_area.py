@@ -15,10 +15,24 @@ _spec.loader.exec_module(_cdef)
 ffibuilder = cffi.FFI()
 for _header in ("area.h", "stream_state.h", "runtime.h"):
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
-ffibuilder.cdef("int syncfs(int fd);")
+ffibuilder.cdef("int syncfs(int fd); long mm_rename_new(const char *from, const char *to);")
 ffibuilder.set_source(
     "metamori._area",
-    '#include <unistd.h>\n#include "area.h"\n#include "stream_state.h"\n#include "runtime.h"\n',
+    """
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "area.h"
+#include "stream_state.h"
+#include "runtime.h"
+
+/* RENAME_NOREPLACE, which old C libraries have no call for: 0 or -errno. */
+static long mm_rename_new(const char *from, const char *to)
+{
+    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 1u) < 0 ? -errno : 0;
+}
+""",
 )
 
 if __name__ == "__main__":

@@ -27,6 +27,18 @@ def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_
         fsync_folder(door, os.path.dirname(path))
 
 
+def write_new(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
+    """As `write_file`, under a name that nothing has yet: FileExistsError, and what is there stays."""
+    write_beside(door, path, data, durable)
+    try:
+        door.rename_new(layout.temporary(path), path)
+    except FileExistsError:
+        remove_file(door, layout.temporary(path), durable=False)
+        raise
+    if durable:
+        fsync_folder(door, os.path.dirname(path))
+
+
 def write_beside(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
     """Write the file that is to be at `path` under its temporary name, and no further."""
     temporary = layout.temporary(path)

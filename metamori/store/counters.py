@@ -47,7 +47,6 @@ class Counters:
             self._first = seen
         if seen == self._seen:
             return False
-        self._seen = seen
         path = self._layout.counters
         try:
             self.numbers = formats.decode_numbers(commit.read_file(self._door, path), self._layout.id)
@@ -56,6 +55,7 @@ class Counters:
             self.damage = f"{os.fsdecode(path)} is missing"
         except formats.FormatError as error:           # what the indexes say does not depend on it
             self.damage = f"{os.fsdecode(path)}: {error}"
+        self._seen = seen                  # last: what could not be read for the moment is looked at again
         for what in self._handed:
             self.note(what, getattr(self.numbers, what))
         return True

@@ -29,6 +29,7 @@ _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
 _FOLDS = lib.mm_crc_folds() != 0    # else zlib is quicker
+_rename_new = lib.mm_rename_new
 
 
 @cache
@@ -186,6 +187,19 @@ class Door:
     @_let_in(0, 1, inside=True)
     def rename(self, source: bytes, target: bytes) -> None:
         os.rename(source, target)
+
+    @_let_in(0, 1)
+    def rename_new(self, source: bytes, target: bytes) -> None:
+        """`rename` to a name that is free; FileExistsError, and nothing is done, when it is not."""
+        code = -_rename_new(source, target)
+        if code in (errno.EINVAL, errno.ENOSYS):           # of the filesystem, or of the kernel
+            if os.path.lexists(target):
+                code = errno.EEXIST
+            else:
+                os.rename(source, target)
+                code = 0
+        if code:
+            raise OSError(code, os.strerror(code), source, None, target)
 
     @_let_in(0, 1)
     def link(self, source: bytes, target: bytes) -> None:

@@ -60,7 +60,7 @@ class Store:
         self._counters = Counters(door, self.layout)
         self._loaded = False
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
-        self._checked: OrderedDict[int, Checked] = OrderedDict()
+        self._checked: OrderedDict[int, tuple[int, Checked]] = OrderedDict()   # and as of which undo record
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
         self._lock_fd = -1
@@ -232,10 +232,19 @@ class Store:
             raise Damaged(f"{os.fsdecode(self.layout.counters)} is missing")
 
     def _load(self) -> None:
+        """Read what is not known yet. Where that fails for the moment nothing counts as known: it is begun anew."""
         if self._loaded:
             return
+        try:
+            self._read_all()
+        except BaseException:
+            self.forget()
+            raise
+        self._loaded = True
+
+    def _read_all(self) -> None:
         self.was_pruned()
-        found: dict[int, int] = {}
+        found: dict[int, set[int]] = {}
         try:
             names = self.door.listdir(self.layout.checkpoints)
         except (FileNotFoundError, NotADirectoryError):
@@ -244,20 +253,27 @@ class Store:
             name = parse_record_name(raw)
             if name is None:
                 continue
-            if name.kind == "meta" and name.index not in self._process_of:
-                found[name.index] = name.number
+            if name.kind == "meta" and self._process_of.get(name.index) != name.number:
+                found.setdefault(name.index, set()).add(name.number)
             if name.kind != "undo":
                 self._counters.note("process", name.number)
-        self._loaded = True
-        self._process_of.update(found)
         for index in sorted({*found, *self.damaged}):
             try:
-                self._learn(self._read_meta(index))
+                self._take_up(index, found.get(index, set()))
                 self.damaged.pop(index, None)
             except Damaged as error:
                 self.damaged[index] = str(error)
         for run in self.buffers.runs():
             self._counters.note("run", run)
+
+    def _take_up(self, index: int, processes: set[int]) -> None:
+        """A checkpoint that was not known yet, or could not be read so far. processes: whose records of it are new."""
+        before = {self._process_of[index]} if index in self._process_of else set()
+        self._process_of[index] = min(before or processes)
+        if len(before | processes) > 1:
+            names = " and ".join(f"{index}.meta.{each}" for each in sorted(before | processes))
+            raise Damaged(f"{os.fsdecode(self.layout.checkpoints)}: checkpoint {index} has two records, {names}")
+        self._learn(self._read_meta(index))
 
     def _learn(self, meta: Meta) -> None:
         """Take a meta into the tables of the whole store. The first initial entry of a path counts."""
@@ -362,9 +378,11 @@ class Store:
 
     def checked(self, index: int) -> Checked:
         """What the buffer bytes that an index may resolve to have to be."""
-        if index not in self._checked:
-            self._remember(self._checked, index, signed_ranges(self, index), _STATE_CACHE)
-        return self._checked[index]
+        known, last = self._checked.get(index), self.undo_log.last()
+        if known is None or known[0] != last:
+            known = last, signed_ranges(self, index)
+            self._remember(self._checked, index, known, _STATE_CACHE)
+        return known[1]
 
     def state(self, index: int, doubtful: bool = False) -> State:
         """The state at an index, from the nearest one on its chain that is still cached.
@@ -454,17 +472,23 @@ class Store:
 
     def commit_checkpoint(self, meta: Meta, offsets: Offsets | None = None, durable: bool = True) -> Meta:
         """Make a checkpoint exist: offset file, then meta file. The buffer must be durable already."""
-        if meta.index not in self._process_of and meta.parent not in self.history:
+        if meta.parent not in self.history:
             self.refresh()
         offsets = offsets or Offsets(meta.index, meta.process, meta.run)
         meta = replace(meta, offset_entries=len(offsets.entries), undos=self.undo_log.last())
         if meta.index in self.damaged:
             raise Damaged(self.damaged[meta.index])
-        if offsets.entries:
-            path = self.layout.offset(meta.index, meta.process)
-            commit.write_file(self.door, path, formats.encode_offsets(offsets, self.layout.id), durable)
         path = self.layout.meta(meta.index, meta.process)
-        commit.write_file(self.door, path, formats.encode_meta(meta, self.layout.id), durable)
+        there = f"{os.fsdecode(path)}: checkpoint {meta.index} is there already; it is not written over"
+        if meta.index in self._process_of or commit.exists(self.door, path):
+            raise MetamoriError(there)
+        if offsets.entries:
+            commit.write_file(self.door, self.layout.offset(meta.index, meta.process),
+                              formats.encode_offsets(offsets, self.layout.id), durable)
+        try:
+            commit.write_new(self.door, path, formats.encode_meta(meta, self.layout.id), durable)
+        except FileExistsError:
+            raise MetamoriError(there) from None
         self._process_of[meta.index] = meta.process
         self._metas.put(meta)
         self._learn(meta)
