@@ -13,6 +13,7 @@ from metamori.runtime import ahead
 from metamori.runtime.area import Area
 from metamori.runtime.finish import close, finish
 from metamori.runtime.session import Session
+from metamori.runtime.taken_over import Unverified
 from metamori.store import commit
 from metamori.store.store import Store
 
@@ -60,6 +61,9 @@ def finish_if_needed(store: Store) -> str:
     session = Session(store, area)
     try:
         index = finish(session, "killed", killed=True)
+    except Unverified as error:            # killed in a restore inside the program that cannot be carried through
+        area.close()
+        return _damaged(store, folder, str(error))
     except (ValueError, OverflowError, LookupError, struct.error) as error:    # numbers that nothing can have
         raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
     close(session)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from bisect import bisect_right
+from collections.abc import Iterator
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
@@ -21,7 +23,8 @@ from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
 from metamori.runtime.session import Session
-from metamori.runtime.whereabouts import AcrossFilesystems, arrived, find_names, movable, named, put_aside
+from metamori.runtime.taken_over import TakenOver, Unverified
+from metamori.runtime.whereabouts import arrived, find_names, movable, named, put_aside
 from metamori.store import commit, xattrs
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.buffers import write_zeros
@@ -31,7 +34,7 @@ from metamori.store.move import clear_stages
 from metamori.store.names import NamesPlan
 from metamori.store.records import Intent, KeptHome, PifEntry, UndoEntry
 from metamori.store.state import State
-from metamori.tables.view import BUFFER, HOME, ZERO, Piece, differences
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
 
 class NotThere(MetamoriError):
@@ -49,8 +52,9 @@ class OthersAlive(MetamoriError):
 def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
-    On success the run stays frozen and the session locked until `go_on`. AcrossFilesystems, before anything changes:
-    the store is on another filesystem than a mapped file that lost its name before or after the checkpoint.
+    On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of
+    the index are damaged; AcrossFilesystems, the store is on another filesystem than a mapped file that lost its name
+    before or after the checkpoint.
     """
     area, store = session.area, session.store
     store.refresh()
@@ -97,23 +101,22 @@ def _children(pid: int) -> list[int]:
 def _back_or_as_it_is(session: Session, index: int) -> None:
     """What failed half way is tried once more from its beginning. If it fails for good, the program goes on with what
     there is: names may be those of either state, but every file is found again and nothing of it is lost."""
+    head = session.area.head
     try:
         try:
             back(session, index)
-        except AcrossFilesystems:
-            session.area.head.restoring = 0
-            raise
         except (MetamoriError, OSError):
+            if not head.restoring:         # nothing has moved
+                raise
             back(session, index, again=True)
-    except AcrossFilesystems:
-        raise
     except (MetamoriError, OSError):
-        begun = read_intent(session.store, session.store.layout.run_intent)
-        if begun is not None:
-            arrived(session, begun)
-        find_names(session, index)
-        commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
-        session.area.head.restoring = 0
+        if head.restoring:
+            begun = read_intent(session.store, session.store.layout.run_intent)
+            if begun is not None:
+                arrived(session, begun)
+            find_names(session, index)
+            commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
+            head.restoring = 0
         raise
 
 
@@ -144,7 +147,6 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     reopened: the program's descriptors are opened anew afterwards, whatever inodes its files have then.
     """
     area, store = session.area, session.store
-    area.head.restoring = index + 1
     if again:
         put_aside(session)
         begun = read_intent(store, store.layout.run_intent)
@@ -160,8 +162,16 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     meta, offsets = fold.state("", "now", 0, "incremental")
     now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
     then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
+    crossing: set[int] = set()
     if not again:
-        movable(session, _names(session, now, then), reopened)
+        plan = _names(session, now, then)
+        movable(session, plan, reopened)
+        crossing = set(plan.across())
+    checked, slots = TakenOver(store, index), {area.pif(slot).object: slot for slot in area.pifs()}
+    files = [_Rollback(session, slots[inode], inode, now, then, checked)
+             for inode in sorted({*then.pifs, *now.pifs}) if inode in slots]
+    checked.require([piece for each in files for piece in each.copied(again or each.inode in crossing)])
+    area.head.restoring = index + 1        # from here on what a kill leaves is carried through
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
     session.will_write_records()
@@ -173,10 +183,8 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
     area.head.cut_pending = 0
     others = _names_back(session, now, then)
-    slots = {area.pif(slot).object: slot for slot in area.pifs() if area.pif(slot).object}
-    for inode in sorted({*then.pifs, *now.pifs}):
-        if inode in slots:
-            _Rollback(session, slots[inode], inode, now, then).run(again or inode in others)
+    for each in files:
+        each.run(again or each.inode in others)
     for inode, pif in then.pifs.items():
         if inode not in slots and then.paths(inode):
             _give_attributes(then.paths(inode)[0], pif)
@@ -243,41 +251,70 @@ def _give_attributes(path: bytes, pif: PifEntry) -> bool:
 class _Rollback:
     """The bytes of one file."""
 
-    def __init__(self, session: Session, slot: int, inode: int, now: State, then: State) -> None:
+    def __init__(self, session: Session, slot: int, inode: int, now: State, then: State, checked: TakenOver) -> None:
         self.session, self.area, self.store = session, session.area, session.store
         self.slot, self.inode, self.now, self.then = slot, inode, now, then
         self.p = self.area.pif(slot)
-        self.run_number = self.area.head.run
+        self.run_number, self.checked = self.area.head.run, checked
+        self.want: list[Piece] = []
+
+    def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
+        """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
+        what the table says is of no use."""
+        self.want = self.then.pieces(self.inode)
+        have = self.now.pieces(self.inode) if self.inode in self.now.pifs and not again else []
+        return [(start, end, there) for start, end, _, there in differences(have, self.want) if there is not None]
+
+    @property
+    def _settled(self) -> bool:
+        """Put home in isolation, mapped no more: as in incremental mode, some bytes at home and some in the buffer."""
+        return bool(self.p.flags & lib.MM_SETTLED)
+
+    @property
+    def _is_committed(self) -> bool:
+        """What no name led to was not."""
+        return self.session.single and not self._settled and bool(self.then.paths(self.inode))
+
+    def copied(self, again: bool) -> Iterator[Piece]:
+        """The buffer bytes that `run` would copy. Unverified when bytes of the file are lost."""
+        pif = self.then.pifs.get(self.inode)
+        if pif is None or (self._is_committed and not self.p.flags & lib.MM_HOME):
+            return
+        changes = self._changes(again)
+        for start, end, kind, _, _ in self.want:
+            if kind == LOST:
+                raise Unverified(f"{os.fsdecode(pif.filename)}: bytes {start}-{end} of checkpoint {self.then.index} "
+                                 "are lost")
+        if self.p.flags & lib.MM_HOME:
+            yield from (there for _, _, there in changes if there.kind == BUFFER)
+            return
+        for block, _, place in self._blocks(changes, pif.size):
+            if place is None:
+                yield from (piece for piece in self._within(block, pif.size) if piece.kind == BUFFER)
 
     def run(self, again: bool) -> None:
         pif = self.then.pifs.get(self.inode)
         if pif is None:
             return
-        # a file of another branch: what the table says of it is of no use, all of it is pointed anew
-        have = self.now.pieces(self.inode) if self.inode in self.now.pifs and not again else []
-        want = self.then.pieces(self.inode)
-        changes = list(differences(have, want))
+        changes = self._changes(again)
         attributes = self.now.pifs.get(self.inode) != pif
         if not again and not changes and not attributes:
             return
         self.area.touch_pif(self.slot)
         self.area.drop_frames(self.slot)   # written back by the cut
         if self.p.flags & lib.MM_HOME:
-            self._at_home(pif, [(start, end, there) for start, end, _, there in changes if there is not None])
+            self._at_home(pif, changes)
             return
-        # put home in isolation, and mapped no more: as in incremental mode, some bytes at home and some in the buffer
-        settled = bool(self.p.flags & lib.MM_SETTLED)
-        # what no name led to was not committed
-        if self.session.single and not settled and self.then.paths(self.inode):
+        if self._is_committed:
             self._committed(pif)
             return
-        isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not settled) or self.p.flags & lib.MM_COPIED)
+        isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not self._settled) or self.p.flags & lib.MM_COPIED)
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)
         else:
             self._resize_home(pif.size)
         # pieces are compared by place: what the home held in between is looked up by then's own view of it
-        self._point([(start, end, there) for start, end, _, there in changes if there is not None], pif.size)
+        self._point(changes, pif.size)
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
             self.p.fresh_from = pif.size
@@ -307,6 +344,7 @@ class _Rollback:
             for start, end, there in changes:
                 if there.kind == ZERO:
                     write_zeros(self.store.door, fd, start, end)
+            self.checked.require(there for _, _, there in changes if there.kind == BUFFER)
             self.store.buffers.copy_out(fd, ((there.run, there.offset, end - start, start)
                                              for start, end, there in changes if there.kind == BUFFER))
         finally:
@@ -365,78 +403,91 @@ class _Rollback:
         """An undo record of home bytes that are about to go."""
         entries = []
         for start, end in ranges:
-            place = self._save(fd, start, end)
-            crc = self.store.buffers.checksum(self.run_number, place, end - start)
-            entries.append(UndoEntry(self.inode, start, end, self.run_number, place, crc))
+            place, saved = self._save(fd, start, end)
+            if start < saved:
+                crc = self.store.buffers.checksum(self.run_number, place, saved - start)
+                entries.append(UndoEntry(self.inode, start, saved, self.run_number, place, crc))
+            if saved < end:                # another process has cut it off meanwhile: these bytes are nowhere
+                entries.append(UndoEntry(self.inode, saved, end, 0, 0))
         if entries:
             self.session.will_write_records()
             self.store.add_undo(entries, self.store.newest, durable=self.session.durable)
 
-    def _save(self, fd: int, start: int, end: int) -> int:
-        place = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK
+    def _save(self, fd: int, start: int, end: int) -> tuple[int, int]:
+        """Where in the buffer the bytes [start, end) are now, or as many of them as there are, and their end."""
+        place, at = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK, start
         with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
             if os.fstat(buffer.fileno()).st_size < place + (end - start):
                 os.ftruncate(buffer.fileno(), -(-(place + end - start) // BLOCK) * BLOCK)
-            at = start
-            while at < end:
-                data = os.pread(fd, min(1 << 20, end - at), at)
-                os.pwrite(buffer.fileno(), data, place + at - start)
+            while at < end and (data := os.pread(fd, min(1 << 20, end - at), at)):
+                REAL.pwrite(buffer.fileno(), data, place + at - start)
                 at += len(data)
         if self.session.durable:
             self.store.buffers.sync(self.run_number)
-        return place
+        return place, at
 
     # -- the block table -------------------------------------------------------------------------
 
     def _point(self, changes: list[tuple[int, int, Piece]], size: int) -> None:
         """Table entries for everything that differs: whole blocks by reference, the rest put together anew."""
+        for first, count, place in self._blocks(changes, size):
+            if place is None:
+                self._assemble(first, size)
+            else:
+                self.area.table_set(self.p, first, place, count)
+
+    def _blocks(self, changes: list[tuple[int, int, Piece]], size: int) -> Iterator[tuple[int, int, int | None]]:
+        """(first block, blocks, where they are in the buffer, or 0: at home), in order; None: one that has to be put
+        together."""
         done = -1                          # blocks up to here are right already
         for start, end, piece in changes:
             first, last = max(start // BLOCK, done + 1), -(-end // BLOCK)
             while first < last:
-                count = self._by_reference(first, last, piece, size)
-                if not count:
-                    self._assemble(first, size)
-                    count = 1
+                count, place = self._by_reference(first, last, piece, size)
+                yield first, count, place
                 first += count
                 done = first - 1
 
-    def _by_reference(self, first: int, last: int, piece: Piece, size: int) -> int:
-        """Point as many whole blocks as possible at the piece; how many."""
+    def _by_reference(self, first: int, last: int, piece: Piece, size: int) -> tuple[int, int | None]:
+        """As many whole blocks as can be pointed at the piece, and where; one and None where none can."""
         low, high = first * BLOCK, min(last * BLOCK, size)
         if low < piece.start or high > piece.end:
             high = min(high, piece.end) // BLOCK * BLOCK
         if low < piece.start or high <= low:
-            return 0
+            return 1, None
         count = -(-(high - low) // BLOCK)
         if piece.kind == HOME:
-            self.area.table_set(self.p, first, 0, count)
-            return count
+            return count, 0
         place = piece.offset + low - piece.start
         recorded = self.then.maps.get(self.inode)
         if piece.kind != BUFFER or piece.run != self.run_number or place % BLOCK or recorded is None:
-            return 0
+            return 1, None
         if any(recorded.gaps(low, high)):  # known from an undo record only: the next index must say so itself
-            return 0
-        self.area.table_set(self.p, first, place // BLOCK, count)
-        return count
+            return 1, None
+        return count, place // BLOCK
+
+    def _within(self, block: int, size: int) -> Iterator[Piece]:
+        """The parts of a block at the index."""
+        low, high = block * BLOCK, min((block + 1) * BLOCK, size)
+        for at in range(max(0, bisect_right(self.want, low, key=lambda piece: piece.start) - 1), len(self.want)):
+            if self.want[at].start >= high:
+                return
+            if self.want[at].end > low:
+                yield self.want[at].clip(low, high)
 
     def _assemble(self, block: int, size: int) -> None:
         """One block as it was at the index, into a new buffer block of this epoch."""
-        low, high = block * BLOCK, min((block + 1) * BLOCK, size)
-        data = bytearray(BLOCK)
-        for piece in self.then.pieces(self.inode):
-            start, end = max(low, piece.start), min(high, piece.end)
-            if start >= end:
-                continue
-            if piece.kind == BUFFER:
-                data[start - low:end - low] = self.store.buffers.read(
-                    piece.run, piece.offset + start - piece.start, end - start)
-            elif piece.kind == HOME:
+        data, base = bytearray(BLOCK), block * BLOCK
+        pieces = list(self._within(block, size))
+        self.checked.require(piece for piece in pieces if piece.kind == BUFFER)
+        for start, end, kind, run, offset in pieces:
+            if kind == BUFFER:
+                data[start - base:end - base] = self.store.buffers.read(run, offset, end - start)
+            elif kind == HOME:
                 with open(self._home(), "rb", buffering=0) as home:
                     found = os.pread(home.fileno(), end - start, start)
-                data[start - low:start - low + len(found)] = found
+                data[start - base:start - base + len(found)] = found
         place = self.area.take_blocks(1)
         with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
-            os.pwrite(buffer.fileno(), data, place * BLOCK)
+            REAL.pwrite(buffer.fileno(), memoryview(data), place * BLOCK)
         self.area.table_set(self.p, block, place, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,23 @@ class Checked:
                 self._good.add((run, low, high))
 
 
-def signed_ranges(store: Store, index: int) -> Checked:
-    """What the buffer bytes that an index may resolve to have to be."""
-    chain = [store.offsets(each) for each in store.history.chain(index) if each]
-    ranges = [(e.run or offsets.run, e.buffer_start, e.buffer_end, e.crc) for offsets in chain for e in offsets.entries]
-    ranges += [(e.run, e.buffer_start, e.buffer_start + e.end - e.start, e.crc)
-               for undo in store.undos if undo.after_index >= index for e in undo.entries]
+def signed_ranges(store: Store, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
+    """What the buffer bytes that an index may resolve to have to be. only: by run, the bytes [start, end) of its buffer
+    that will be asked about; without it all of them."""
+    def found() -> Iterator[Signed]:
+        for each in filter(None, store.history.chain(index)):
+            offsets = store.offsets(each)
+            if only is None or offsets.run in only or any(each.run for each in offsets.entries):
+                for _, _, _, _, start, end, crc, run in offsets.entries:
+                    yield run or offsets.run, start, end, crc
+        for undo in store.undos:
+            if undo.after_index >= index:
+                for _, low, high, run, start, crc in undo.entries:
+                    yield run, start, start + high - low, crc
+
+    nothing = (0, 0)
+    ranges = found() if only is None else (
+        each for each in found() if each[1] < (span := only.get(each[0], nothing))[1] and each[2] > span[0])
     return Checked(store.buffers, store.layout, ranges)
 
 
