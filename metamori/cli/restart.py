@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         config = _config(arguments, store, index)
         environ = own_part(environment(config, {}))
         _check(arguments, store, index)
-        return go_on(store, config, index, environ)
+        return go_on(store, config, index, environ, arguments.stdio)
     finally:
         store.close()
 
@@ -53,7 +53,7 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
 
 def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
     """Whatever speaks against it, before anything is moved."""
-    from metamori.cli.restore import REASON, changed_text, truncate_stdio
+    from metamori.cli.restore import REASON, changed_text
     from metamori.runtime import again, launches, locks
     from metamori.store import present
 
@@ -70,5 +70,3 @@ def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: i
     if changed:
         recorded = present.record(store, REASON)
         output.say(f"the changed files were kept as checkpoint {recorded}")
-    if arguments.stdio:
-        truncate_stdio(store, index)

@@ -10,13 +10,12 @@ from typing import Any
 from metamori.cli import opening, output
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Usage
+from metamori.runtime.going_on import BEFORE_RESTORE as REASON
 from metamori.store import export, move, present
 from metamori.store.compare import compare
 from metamori.store.plan import Plan
 from metamori.store.records import InheritedEntry, Intent
 from metamori.store.store import Store
-
-REASON = "before restore"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,8 +30,9 @@ def wait_for(store: Store) -> None:
 def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     """The index that the files are at now; None when no run was interrupted, and nothing is touched.
 
-    The caller holds the lock. ChangedOutside when a tracked file was changed since. stdio: what the run inherited
-    (its standard output, a file) is cut to its size then.
+    The caller holds the lock. ChangedOutside when a tracked file was changed since. stdio: what the run inherited (its
+    standard output, a file) is cut to its size then, once the files are there: what is cut off does not come back. With
+    memory `go_on` does both.
     """
     opening.complete(store)
     index = going_on.point(store, config.memory, config.resume_at)
@@ -42,23 +43,24 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
         raise ChangedOutside(
             f"cannot resume, {changed_text(changed).partition(';')[0]}; 'metamori restore --force {index}' keeps that "
             f"state as an index and goes back", tuple(changed))
-    if stdio:
-        truncate_stdio(store, index)
     if config.memory and index and store.meta(index).memory:
-        locks.check(again.check(store, index).descriptors)   # before anything is touched; start_again moves the files
+        locks.check(again.check(store, index).descriptors)   # before anything is touched
     else:
         move.move_home(store, index)
+        if stdio:
+            truncate_stdio(store, index)
     supervise.say(f"going on from checkpoint {index}" if index else "going on from the start: there is no checkpoint")
     return index
 
 
-def go_on(store: Store, config: Config, index: int, environ: dict[str, str]) -> int:
-    """The program comes back with its memory; the exit status of `run`."""
+def go_on(store: Store, config: Config, index: int, environ: dict[str, str], stdio: bool = False) -> int:
+    """The program comes back, with its memory if the index has it; the exit status of `run`."""
     from metamori.cli.run import FAILED, follow
     from metamori.runtime.live import Live, start_again
 
     try:
-        session, pid = start_again(store, config, index, environ)
+        session, pid = start_again(store, config, index, environ,
+                                   (lambda: truncate_stdio(store, index)) if stdio else lambda: None)
     except supervise.CannotStart as error:
         supervise.say(f"{error.filename}: {error.strerror}")
         opening.finish_unborn(store)

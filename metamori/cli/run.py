@@ -159,7 +159,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
                           "every checkpoint will hold all of the program's memory")
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
-        return resume.go_on(store, config, index, own_part(environment(config)))
+        return resume.go_on(store, config, index, own_part(environment(config)), stdio)
     area, said = begin_area(store, config, os.getpid(), launches.present(command))
     if said:
         supervise.say(said)

@@ -43,9 +43,10 @@ def begin_area(
         said = _complete(store)
     founding.note_place(store.door, store.layout)
     if store.changed_outside():
+        from metamori.runtime.going_on import BEFORE_RUN
         from metamori.store import present
 
-        present.record(store, "start of run")
+        present.record(store, BEFORE_RUN)
     store.refresh()
     for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *missing(store)):
         raise Damaged(f"the store is damaged: {why}")

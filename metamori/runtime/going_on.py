@@ -3,6 +3,9 @@
 What a run left behind when it was killed, was requeued or failed is an index too; but the program's own idea of where
 it is does not belong to it. So those are passed over, and the run's own checkpoints are not. A run that ended by itself
 with status 0 is complete: nothing of it is taken back.
+
+What somebody changed outside of runs is an index of no run (though it has the number of the one before, whose buffer
+holds its bytes): whether a run was interrupted is asked of what is below it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from metamori.store.store import Store
 
 END = "end of run"
 REQUEUED = "requeued"
+BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
+BEFORE_RESTORE = "before restore"          # or when a restore was to move the files away from them
 
 
 def point(store: Store, with_memory: bool = False, named: str = "*") -> int | None:
@@ -44,9 +49,17 @@ def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: st
     return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(meta.message, named)
 
 
+def _without_changes(store: Store, index: int) -> int:
+    """The index that somebody's own changes were made on top of."""
+    while index and store.meta(index).reason in (BEFORE_RUN, BEFORE_RESTORE):
+        index = store.meta(index).parent
+    return index
+
+
 def _branch(store: Store) -> int:
     """Where the run stopped. Killed in isolation, its files are where it began, and its checkpoints are ahead."""
-    head, newest = store.head.index, store.newest
+    newest = next((index for index in reversed(store.indexes) if index == _without_changes(store, index)), 0)
+    head = _without_changes(store, store.head.index)
     if newest and store.meta(newest).isolate and store.meta(newest).reason != END \
             and head in store.history.chain(newest):
         return newest

@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from metamori._area import ffi, lib
 from metamori.config import Config
@@ -189,11 +190,14 @@ def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
     return next((index for index in reversed(store.history.indexes) if index and store.meta(index).memory), 0)
 
 
-def start_again(store, config: Config, index: int, environ: dict[str, str]) -> tuple[Session, int]:  # type: ignore[no-untyped-def]
-    """Files to the index, a new run from there, the program in it; the caller holds the store's lock."""
+def start_again(store, config: Config, index: int, environ: dict[str, str],  # type: ignore[no-untyped-def]
+                moved: Callable[[], object] = lambda: None) -> tuple[Session, int]:
+    """Files to the index, a new run from there, the program in it; the caller holds the store's lock. moved: done when
+    the files are there, before the program is."""
     from metamori.runtime import again
 
     move.move_home(store, index)
+    moved()
     launch = again.launch_of(store, index)
     session, _ = begin(store, config, os.getpid(), launch)
     start = again.prepare(session, index, environ)

@@ -243,3 +243,53 @@ def test_requeue_outside_of_a_job(lab: Lab, played: dict[str, str]) -> None:
     assert lab.run(["true"], "--stdio").returncode == 2
 
 
+
+
+def test_somebodys_changes_after_a_completed_run(lab: Lab) -> None:
+    """Recorded as an index that has the completed run's number: the run is complete all the same."""
+    assert loop(lab) == [0]
+    (lab.work / "log").write_text("mine\n")
+    assert lab.run(["./nothing-here"]).returncode == 127      # has recorded them, and nothing came after
+    assert "start of run" in lab.messages().values()
+    again = lab.run(["sh", "-c", "echo more >> log"], "--resume")
+    assert again.returncode == 0 and b"going on" not in again.stderr
+    assert (lab.work / "log").read_text() == "mine\nmore\n"
+
+
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["default", "isolate"])
+def test_somebodys_changes_after_an_interrupted_run(lab: Lab, isolate: tuple[str, ...]) -> None:
+    """It is still the one to go on with; the changes are an index."""
+    (lab.folder / "kill.3").touch()
+    script = ["sh", "-c", COUNT]
+    assert lab.run(script, *UNSEEN, *isolate).returncode == 137
+    with open(lab.work / "log", "a") as log:
+        log.write("mine\n")
+    assert lab.run(["./nothing-here"], *isolate).returncode == 127
+    again = lab.run(script, "--resume", *UNSEEN, *isolate)
+    assert again.returncode == 0 and b"going on from checkpoint 2" in again.stderr
+    assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+    kept = next(index for index, message in lab.messages().items() if message == "start of run")
+    assert lab.verb("cat", kept, "log", cwd=lab.work).stdout.endswith("mine\n")
+
+
+@pytest.mark.parametrize("words", [("run", "--resume", "--stdio"), ("restart", "--stdio", 1)],
+                         ids=["resume", "restart"])
+def test_output_is_not_cut_for_a_restore_that_is_refused(lab: Lab, words: tuple[object, ...]) -> None:
+    """What is cut off does not come back: it goes when the files are there."""
+    (lab.work / "f").write_bytes(b"0" * 9000)
+    script = (f"{METAMORI} checkpoint; echo one; printf 1 1<>f; {METAMORI} checkpoint; echo two; "
+              f"printf 2 1<>f; {METAMORI} checkpoint; echo three; printf 3 1<>f; kill -9 $$")
+    with open(lab.folder / "out", "ab") as out:
+        argv = [*lab.argv("run"), "--", "sh", "-c", script]
+        subprocess.run(argv, cwd=lab.work, env=lab.env, stdout=out, timeout=180, check=False)
+    buffer = lab.store / "buffer" / "1"
+    buffer.write_bytes(bytes(buffer.stat().st_size))
+    before, files = (lab.folder / "out").read_bytes(), (lab.work / "f").read_bytes()
+    assert before == b"1\none\n2\ntwo\n3\nthree\n"
+    with open(lab.folder / "out", "ab") as out:
+        verb, *options = words
+        argv = [*lab.argv(str(verb), *options), *(["--", "true"] if verb == "run" else [])]
+        done = subprocess.run(argv, cwd=lab.work, env=lab.env, stdout=out, stderr=subprocess.PIPE, timeout=180,
+                              check=False)
+    assert done.returncode in (12, 125), done.stderr
+    assert ((lab.folder / "out").read_bytes(), (lab.work / "f").read_bytes()) == (before, files)
