@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 from metamori._area import lib
-from metamori.runtime import pruning
+from metamori.runtime import ahead, durable, pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
 from metamori.store import move
+from metamori.store.layout import parse_record_name
 from metamori.store.records import KeptHome
 from metamori.store.rows import no_collection
 from metamori.tables.aml import AML, AddressMap
@@ -56,6 +57,7 @@ def put_home(session: Session, index: int) -> None:
     area.freeze()
     try:
         area.give_room()
+        _make_durable(session, index)
         with no_collection():
             move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
                              durable=True, kept=kept_homes(session))
@@ -65,6 +67,20 @@ def put_home(session: Session, index: int) -> None:
         area.head.epoch_block = area.head.committed_block = area.head.next_block
     finally:
         area.thaw()
+
+
+def _make_durable(session: Session, index: int) -> None:
+    """What a commit is made from, before its list is written: with --durability process neither the records of the run
+    are on the disk yet nor its buffer. In single mode those of the commit before are."""
+    area, store = session.area, session.store
+    if session.durable:
+        return
+    store.buffers.sync(area.head.run)
+    start = ahead.began(area.path)
+    first = index if session.single or start is None else start.index + 1
+    names = ((raw, parse_record_name(raw)) for raw in store.door.listdir(store.layout.checkpoints))
+    paths = [store.layout.record(raw) for raw, name in names if name is not None and name.index >= first]
+    durable.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints})
 
 
 def _all_at_home(area: Area) -> None:
@@ -104,6 +120,7 @@ def finish(session: Session, reason: str, killed: bool) -> int:
         return session.checkpoint("", reason, home=True)
     index = session.checkpoint("", reason) if not session.single else _last_single(session, reason)
     with area.session():
+        _make_durable(session, index)
         _leave_at(session, index, committed)
     return index
 
@@ -118,19 +135,19 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     store, area = session.store, session.area
     # names are at `index`, homes still at `committed`: only names and attributes have to move
     settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
-    move.move_names(store, index, committed, settled, area.head.run, session.durable, kept_homes(session),
+    move.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if alive(area) else area.retire)
 
 
 def close(session: Session) -> None:
     """Everything is home and nobody is left: the run area goes, and what the store held beside the files' own names."""
-    rules, durable = pruning.rules(session.area), session.durable
+    rules = pruning.rules(session.area)
     session.area.remove()
     move.sweep_kept(session.store)
     if rules:
         from metamori.store import prune
 
-        prune.prune(session.store, rules, durable=durable)
+        prune.prune(session.store, rules)
 
 
 def alive(area: Area, but: int = 0) -> list[int]:

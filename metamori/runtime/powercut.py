@@ -40,8 +40,7 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     store.refresh()
     log, begun = read(run_area), began(run_area)
     start = next((each for each in log if each.kind == lib.MM_AHEAD_START), begun)
-    if start is not None and not start.flags & lib.MM_POWER:
-        torn.drop(store, start.run)
+    nothing_left = torn.drop(store, start.run) if start is not None and not start.flags & lib.MM_POWER else ""
     base = base_of(store, log, begun)
     work = _Leavings(store, base, _noted(run_area), _carry_through(store), began_ns(run_area))
     index = work.commit(lambda: _retire(run_area))
@@ -50,7 +49,8 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     shutil.rmtree(run_area + ".over", ignore_errors=True)
     move.sweep_kept(store)
     lost = "".join(f"; {os.fsdecode(path)} was not found again" for path in work.lost)
-    return f"{why}: what was durable of it is checkpoint {index}{lost}"
+    lost += "".join(f"; {os.fsdecode(path)} lacks bytes that had not reached the disk" for path in work.torn)
+    return f"{why}: what was durable of it is checkpoint {index}{nothing_left}{lost}"
 
 
 def _carry_through(store: Store) -> dict[int, bytes]:
@@ -81,7 +81,8 @@ def _retire(run_area: str) -> None:
 
 
 class _Leavings:
-    """What is left of the run, as if it were cut at an instant. lost: files of the base that are nowhere."""
+    """What is left of the run, as if it were cut at an instant. lost: files of the base that are nowhere; torn: those
+    that stay as they are for a part, since what was buffered of them is not what was signed."""
 
     def __init__(self, store: Store, base: Base, noted: list[Touch], arrived: dict[int, bytes],
                  began_ns: int) -> None:
@@ -89,6 +90,10 @@ class _Leavings:
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
         self.state = store.state(base.index)
         self.lost: list[bytes] = []
+        # in isolation nothing of it goes home
+        self._good: dict[int, list[AML]] = {} if base.flags & lib.MM_POWER or self.isolated else torn.verified(
+            store, self.state, None if base.everything else {base.run})
+        self.torn = [path for inode in self._good for path in self.state.paths(inode)[:1]]
         self.cut = Cut(base.index, 0, 0, 0)
         self._look(noted)
         self.cut.found.update((path, look(path)) for path in arrived.values())
@@ -151,7 +156,7 @@ class _Leavings:
             if found is None:
                 self._gone.append(inode)
                 self.lost += self.state.paths(inode)[:1]
-            elif slot in self._log or found.kept or self._differs(inode, pif, found.st):
+            elif slot in self._log or found.kept or inode in self._good or self._differs(inode, pif, found.st):
                 self.cut.pifs.append(self._pif(slot, found, self._log.get(slot, [])))
         known = {each.slot for each in self.cut.pifs}
         for inode, path in arrived.items():
@@ -225,9 +230,10 @@ class _Leavings:
             [(block, buffer, 1) for block, buffer in sorted(blocks.items())])
 
     def _replayed(self, found: Found, records: list[Record]) -> tuple[int, dict[int, int]]:
-        """Smallest size since the base (0 where all was at home: no buffer of before counts), blocks in the buffer."""
+        """Smallest size since the base (0 where all was at home, or its buffer is torn: then all is said anew), and
+        blocks in the buffer."""
         cut, blocks = NO_LIMIT, dict[int, int]()
-        if found.object and self._at_home(found.object):
+        if found.object and (self._at_home(found.object) or found.object in self._good):
             cut = 0
         for each in records:
             if each.kind == lib.MM_AHEAD_HOME:
@@ -300,8 +306,14 @@ class _Leavings:
 
     def _with_all(self, meta: Meta, offsets: Offsets) -> tuple[Meta, Offsets]:
         """After a restore inside the program an index may have bytes that only undo records know: the new one, which is
-        later than those, says them itself. And files that are nowhere end."""
+        later than those, says them itself. So it does what is left of a torn buffer. And files that are nowhere end."""
         entries, said = list(offsets.entries), {entry.inode for entry in meta.pifs}
+        for inode, good in self._good.items():
+            if not self._at_home(inode):
+                mine = AddressMap(AML(e.start, e.end, self.base.run, e.buffer_start) for e in entries
+                                  if e.inode == inode)
+                for aml in good:
+                    entries += self._entries(inode, meta.process, aml.start, aml.end, aml.run, aml.offset, mine)
         if self.base.everything:
             for inode in self.state.pifs:
                 mine = AddressMap(AML(e.start, e.end, e.run or offsets.run, e.buffer_start) for e in entries

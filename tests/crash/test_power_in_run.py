@@ -66,7 +66,7 @@ class Way:
     @property
     def isolated(self) -> bool:
         """Nothing comes home before a commit."""
-        return self.options in ("--isolate", "--mode single")
+        return self.options.endswith(("--isolate", "--mode single"))
 
 
 WAYS = {
@@ -198,10 +198,8 @@ def restored(trial: Trial, way: Way, expected: Expected, indexes: dict[int, str]
 
 
 def last_cut(trial: Trial, way: Way) -> int:
-    """All of a run; where checkpoints are not durable, up to the commit at its end, whose list may be torn."""
-    calls = trial.run().calls
-    commits = [call.number for call in calls if "/store/intent" in call.other + call.path]
-    return len(calls) if way.durable else commits[0]
+    """All of a run. Its commit is durable also where its checkpoints are not."""
+    return len(trial.run().calls)
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -249,6 +247,56 @@ def test_power_cut_at_every_call(trial_of: TrialOf, tried: Tried, times: Times, 
     trial = trial_of(WAYS[name])
     cuts = [(nth, 1000 * seed + nth) for seed in range(3) for nth in range(1, last_cut(trial, WAYS[name]) + 1)]
     tried(cuts, part, lambda cut: cut_at(trial, WAYS[name], times, *cut))
+
+
+OVERWRITING = ["open old rw", "pwrite 3 3000 2000 5", "checkpoint", "pwrite 3 9000 2500 6", "open log w,append",
+               "write 4 300 7", "rename d0 d3", "open l0 rw", "checkpoint", "pwrite 3 50 10 8", "checkpoint",
+               "pwrite 3 50 30 9"]
+
+
+@pytest.mark.parametrize("kept", ["nothing", "the first half", "every other block"])
+@pytest.mark.parametrize("options", ["--durability process", "--durability process --isolate"])
+def test_a_buffer_that_never_reached_the_disk(trial_of: TrialOf, times: Times, options: str, kept: str) -> None:
+    """Once its zeros were written over old bytes that were intact. Now what is there stays, what went is named, and an
+    index that is left comes back exactly or is refused."""
+    way = Way(options, tuple(OVERWRITING), False)
+    trial = trial_of(way)
+    commit = ("/store/intent", "/store/leaving", ".undo.")
+    end = [call.number for call in trial.run().calls if any(name in call.other + call.path for name in commit)]
+    done = trial.run(lambda call: "k" if end and call.number >= end[0] else "g")
+    expected = trial.expected(done.stdout)
+    buffer = trial.store / "buffer" / "1"
+    data = buffer.read_bytes()
+    blocks = len(data) // 4096
+    lost = {"nothing": range(blocks), "the first half": range(blocks // 2, blocks),
+            "every other block": range(0, blocks, 2)}[kept]
+    with buffer.open("r+b") as file:
+        for block in lost:
+            file.seek(block * 4096)
+            file.write(bytes(4096))
+    another_boot(trial.folders[-1])
+    homes = {path: path.read_bytes() for path in trial.work.rglob("*") if path.is_file()}
+    told = trial.verb("log", "--json")
+    assert told.code == 0 and "the machine went down" in told.err, told
+    left = {each["index"] for each in json.loads(told.out)["checkpoints"]}
+    gone = expected.indexes.keys() - left
+    assert not gone and ("had not reached the disk" in told.err or way.isolated), told
+    if kept == "nothing":
+        for path, content in homes.items():
+            assert not path.exists() or path.read_bytes() == content, path
+    assert trial.verb("verify").code == 12
+    good = []
+    for index in sorted(left & expected.indexes.keys()):
+        before = tree_of(trial.work)
+        answer = trial.verb("restore", index)
+        if answer.code == 12:
+            assert tree_of(trial.work) == before, (index, answer)
+        else:
+            good.append(index)
+            assert answer.code == 0, answer
+            have, want = words(tree_of(trial.work)), words(expected.indexes[index])
+            assert all(have.get(name) == want[name] for name in want), (index, have, want)
+    assert {0} <= {*good} < {*left}, [trial.verb("restore", index) for index in sorted(left)]
 
 
 def test_what_was_fsynced_is_durable_at_home_before_the_run_area_goes(trial_of: TrialOf) -> None:
