@@ -226,10 +226,12 @@ class Area:
 
     def descriptors(self, process: int) -> dict[int, int]:
         """Descriptor -> FIT slot of one process."""
-        room = 65536
-        fds, fits = ffi.new("int32_t[]", room), ffi.new("uint32_t[]", room)
-        count = lib.mm_fd_list(self._area, process, fds, fits, room)
-        return {fds[i]: fits[i] for i in range(count)}
+        room, count = 1024, 1025
+        while count > room:                # one that opens more meanwhile makes another round
+            room = max(2 * room, count)
+            fds, fits = ffi.new("int32_t[]", room), ffi.new("uint32_t[]", room)
+            count = lib.mm_fd_list(self._area, process, fds, fits, room)
+        return dict(zip(ffi.unpack(fds, count), ffi.unpack(fits, count)))
 
     def fit(self, slot: int):  # type: ignore[no-untyped-def]
         return lib.mm_fit_at(self._area, slot)

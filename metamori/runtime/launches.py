@@ -13,6 +13,7 @@ import time
 from metamori.errors import MetamoriError
 from metamori.runtime.area import Area
 from metamori.store import formats
+from metamori.store.door import umask
 from metamori.store.records import Launch
 from metamori.store.store import Store
 
@@ -23,12 +24,10 @@ def _path(area: Area, what: str = "launch") -> str:
 
 def present(command: list[str]) -> Launch:
     """This process's own circumstances, which the command will have."""
-    umask = os.umask(0o077)
-    os.umask(umask)
     env = tuple(name + b"=" + value for name, value in os.environb.items())
     limits = tuple(resource.getrlimit(number) for number in range(16))
     return Launch(os.fsencode(shutil.which(command[0]) or command[0]), tuple(map(os.fsencode, command)), env,
-                  os.getcwdb(), umask, limits)
+                  os.getcwdb(), umask(), limits)
 
 
 def note(area: Area, launch: Launch, what: str = "launch") -> None:

@@ -82,11 +82,9 @@ def _alive(folder: str) -> bool:
             data = file.read()
     except FileNotFoundError:
         return False
-    for at in range(0, len(data) - size + 1, size):
-        slot = ffi.cast("struct mm_process *", ffi.from_buffer(data[at:at + size]))
-        if slot.pid and lib.mm_start_time(slot.pid) == slot.start_time:
-            return True
-    return False
+    slots = ffi.new("struct mm_process[]", len(data) // size)
+    ffi.memmove(slots, data, len(slots) * size)
+    return any(lib.mm_process_lives(slots + number) for number in range(1, len(slots)))
 
 
 def _is_of_this_boot(folder: str) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from metamori.errors import ChangedOutside
 from metamori.store import layout as names_of
-from metamori.store.door import Door
+from metamori.store.door import Door, umask
 from metamori.store.head import lstat_or_none
 from metamori.store.layout import Layout
 from metamori.store.records import KeptHome, NameEntry, NameOp
@@ -205,7 +205,7 @@ class NamesPlan:
         ops: dict[bytes, NameOp] = {}
         for entry in self._there.existing():
             for folder in self._missing_around(entry.path):
-                ops.setdefault(folder, NameOp("mkdir", folder, mode=0o777 & ~_umask()))
+                ops.setdefault(folder, NameOp("mkdir", folder, mode=0o777 & ~umask()))
             if entry.path in from_aside:
                 ops[entry.path] = NameOp("rename", from_aside[entry.path], entry.path, entry.inode)
             elif entry.kind == "dir" and entry.path not in self._in_place:
@@ -320,10 +320,3 @@ def _mkdir(entry: NameEntry, mode: int) -> NameOp:
 
 def _depth(path: bytes) -> tuple[int, bytes]:
     return path.count(b"/"), path
-
-
-def _umask() -> int:
-    """The process's umask; asking for it means setting it for an instant."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

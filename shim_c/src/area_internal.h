@@ -134,7 +134,6 @@ uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 uint32_t mm_fit_new(struct mm_area *a);
 void mm_fit_ref(struct mm_area *a, uint32_t slot);
 void mm_fit_unref(struct mm_area *a, uint32_t slot);
-int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit);
 void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);

@@ -36,6 +36,9 @@ char *mm_digits(char *to, uint64_t number)
     return to;
 }
 
+#define EXITING 4                      /* the kernel's PF_EXITING: not an instruction of the program will run any more */
+
+/* When a process began, in clock ticks since the start of the machine; 0: it has ended, or nobody tells. */
 uint64_t mm_start_time(uint32_t pid)
 {
     char path[40] = "/proc/", text[1024];
@@ -53,8 +56,10 @@ uint64_t mm_start_time(uint32_t pid)
         p--;
     if (p[0] != ')' || p[1] != ' ' || p[2] == 'X')
         return 0;
-    /* a zombie has ended: it holds nothing and never comes back; but one whose other threads live is their leader */
-    return p[2] == 'Z' && stat_field(p + 2, 20) <= 1 ? 0 : stat_field(p + 2, 22);
+    /* a zombie has ended: it holds nothing and never comes back, and so has one on its way there, which the kernel may be
+       minutes about (gigabytes of memory to give back); but one whose other threads live is their leader */
+    int over = p[2] == 'Z' || (stat_field(p + 2, 9) & EXITING);
+    return over && stat_field(p + 2, 20) <= 1 ? 0 : stat_field(p + 2, 22);
 }
 
 #define LINE 4608                      /* a path and what stands before it */

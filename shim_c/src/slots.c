@@ -38,11 +38,16 @@ uint64_t mm_boot(void)
     return n == 8 ? value : 0;
 }
 
-int mm_process_alive(struct mm_area *a, uint32_t slot)
+/* Whether the process that took this slot lives.  The only place where that is asked, mapped or read from the file.  One that
+ * could not read its own start time (no /proc, no memory) counts as long as anybody has its number. */
+int mm_process_lives(const struct mm_process *p)
 {
-    struct mm_process *p = mm_proc(a, slot);
-    return p->pid && mm_start_time(p->pid) == p->start_time;
+    uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
+    if (!pid)
+        return 0;
+    return p->start_time ? mm_start_time(pid) == p->start_time : sys(SYS_kill, pid, 0) != -ESRCH;
 }
+int mm_process_alive(struct mm_area *a, uint32_t slot) { return mm_process_lives(mm_proc(a, slot)); }
 
 /* Children that were forked and have not yet taken a slot: their parents may have ended before they first ran.  One that was
  * killed in between is waited for once.  Was there any? */
@@ -117,7 +122,7 @@ uint32_t mm_fd_fit(struct mm_area *a, uint32_t process, int fd)
     return entry ? *entry : 0;
 }
 
-/* The descriptors of a process and their FITs; returns their number, at most room. */
+/* The descriptors of a process and their FITs; returns their number: more than room, only the first room are there. */
 long mm_fd_list(struct mm_area *a, uint32_t process, int32_t *fds, uint32_t *fits, long room)
 {
     struct mm_process *p = mm_proc(a, process);
@@ -129,11 +134,10 @@ long mm_fd_list(struct mm_area *a, uint32_t process, int32_t *fds, uint32_t *fit
         if (!root[i])
             continue;
         uint32_t *page = mm_page(a, root[i]);
-        for (int j = 0; j < 1024 && n < room; j++) {
-            if (page[j]) {
-                fds[n] = i * 1024 + j;
-                fits[n++] = page[j];
-            }
+        for (int j = 0; j < 1024; j++) {
+            uint32_t fit = __atomic_load_n(&page[j], __ATOMIC_ACQUIRE);
+            if (fit && n++ < room)
+                fds[n - 1] = i * 1024 + j, fits[n - 1] = fit;
         }
     }
     return n;
@@ -197,7 +201,7 @@ void mm_release_dead(struct mm_area *a)
         const struct mm_process *p = mm_proc(a, i);
         uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
         uint64_t start_time = p->start_time;
-        if (pid && mm_start_time(pid) != start_time)
+        if (pid && !mm_process_lives(p))
             leave_as(a, i, pid, start_time);
     }
 }
