@@ -27,17 +27,28 @@ static int region_open(struct mm_area *a, int region, int flags)
     return (int)mm_open_spare(AT_FDCWD, path, flags | O_NOFOLLOW, 0600);
 }
 
+/* The program's file size limit is not about files of ours.  In a program other threads are under it (limits.c); a verb is alone,
+ * and the command that `metamori run` starts has the limit that it had. */
+#pragma GCC visibility push(hidden)
+void mm_lift_limit(int back) __attribute__((weak));
+#pragma GCC visibility pop
+static void lift_limit(int back, struct rlimit *was)
+{
+    if (mm_lift_limit) {
+        mm_lift_limit(back);
+    } else if (back || sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, was) == 0) {
+        struct rlimit more = { was->rlim_max, was->rlim_max };
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, back ? was : &more, 0);
+    }
+}
+
 /* Allocate file space for bytes [from, to) of a region: after this they can be touched without SIGBUS. */
 static long region_allocate(int fd, uint64_t from, uint64_t to)
 {
-    struct rlimit now, more;               /* the program's file size limit is not about files of ours */
-    int lifted = sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &now) == 0 && now.rlim_cur != RLIM_INFINITY;
-    more = (struct rlimit){ now.rlim_max, now.rlim_max };
-    if (lifted)
-        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &more, 0);
+    struct rlimit was;
+    lift_limit(0, &was);
     long r = sys(SYS_fallocate, fd, 0, from, to - from);
-    if (lifted)
-        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, &now, 0);
+    lift_limit(1, &was);
     if (r != -EOPNOTSUPP && r != -ENOSYS)
         return r;
     static const char zeros[MM_BLOCK];

@@ -349,6 +349,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
     if (e < 0)
         return e;
     uint64_t mask = hold(p);
+    MM_STOP("data.write");
     touched(slot, p);
     if (p->flags & MM_HOME) {
         long r = mm_write_home(slot, fd, v, n, at, append);

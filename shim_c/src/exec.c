@@ -382,12 +382,18 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         mm_readers_before_exec();
         mm_self->executing = !mm_stranger();
     }
+    if (mm_area && UNLIKELY(!mm_unlimited()) && replaces) {
+        image->limited = 1;
+        image->mask = mm_limit_begin();
+    }
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */
 void mm_image_failed(struct mm_image *image)
 {
     int saved_errno = errno;
+    if (UNLIKELY(image->limited))
+        mm_limit_end(image->mask);
     if (image->outside && mm_self)
         mm_self->outside = 0;
     if (mm_area) {

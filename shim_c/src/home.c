@@ -200,10 +200,21 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
     long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
            : save_ahead(slot, p, fd, from, from + asked);
+    size_t may = asked;
+    if (r >= 0 && asked)
+        r = mm_within_limit(from, &may);   /* the kernel's own is lifted */
     if (r < 0)
         return r;
-    mm_lift_limit(1);                  /* the kernel's own limits are for this one */
-    r = sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, append ? RWF_APPEND : open_flags(fd) & O_APPEND ? RWF_NOAPPEND : 0);
-    mm_lift_limit(0);
-    return r;
+    int flags = append ? RWF_APPEND : open_flags(fd) & O_APPEND ? RWF_NOAPPEND : 0;
+    if (LIKELY(may == asked))
+        return sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, flags);
+    size_t done = 0;
+    for (int i = 0; i < n && done < may; i++) {
+        struct iovec piece = { v[i].iov_base, v[i].iov_len < may - done ? v[i].iov_len : may - done };
+        r = sys(SYS_pwritev2, fd, &piece, 1, at < 0 ? -1 : at + (off_t)done, 0, flags);
+        if (r <= 0)
+            break;
+        done += r;
+    }
+    return done ? (long)done : r;
 }

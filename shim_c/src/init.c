@@ -160,6 +160,8 @@ void mm_in_child(void)
     mm_runtime_after_fork();
     mm_scratch_after_fork();
     begin_lock = mm_streams_lock = mm_noted_lock = 0;
+    mm_limit_after_fork();
+    mm_actions_after_fork();
     if (mm_area)
         mm_after_fork();
 }

@@ -204,11 +204,11 @@ int mm_runtime_call(int what, long argument, void *data)
     if (UNLIKELY(mm_memory_run()) && !data)
         return mm_request(mm_area, what, argument, NULL);
     uint64_t mask = sys_mask_all();
-    mm_lift_limit(0);                  /* what it writes is the store's */
     int held = mm_runtime_hold();
+    mm_lift_limit(0);                  /* what it writes is the store's */
     int r = call(what, argument, data);
-    mm_runtime_let_go(held);
     mm_lift_limit(1);
+    mm_runtime_let_go(held);
     sys_mask_back(mask);
     return r;
 }

@@ -80,6 +80,8 @@ extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
 extern int mm_unwrapped_handlers;
 extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
 extern __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
+extern __thread int mm_within_syscall __attribute__((tls_model("initial-exec")));
+void mm_actions_after_fork(void);
 void mm_deliver(void);
 static inline void mm_deliver_if_free(void)
 {
@@ -288,7 +290,13 @@ long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t 
 /* limits.c */
 extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
 static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }
+extern uint32_t mm_lifters;
 void mm_lift_limit(int back);
+int mm_unlimited_slow(void);
+static inline int mm_unlimited(void) { return mm_no_limit() || mm_unlimited_slow(); }
+uint64_t mm_limit_begin(void);
+void mm_limit_end(uint64_t mask);
+void mm_limit_after_fork(void);
 long mm_within_limit(uint64_t at, size_t *count);
 int mm_reachable(int fd, uint64_t at);
 long mm_may_reach(int fd, uint64_t at, size_t *count);
@@ -336,7 +344,7 @@ static inline uint64_t hold(struct mm_pif *p)
 
 static inline void release(struct mm_pif *p, uint64_t mask)
 {
-    if (!mm_no_limit())
+    if (UNLIKELY(__atomic_load_n(&mm_lifters, __ATOMIC_RELAXED)))
         mm_lift_limit(1);
     mm_unlock(&p->lock);
     deliver_handlers(mask);
@@ -404,6 +412,8 @@ struct mm_image {
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
     int outside;                       /* the new program will not be followed */
+    int limited;                       /* nobody lifts the file size limit: it gets the program's own */
+    uint64_t mask;
 };
 void mm_environment_init(void);
 int mm_first_time(uint64_t key);

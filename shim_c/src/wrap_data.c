@@ -23,10 +23,11 @@ static int absurd_vector(const struct iovec *v, int n)
     return 0;
 }
 
-/* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself? */
+/* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself?  Not where the program has a
+ * file size limit: another thread may have it lifted. */
 static int free_to_write(const struct mm_pif *p, int fd)
 {
-    return is_native(p) && p->fresh_from != MM_NO_LIMIT && !owned(fd)
+    return is_native(p) && p->fresh_from != MM_NO_LIMIT && !owned(fd) && mm_unlimited()
         && ((p->fresh_from == 0 && !(p->flags & MM_MAPPED)) || (open_flags(fd) & O_APPEND));
 }
 
@@ -165,10 +166,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
 static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
 {
     *mask = hold(p);
-    if (LIKELY(free_to_write(p, fd))) {
-        mm_lift_limit(1);              /* the kernel's own limits are for this one */
+    if (LIKELY(free_to_write(p, fd)))
         return 1;
-    }
     release(p, *mask);
     return 0;
 }
@@ -220,8 +219,8 @@ static inline long fresh_write(const struct mm_seen seen, long number, int fd, c
         return NOT_HERE;
     pthread_testcancel();
     enter();
-    int fresh = mm_still(&seen, fd) && seen.p->fresh_from == 0 && is_native(seen.p) && !(seen.p->flags & MM_MAPPED)
-                && !seen.f->owned;
+    int fresh = mm_still(&seen, fd) && seen.p->fresh_from == 0 && !__atomic_load_n(&seen.p->root, __ATOMIC_ACQUIRE)
+                && !(seen.p->flags & (MM_VIRTUAL | MM_MAPPED)) && !seen.f->owned && mm_no_limit();
     long r = NOT_HERE;
     if (fresh) {
         touched(seen.slot, seen.p);
@@ -280,7 +279,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
         return REAL(pwritev2)(fd, vector, count, at, flags);
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r;
-    if (is_native(p) && p->fresh_from == 0 && !owned(fd)) {
+    if (is_native(p) && p->fresh_from == 0 && !owned(fd) && mm_unlimited()) {
         touched(slot, p);
         if (p->flags & MM_MAPPED)
             mm_unseen_in(p);

@@ -101,14 +101,27 @@ EXPORT void _exit(int status)
     __builtin_unreachable();
 }
 
-/* The file size limit, asked for once and again when the program may have set it. */
-uint64_t mm_size_limit;
+/* The file size limit: as the program set it, whichever thread has it lifted (limits.c). */
+#define WITH_ITS_LIMIT(resource, type, call) \
+    ({ if (resource != RLIMIT_FSIZE) \
+           return call; \
+       uint64_t mask_ = mm_limit_begin(); \
+       type r_ = call; \
+       __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED); \
+       mm_limit_end(mask_); \
+       r_; })
 
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-    int r = REAL(setrlimit)(resource, limit);
-    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
-    return r;
+    return WITH_ITS_LIMIT(resource, int, REAL(setrlimit)(resource, limit));
+}
+EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
+{
+    return WITH_ITS_LIMIT(resource, int, REAL(getrlimit)(resource, limit));
+}
+EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
+{
+    return WITH_ITS_LIMIT(resource, int, REAL(prlimit)(pid, resource, limit, old));
 }
 EXPORT long ulimit(int what, ...)
 {
@@ -116,21 +129,11 @@ EXPORT long ulimit(int what, ...)
     va_start(list, what);
     long value = va_arg(list, long);
     va_end(list);
-    long r = REAL(ulimit)(what, value);
-    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
-    return r;
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, long, REAL(ulimit)(what, value));
 }
 EXPORT int vlimit(enum __vlimit_resource resource, int value)
 {
-    int r = REAL(vlimit)(resource, value);
-    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
-    return r;
-}
-EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
-{
-    int r = REAL(prlimit)(pid, resource, limit, old);
-    __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
-    return r;
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, int, REAL(vlimit)(resource, value));
 }
 
 #define CALL(group, type, name, parameters)

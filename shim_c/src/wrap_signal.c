@@ -4,8 +4,11 @@
  * and the call would never end.  Blocking signals around every call would cost two system calls.  So handlers are
  * entered through a trampoline: inside a call the signal is queued again, to the same thread and blocked (also in the
  * context that the handler returns to), and unblocked when the call ends: the kernel keeps the queue.
+ * A signal that the thread's own instruction raised is not put aside: there is nothing to go back to.  One with the same number
+ * that somebody sent is.
  * A one-shot handler (SA_RESETHAND) that the kernel has taken down could not be put aside.  So the kernel knows it as a lasting
- * one, with the signal blocked while it runs, and the trampoline takes it down before it is called.
+ * one, with the signal blocked while it runs, and the trampoline takes it down before it is called.  What the kernel has
+ * installed and what we know of it change together, under a lock, with all signals blocked: nobody sees one without the other.
  * A handler that a raw system call installed has no trampoline: from then on signals are blocked while a lock is held.
  */
 #include "shim.h"
@@ -23,10 +26,30 @@ MM_PROGRAM_STATE static uint8_t loaded[_NSIG];       /* a one-shot handler that 
 
 #define ONE_SHOT (SA_RESETHAND | SA_NODEFER)
 
-static int synchronous(int number)
+/* Of what the kernel says by itself only the memory error that was found behind a program's back waits for anything. */
+static int synchronous(int number, const siginfo_t *info)
 {
-    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP;
+    int fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP
+             || number == SIGSYS;
+    return fault && info->si_code > 0 && !(number == SIGBUS && info->si_code == BUS_MCEERR_AO);
 }
+
+static uint32_t actions_lock;
+
+static uint64_t begin_change(void)
+{
+    uint64_t mask = sys_mask_all();
+    mm_lock(&actions_lock);
+    return mask;
+}
+
+static void end_change(uint64_t mask)
+{
+    mm_unlock(&actions_lock);
+    sys_mask_back(mask);
+}
+
+void mm_actions_after_fork(void) { actions_lock = 0; }
 
 static void queue_again(int number, siginfo_t *info)
 {
@@ -43,22 +66,24 @@ static void put_aside(int number, siginfo_t *info, ucontext_t *context)
     mm_deferred |= bit;
 }
 
-/* Whether this one-shot handler is this signal's to call.  It is taken down first, as the kernel would; where another thread
- * was before, the signal comes again when this returns and finds what stands there by then. */
-static int shoot(int number, siginfo_t *info, const struct sigaction *action)
+/* Whether this one-shot handler is this signal's to call: then it is taken down first, as the kernel would.  Where another
+ * thread was before, the signal comes again when this returns and finds what stands there now. */
+static int shoot(int number, siginfo_t *info, struct sigaction *action)
 {
-    uint64_t bit = 1ull << (number - 1);
-    if (!__atomic_exchange_n(&loaded[number], 0, __ATOMIC_ACQ_REL)) {
-        queue_again(number, info);
-        return 0;
+    uint64_t bit = 1ull << (number - 1), mask = begin_change();
+    int mine = loaded[number];
+    if (mine) {
+        struct sigaction down = *action = theirs[number];
+        down.sa_handler = SIG_DFL;
+        loaded[number] = wrapped[number] = 0;
+        REAL(sigaction)(number, &down, NULL);
     }
-    struct sigaction down = *action;
-    down.sa_handler = SIG_DFL;
-    wrapped[number] = 0;
-    REAL(sigaction)(number, &down, NULL);
-    if ((action->sa_flags & SA_NODEFER) && !sigismember(&action->sa_mask, number))
+    end_change(mask);
+    if (!mine)
+        queue_again(number, info);
+    else if ((action->sa_flags & SA_NODEFER) && !sigismember(&action->sa_mask, number))
         sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bit, 0, 8);
-    return 1;
+    return mine;
 }
 
 /* A call of wrap_wait.c ends with EINTR for the program's own signal, also where a checkpoint is about to make it again. */
@@ -77,15 +102,19 @@ static void interrupted(ucontext_t *context)
 static void enter_handler(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    if (UNLIKELY(mm_holding || mm_depth) && !synchronous(number)) {
+    if (UNLIKELY(mm_holding || mm_depth) && !synchronous(number, info)) {
         put_aside(number, info, context);
         errno = saved;
         return;
     }
     interrupted(context);
     struct sigaction action = theirs[number];
-    if (LIKELY(!(action.sa_flags & SA_RESETHAND)) || shoot(number, info, &action))
-        action.sa_sigaction(number, info, context);
+    if (UNLIKELY(action.sa_flags & SA_RESETHAND) && !shoot(number, info, &action))
+        return;
+    int within = mm_within_syscall;
+    mm_within_syscall = 0;             /* what the handler calls is its own, also when it never comes back */
+    action.sa_sigaction(number, info, context);
+    mm_within_syscall = within;
 }
 
 /* The call has ended: what was put aside comes now. */
@@ -105,7 +134,11 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
 {
     if (number <= 0 || number >= _NSIG)
         return REAL(sigaction)(number, action, old);
-    struct sigaction before = theirs[number], ours;
+    if (action && mm_usable(action, sizeof *action, 0) < sizeof *action)
+        return REAL(sigaction)(number, action, old);       /* the kernel says what is wrong with it */
+    struct sigaction ours;
+    uint64_t mask = begin_change();
+    struct sigaction before = theirs[number];
     int was_wrapped = wrapped[number], was_loaded = loaded[number], wrap = action && is_handler(action);
     if (wrap) {
         ours = *action;
@@ -114,6 +147,7 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
         if (action->sa_flags & SA_RESETHAND)
             ours.sa_flags &= ~ONE_SHOT;
         theirs[number] = *action;
+        MM_STOP("signal.action");
         wrapped[number] = 1;
         loaded[number] = (action->sa_flags & SA_RESETHAND) != 0;
     }
@@ -125,6 +159,7 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
     } else if (action && !wrap) {
         wrapped[number] = 0;
     }
+    end_change(mask);
     if (r == 0 && old && was_wrapped && old->sa_sigaction == enter_handler) {
         old->sa_sigaction = before.sa_sigaction;           /* other flags and the mask are as the kernel tells them */
         if (before.sa_flags & SA_RESETHAND)

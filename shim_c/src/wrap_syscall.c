@@ -160,6 +160,7 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     ON(umount2, umount2(S(a), I(b)));
     ON(inotify_add_watch, inotify_add_watch(I(a), S(b), (uint32_t)c));
     ON(setrlimit, setrlimit(I(a), P(b)));
+    ON(getrlimit, getrlimit(I(a), P(b)));
     ON(prlimit64, prlimit((pid_t)a, I(b), P(c), P(d)));
     case SYS_exit_group:
         _exit(I(a));
@@ -192,8 +193,9 @@ static long processes(long number, long a, long b, long c, long d, long e, long 
     }
 }
 
-/* UCX, below MPICH, patches mmap and its like to call its own functions, which come back here for the real call. */
-static __thread int within __attribute__((tls_model("initial-exec")));
+/* UCX, below MPICH, patches mmap and its like to call its own functions, which come back here for the real call.  A handler that
+ * interrupts the thread is not within its call (wrap_signal.c). */
+__thread int mm_within_syscall __attribute__((tls_model("initial-exec")));
 
 EXPORT long syscall(long number, ...)
 {
@@ -202,10 +204,10 @@ EXPORT long syscall(long number, ...)
     long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
     long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
-    if ((!mm_area && mm_ready == 1) || within)
+    if ((!mm_area && mm_ready == 1) || mm_within_syscall)
         return REAL(syscall)(number, a, b, c, d, e, f);
-    within = 1;
+    mm_within_syscall = 1;
     long result = processes(number, a, b, c, d, e, f);
-    within = 0;
+    mm_within_syscall = 0;
     return result;
 }

@@ -1,0 +1,156 @@
+/* What signals and threads may meet inside the library: `signals WHAT`. A test holds a thread at a stop point and sends a signal,
+ * or lets another thread go first. Prints what the program saw; every line must be as natively. */
+#define _GNU_SOURCE
+#include "metamori.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int file, count;
+static volatile sig_atomic_t came;
+static sigjmp_buf back;
+
+static void install(int number, void (*handler)(int), int flags)
+{
+    struct sigaction action = { .sa_handler = handler, .sa_flags = flags };
+    sigaction(number, &action, NULL);
+}
+
+static void say(const char *what, long r)
+{
+    printf("%s %ld%s%s\n", what, r, r < 0 ? " " : "", r < 0 ? strerror(errno) : "");
+    fflush(stdout);
+}
+
+static void writes(int number)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "<%d %d>", number, ++count);
+    came = pwrite(file, text, n, 100 * count) == n;
+}
+
+/* A handler writes to the file that its thread is just writing to; the signal was sent, whatever its number. */
+static int sent(int number)
+{
+    install(number, writes, 0);
+    say("written", pwrite(file, "between", 7, 0));
+    say("came", came);
+    return 0;
+}
+
+/* The program's own fault is its own: the handler runs at once, and may leave. */
+static void leaves(int number) { siglongjmp(back, number); }
+static int fault(void)
+{
+    install(SIGSEGV, leaves, SA_NODEFER);
+    int number = sigsetjmp(back, 1);
+    if (!number)
+        *(volatile int *)8 = 1;
+    say("fault", number);
+    say("written", pwrite(file, "after", 5, 0));
+    return 0;
+}
+
+static void calls(int number)
+{
+    (void)number;
+    came = syscall(SYS_pwrite64, file, "handler", 7, 0L) == 7;
+}
+
+/* A handler that uses syscall() while its thread waits in syscall(). */
+static int within(int leave)
+{
+    int ends[2];
+    char one;
+    if (pipe(ends) < 0)
+        return 1;
+    install(SIGUSR1, leave ? leaves : calls, 0);
+    if (!leave || sigsetjmp(back, 1) == 0) {
+        say("ready", 0);
+        say("read", syscall(SYS_read, ends[0], &one, 1L));
+    } else {
+        calls(0);
+    }
+    say("came", came);
+    return 0;
+}
+
+static void counts(int number) { (void)number, count++; }
+
+/* A signal comes while a one-shot handler is put in the place of a lasting one. */
+static int one_shot(void)
+{
+    install(SIGUSR1, counts, 0);
+    say("ready", 0);
+    getchar();
+    install(SIGUSR1, counts, SA_RESETHAND);
+    struct sigaction now;
+    sigaction(SIGUSR1, NULL, &now);
+    say("came", count);
+    say("left", now.sa_handler == SIG_DFL);
+    return 0;
+}
+
+/* O_TRUNC of a file that an index knows, while somebody else opens it. */
+static int cut(void)
+{
+    int again = open("cut", O_RDWR | O_TRUNC);
+    say("opened", again >= 0);
+    say("written", write(again, "new", 3));
+    return 0;
+}
+
+static void *write_low(void *name)
+{
+    int fd = open(name, O_RDWR);
+    char block[8192] = "over";
+    say(name, pwrite(fd, block, sizeof block, 0));
+    return NULL;
+}
+
+static void *write_high(void *name)
+{
+    int fd = open(name, O_RDWR | O_CREAT, 0644);
+    say(name, pwrite(fd, "beyond", 6, 1 << 20));
+    return NULL;
+}
+
+/* A file size limit, and two threads of which each writes what goes into the buffer, or one beyond it. */
+static int limited(int beyond)
+{
+    struct rlimit limit = { 8192, RLIM_INFINITY };
+    pthread_t one, two;
+    install(SIGXFSZ, counts, 0);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    pthread_create(&one, NULL, write_low, "one");
+    getchar();                           /* the first one stands where the limit is lifted */
+    pthread_create(&two, NULL, beyond ? write_high : write_low, beyond ? "new" : "two");
+    pthread_join(one, NULL);
+    pthread_join(two, NULL);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    say("limit", limit.rlim_cur);
+    say("came", count);
+    return 0;
+}
+
+int main(int argc, char **word)
+{
+    (void)argc;
+    const char *what = word[1];
+    file = open("file", O_RDWR);
+    metamori_checkpoint();
+    if (!strncmp(what, "sent ", 5))
+        return sent(atoi(what + 5));
+    return !strcmp(what, "fault") ? fault() : !strcmp(what, "within") ? within(0) : !strcmp(what, "within and leave") ? within(1)
+         : !strcmp(what, "one-shot") ? one_shot() : !strcmp(what, "cut") ? cut() : !strcmp(what, "limit") ? limited(0)
+         : !strcmp(what, "limit beyond") ? limited(1) : 2;
+}

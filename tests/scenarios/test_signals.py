@@ -1,0 +1,146 @@
+"""Signals that come while a thread is inside the library, threads that are there at once: each order, every time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab
+from stops import Stops
+
+
+class Program:
+    """`signals WHAT` under `metamori run`, with stop points."""
+
+    def __init__(self, lab: Lab, compiled: Compile, what: str) -> None:
+        self.lab, self.stops = lab, Stops(lab.folder / "stops")
+        self.argv = [*lab.argv("run"), "--", str(compiled("signals")), what]
+        for name in ("file", "one", "two", "cut"):
+            (lab.work / name).write_bytes(b"before " * 1024)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.argv, cwd=self.lab.work, env=self.lab.env | self.stops.env, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True
+        )  # fmt: skip
+
+    def pid(self) -> int:
+        """Of the program, which is the only child of `metamori run`."""
+        assert self.process
+        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
+
+    def go_on(self) -> None:
+        assert self.process and self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        assert self.process and self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> list[str]:
+        assert self.process
+        try:
+            said, _ = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.kill(self.pid(), signal.SIGKILL)
+            self.process.communicate()
+            raise AssertionError("the program does not end") from None
+        assert self.process.returncode == 0, (self.process.returncode, said)
+        return said.splitlines()
+
+    def check_indexes(self) -> None:
+        """Index 1 is the state before: nothing that was written since has destroyed it."""
+        self.lab.verb("verify")
+        self.lab.restore(1, "--to", self.lab.folder / "one")
+        for copy in (self.lab.folder / "one").rglob("file"):
+            assert copy.read_bytes() == b"before " * 1024
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE], ids=lambda n: n.name)
+def test_a_signal_that_is_sent_waits_for_the_call(lab: Lab, compiled: Compile, number: signal.Signals) -> None:
+    """Whatever its number. A handler of a SIGSEGV that somebody sent waited for its own thread's lock."""
+    program = Program(lab, compiled, f"sent {int(number)}")
+    program.stops.arm("data.write")
+    program.start()
+    program.stops.wait("data.write")
+    os.kill(program.pid(), number)
+    time.sleep(0.1)
+    program.stops.go("data.write")
+    assert program.end() == ["written 7", "came 1"]
+    assert (lab.work / "file").read_bytes()[:7] == b"between"
+    assert b"<%d 1>" % number in (lab.work / "file").read_bytes()
+    program.check_indexes()
+
+
+def test_a_fault_of_the_program_is_told_at_once(lab: Lab, compiled: Compile) -> None:
+    program = Program(lab, compiled, "fault")
+    program.start()
+    assert program.end() == ["fault 11", "written 5"]
+    program.check_indexes()
+
+
+@pytest.mark.parametrize("what", ["within", "within and leave"])
+def test_a_handler_makes_raw_calls_in_the_middle_of_one(lab: Lab, compiled: Compile, what: str) -> None:
+    """It was not followed: it wrote over what index 1 knows. After one that left by longjmp nothing ever was."""
+    program = Program(lab, compiled, what)
+    program.start()
+    assert program.line() == "ready 0"
+    time.sleep(0.2)
+    os.kill(program.pid(), signal.SIGUSR1)
+    expected = ["came 1"] if "leave" in what else ["read -1 Interrupted system call", "came 1"]
+    assert program.end() == expected
+    assert (lab.work / "file").read_bytes()[:7] == b"handler"
+    program.check_indexes()
+
+
+def test_a_signal_while_a_one_shot_handler_is_installed(lab: Lab, compiled: Compile) -> None:
+    """It was asked whose it is, for ever, by the thread that was about to say so."""
+    program = Program(lab, compiled, "one-shot")
+    program.start()
+    assert program.line() == "ready 0"
+    program.stops.arm("signal.action")
+    program.go_on()
+    program.stops.wait("signal.action")
+    os.kill(program.pid(), signal.SIGUSR1)
+    time.sleep(0.1)
+    program.stops.go("signal.action")
+    assert program.end() == ["came 1", "left 1"]
+
+
+def test_another_process_opens_a_file_that_is_being_emptied(lab: Lab, compiled: Compile) -> None:
+    """A lease tells whether anybody has it open; who opened it in that moment ended the program by SIGIO."""
+    program = Program(lab, compiled, "cut")
+    program.stops.arm("fresh.leased")
+    program.start()
+    program.stops.wait("fresh.leased")
+    try:
+        os.close(os.open(lab.work / "cut", os.O_RDONLY | os.O_NONBLOCK))
+    except BlockingIOError:
+        pass
+    program.stops.go("fresh.leased")
+    assert program.end() == ["opened 1", "written 3"]
+    assert (lab.work / "cut").read_bytes() == b"new"
+    program.check_indexes()
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["both within", "one beyond"])
+def test_a_size_limit_and_two_threads(lab: Lab, compiled: Compile, beyond: bool) -> None:
+    """What the library writes is not under the limit, what the program writes is: whichever thread is in between."""
+    program = Program(lab, compiled, "limit beyond" if beyond else "limit")
+    program.stops.arm("limits.lifted")
+    program.start()
+    program.stops.wait("limits.lifted")
+    program.go_on()
+    time.sleep(0.3)                        # the other thread goes all its way meanwhile, if it can
+    program.stops.go("limits.lifted")
+    said = sorted(program.end())
+    other = ["new -1 File too large", "came 1"] if beyond else ["two 8192", "came 0"]
+    assert said == sorted(["limit 8192", "one 8192", *other])
+    program.check_indexes()
