@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from honest import assert_honest
 from lab import Lab
 
 from metamori.cli.checkpoint import take
@@ -63,12 +64,8 @@ def test_the_next_one_is_whole(lab: Lab, options: list[str], at: int) -> None:
     last = int(session.ask("checkpoint"))
     end = session.ask("tree")
     assert session.end() == 0
-    reader = lab.start(native=True)
-    for each, tree in [(index, want), (index - 1, want), (last, end)]:
-        if each > 2:
-            lab.restore(each)
-            assert reader.ask("tree") == tree, f"restore {each} of {index}"
-    lab.verb("verify")
+    trees = {index: want, index - 1: want, last: end}
+    assert_honest(lab.store, lab.work, {each: tree for each, tree in trees.items() if each > 2})
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
@@ -92,9 +89,5 @@ def test_what_was_stored_through_a_mapping(lab: Lab, place: str, how: str, optio
     assert session.ask(f"restore {index}").startswith("0")
     assert (session.ask("tree"), session.ask("pread 4 9000 0")) == (want, gone)
     assert session.end() == 0
-    reader = lab.start(native=True)
-    for each, tree in [(index, want), (last, end), (index, want)]:
-        lab.restore(each)
-        assert reader.ask("tree") == tree, f"restore {each} of {index}"
     assert first != want
-    lab.verb("verify")
+    assert_honest(lab.store, lab.work, {index: want, last: end})

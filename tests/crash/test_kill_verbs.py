@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
+from honest import assert_honest
 from lab import Lab
 from test_kill_points import killing
 from tracing import Traced, trace
@@ -46,12 +47,10 @@ def each_kill(trial: Trial, step: int, how: str, *words: object) -> Iterator[tup
 
 def all_there(trial: Trial, trees: dict[int, str], what: object) -> None:
     """Looking is harmless, every index restores exactly, nothing is left over."""
-    looked = trial.verb("verify")
-    assert looked.code == 0, (what, looked)
-    for index, tree in sorted(trees.items()):
-        done = trial.verb("restore", index)
-        assert done.code == 0, (what, index, done)
-        assert tree_of(trial.work) == tree, (what, index)
+    try:
+        assert_honest(trial.store, trial.work, trees, untracked=trial.model().state.names.tree())
+    except AssertionError as wrong:
+        raise AssertionError(f"{what}: {wrong}") from wrong
     looked = trial.verb("verify")
     assert (looked.code, looked.err) == (0, ""), (what, looked)
 

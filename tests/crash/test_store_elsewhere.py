@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
+from honest import assert_honest
 from slices import PARTS, Tried
 from test_kill_points import NAMES, killing
 from tracing import trace
@@ -62,8 +63,7 @@ def all_there(trial: Trial, trees: dict[int, str]) -> None:
     assert log.code == 0 and "not found" not in log.err, log
     known = {each["index"] for each in json.loads(log.out)["checkpoints"]}
     assert trees.keys() <= known | {0}, log
-    for index, tree in sorted(trees.items(), reverse=True):
-        trial.restored(index, tree)
+    assert_honest(trial.store, trial.work, trees, untracked=trial.model().state.names.tree())
     looked = trial.verb("verify")
     assert looked.code == 0 and not looked.err, looked
 

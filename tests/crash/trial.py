@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
-import json
-import os
-import stat
 import subprocess
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from honest import Verb, assert_honest, told, tree_of, verb
 from lab import Lab
 from tracing import Decide, Traced, go, trace
 from world import World
 
-from metamori.cli.main import main
+__all__ = ["BEFORE", "SCRIPT", "Expected", "Trial", "Verb", "parts_of", "tree_of", "verb"]
 
 # what is there before the run: the driver plays it natively
 BEFORE = """\
@@ -35,26 +30,6 @@ write 4 20 14\
 """.replace("\n", "; ").split("; ")
 
 
-def tree_of(folder: Path) -> str:
-    """As the driver answers `tree`."""
-    parts = ["tree"]
-
-    def draw(where: Path, prefix: str) -> None:
-        for name in sorted(os.listdir(where)):
-            found, path = os.lstat(where / name), prefix + name
-            if stat.S_ISLNK(found.st_mode):
-                parts.append(f"{path}:l:777:0:0:00000000")
-            elif stat.S_ISDIR(found.st_mode):
-                parts.append(f"{path}:d:{stat.S_IMODE(found.st_mode):o}:0:0:00000000")
-                draw(where / name, path + "/")
-            else:
-                crc, mode = zlib.crc32((where / name).read_bytes()), stat.S_IMODE(found.st_mode)
-                parts.append(f"{path}:f:{mode:o}:{found.st_size}:{found.st_nlink}:{crc:08x}")
-
-    draw(folder, "")
-    return " ".join(parts)
-
-
 def parts_of(line: str, world: World) -> list[str]:
     """A line that was not answered, whole and as far as a kill in the middle of it may have let it come: a write may
     have reached the end of a block, or the end that the file had."""
@@ -66,23 +41,6 @@ def parts_of(line: str, world: World) -> list[str]:
     start = int(word[3]) if word[0] == "pwrite" else old if description.append else description.position
     ends = {end - start for end in (*range(0, start + int(word[2]), 4096), old) if 0 < end - start < int(word[2])}
     return [line, *(" ".join([*word[:2], str(length), *word[3:]]) for length in sorted(ends))]
-
-
-@dataclass(frozen=True)
-class Verb:
-    """What a verb, run in this process, answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-def verb(store: Path, name: str, *words: object) -> Verb:
-    """An uncaught exception comes through: it is a bug."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([name, "--store", str(store), *map(str, words)])
-    return Verb(code, out.getvalue(), err.getvalue())
 
 
 def _differences(have: str, expected: Expected) -> list[tuple[list[str], list[str]]]:
@@ -190,22 +148,15 @@ class Trial:
         if not (self.store / "format").exists():
             assert tree_of(self.work) == expected.indexes[0]
             return
-        looked = self.verb("verify")
-        assert looked.code == 0, looked
-        log = self.verb("log", "--json")
-        assert log.code == 0, log
-        known = json.loads(log.out)
-        indexes = {each["index"]: each["message"] for each in known["checkpoints"]}
-        missing = expected.indexes.keys() - indexes.keys()
-        assert not missing, f"acknowledged, and not there: {missing}; {log}"
+        said = told(self.store)            # the first verb that may complete what was left
         if present and expected.present:
             have = tree_of(self.work)
             assert have in expected.present, f"no crash would have left this:\n {_differences(have, expected)}"
-        for index, tree in sorted(expected.indexes.items(), reverse=True):
-            self.restored(index, tree)
-        newest = max(indexes)
+        trees: dict[int, str | set[str]] = {**expected.indexes}
+        newest = max(said.listed)
         if newest not in expected.indexes and present and expected.present:
-            self.restored(newest, None, expected.present | set(expected.indexes.values()))
+            trees[newest] = expected.present | set(expected.indexes.values())
+        assert_honest(self.store, self.work, trees, untracked=expected.indexes[0])
         looked = self.verb("verify")
         assert looked.code == 0 and not looked.err, looked
         again = self.lab.run("true")

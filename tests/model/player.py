@@ -74,10 +74,12 @@ for line in sys.stdin:
 class Play:
     """A program on its way: what the model says, what the run answered."""
 
-    def __init__(self, session: Session, restorable: bool = True, window: int = 0) -> None:
+    def __init__(
+        self, session: Session, restorable: bool = True, window: int = 0, before: Sequence[str] = ()
+    ) -> None:
         self.session, self.restorable = session, restorable
         self.outside: Outside | None = None
-        self.world = World(restorable, window)
+        self.world = World(restorable, window, before)
         self.checkpoints: list[tuple[int, str]] = []
         self.cuts: list[tuple[int, frozenset[str]]] = []
         self.rng = random.Random(0)
@@ -127,9 +129,18 @@ class Play:
             self.cuts.append((int(index), world.cuts[-1]))
 
 
-def play(session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0) -> Played:
+def natively(lab: Lab, lines: Sequence[str]) -> None:
+    """What is there before the run."""
+    session = lab.start(native=True)
+    session.must(lines)
+    assert session.end() == 0
+
+
+def play(
+    session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0, before: Sequence[str] = ()
+) -> Played:
     """Asks line by line and compares; raises Mismatch with the lines so far at the first difference."""
-    playing = Play(session, restorable, window)
+    playing = Play(session, restorable, window, before)
     try:
         for number, line in enumerate(lines):
             try:

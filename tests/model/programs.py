@@ -39,6 +39,12 @@ class Author:
         free = sorted(set(self.world.state.descriptors) - taken)
         return self.rng.choice(free) if free and self.rng.random() < 0.97 else self.rng.randrange(3, 12)
 
+    def few(self) -> str:
+        return self.rng.choice(["f0", "f1", "f2", "f3", "d0/a", "d0/b"])
+
+    def long(self) -> int:
+        return 70000 if self.rng.random() < 0.1 else self.length()
+
     def length(self) -> int:
         pick = self.rng.choice(SIZES)
         return pick if self.rng.random() < 0.6 else self.rng.randrange(pick + 1)
@@ -167,6 +173,23 @@ _CHOICES: list[tuple[int, Write]] = [
 _WEIGHTS = [weight for weight, _ in _CHOICES]
 _WRITERS = [write for _, write in _CHOICES]
 
+# Few files, much going back and forth: what a rollback leaves behind is what the next one starts from.
+_BRANCHES: list[tuple[int, Write]] = [
+    (24, lambda a: f"open {a.few()} {a.rng.choice(['rw,creat', 'rw,creat', 'rw', 'r', 'w,append', 'rw,creat,trunc'])}"),
+    (10, lambda a: f"close {a.number()}"),
+    (6, lambda a: f"dup {a.number()}"),
+    (24, lambda a: f"write {a.number()} {a.long()} {a.seed()}"),
+    (24, lambda a: f"pwrite {a.number()} {a.long()} {a.offset()} {a.seed()}"),
+    (8, lambda a: f"pread {a.number()} {a.length()} {a.offset()}"),
+    (8, lambda a: f"ftruncate {a.number()} {a.offset()}"),
+    (6, lambda a: f"truncate {a.few()} {a.offset()}"),
+    (14, lambda a: f"unlink {a.few()}"),
+    (12, lambda a: f"rename {a.few()} {a.few()}"),
+    (4, lambda a: f"link {a.few()} {a.few()}"),
+    (12, lambda a: "checkpoint"),
+    (14, lambda a: f"restore @{a.saved()}"),
+]  # fmt: skip
+
 
 class Crowd:
     """What several do at once. Any line is tried that one of them may do; the model says which go together."""
@@ -273,4 +296,26 @@ def program(
         if line.startswith(("checkpoint", "restore", "together")) or len(lines) % 10 == 0:
             world.apply("tree")
             lines.append("tree")
+    return lines
+
+
+BEFORE = [
+    "mkdir d0", "open f0 rw,creat", "write 3 5000 1", "open f1 rw,creat", "write 4 70000 2", "open d0/a rw,creat",
+    "write 5 12288 3", "link f1 f2"]
+
+
+def branches(seed: int, length: int) -> list[str]:
+    """`length` lines of which a history grows that is a tree: many checkpoints, and restores to any of them. Played
+    where BEFORE was played before the run."""
+    rng = random.Random(seed)
+    world = World(True, before=BEFORE)
+    author = Author(rng, world)
+    lines: list[str] = []
+    weights = [weight for weight, _ in _BRANCHES]
+    while len(lines) < length:
+        line = rng.choices(_BRANCHES, weights)[0][1](author)
+        if world.apply(line) is not None:
+            lines.append(line)
+            if line.startswith("restore"):
+                lines.append("tree")
     return lines

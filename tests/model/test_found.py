@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from honest import assert_honest
 from lab import Lab
 from player import play
 
@@ -53,11 +54,7 @@ def test_a_killed_run_keeps_the_homes_that_another_branch_knows(lab: Lab) -> Non
              "checkpoint", "restore @0"]
     played = play(session, lines)
     session.kill_all()
-    reader = lab.start(native=True)
-    for index, tree in [*played.checkpoints[::-1], *played.checkpoints]:
-        lab.restore(index)
-        assert reader.ask("tree") == tree, index
-    lab.verb("verify")
+    assert_honest(lab.store, lab.work, dict(played.checkpoints))
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
@@ -66,11 +63,7 @@ def test_found(lab: Lab, name: str, options: list[str]) -> None:
     session = lab.start(*options)
     played = play(session, FOUND[name])
     assert session.end() == 0, session.stderr()
-    reader = lab.start(native=True)
-    for index, tree in [*played.checkpoints, *played.checkpoints[::-1]]:
-        lab.restore(index)
-        assert reader.ask("tree") == tree, index
-    lab.verb("verify")
+    assert_honest(lab.store, lab.work, dict(played.checkpoints))
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from files_model import Description, Names, Node, Refused, Unforetold, made, told
@@ -33,7 +34,8 @@ class World(Several):
     `window`: only the newest so many checkpoints are gone back to, since the run prunes itself; 0: to all.
     """
 
-    def __init__(self, restorable: bool = True, window: int = 0) -> None:
+    def __init__(self, restorable: bool = True, window: int = 0, before: Sequence[str] = ()) -> None:
+        """before: lines that were played natively before the run."""
         super().__init__()
         self.window = window
         self.state = State()
@@ -41,6 +43,9 @@ class World(Several):
         self.saved: list[State] = []
         self.ordinals: list[int] = []  # of each of these: which checkpoint of all it was
         self.positions: dict[int, int] = {}  # of fgetpos: in the program's memory, not restored
+        for line in before:
+            self.apply(line)
+        self.state.descriptors.clear()
 
     def apply(self, line: str) -> str | None:
         """The answer to a line, or None: leave it out."""
