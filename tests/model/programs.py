@@ -301,7 +301,7 @@ def program(
 
 BEFORE = [
     "mkdir d0", "open f0 rw,creat", "write 3 5000 1", "open f1 rw,creat", "write 4 70000 2", "open d0/a rw,creat",
-    "write 5 12288 3", "link f1 f2"]
+    "write 5 12288 3"]
 
 
 def branches(seed: int, length: int) -> list[str]:
