@@ -153,6 +153,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
         if begun is not None:
             Applier(store, session.durable, store.layout.run_intent).run(begun)
             arrived(session, begun)
+        _next_time_too(session)
     parent = store.state(area.head.parent)
     cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
     if again:                              # names may have moved already that no program touched
@@ -181,6 +182,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.committed_epoch = cut.epoch
     area.head.committed_block = area.head.next_block
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
+    _next_time_too(session)
     area.head.cut_pending = 0
     others = _names_back(session, now, then)
     for each in files:
@@ -196,6 +198,16 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     _now_back(area, index, session.durable)
     commit.remove_file(store.door, store.layout.run_intent, durable=False)
     area.head.restoring = 0
+
+
+def _next_time_too(session: Session) -> None:
+    """Files that were there before the run, of which a restore was the first to hear: each has a number, and no record
+    tells what it was. The next checkpoint has to, so it looks at them."""
+    area, known = session.area, session.store.state(session.area.head.parent).pifs
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if p.object and p.object not in known and (p.created == 0 or p.refs):
+            area.touch_pif(slot)
 
 
 def _now_back(area: Area, index: int, durable: bool) -> None:
@@ -364,7 +376,7 @@ class _Rollback:
         if not self.p.flags & lib.MM_VIRTUAL:
             self.p.flags |= lib.MM_VIRTUAL
             self.area.head.virtual_count += 1
-        self.p.size, self.p.home_limit = size, home_limit
+        self.p.size, self.p.home_limit = size, min(size, home_limit)   # past its end the home has nothing of it
         self.area.table_clear(self.p, -(-size // BLOCK))
 
     def _home(self) -> bytes:

@@ -85,6 +85,8 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
     own = session.store.layout.kept(area.kept_name(slot))
     copied = bool(p.flags & lib.MM_COPIED)
     if paths:
+        if p.flags & lib.MM_KEPT:          # one of several names had gone, and nobody had looked for the others
+            commit.remove_file(session.store.door, own, durable=False)
         area.set_path(p, paths[0])
         p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED)
         p.deleted = 0
