@@ -1,11 +1,14 @@
-"""The tree of checkpoints, 0 included; * is where the files are."""
+"""The tree of checkpoints, 0 included; * is where the files are. What cannot be brought back exactly is said."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from metamori.cli import opening, output
+from metamori.errors import Damaged
+from metamori.store.holders import Losses, listed
 from metamori.store.store import Store
 
 
@@ -15,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
-        entries = [_entry(store, index) for index in store.history.indexes]
+        losses = Losses(store)
+        entries = [_entry(store, index) | {"lost": _lost(store, losses, index)} for index in store.history.indexes]
         head = store.head.index
         text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head))
     output.result(arguments, {"head": head, "checkpoints": entries}, text)
@@ -35,6 +39,16 @@ def _entry(store: Store, index: int) -> dict[str, Any]:
     }
 
 
+def _lost(store: Store, losses: Losses, index: int) -> list[dict[str, Any]]:
+    """Files of a checkpoint that nothing holds any more."""
+    if not store.is_restorable(index) or index not in store.indexes:
+        return []
+    try:
+        return [output.path_fields(path) for path in losses.at(index)]
+    except Damaged:                        # what cannot be read is verify's to tell
+        return []
+
+
 def _lines(store: Store, entries: dict[int, dict[str, Any]], head: int) -> list[str]:
     """The newest child goes on in its parent's column; older branches hang to its right."""
     lines: list[str] = []
@@ -51,10 +65,12 @@ def _lines(store: Store, entries: dict[int, dict[str, Any]], head: int) -> list[
 
 def _line(store: Store, entry: dict[str, Any], name: str, is_head: bool) -> str:
     mark = output.paint("*", "green") if is_head else " "
+    gone = [os.fsencode(each["path"]) for each in entry["lost"]]
+    lost = f" [{listed(gone, output.path_text)} lost]" if gone else ""
     if entry["index"] == 0:
-        return f"{mark} {name:<8}{entry['message']}"
+        return f"{mark} {name:<8}{entry['message']}{lost}"
     when = output.time_local(store.meta(entry["index"]).time_ns)
     count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
     size = output.size_text(entry["bytes"])
     memory = "" if entry["memory"] is None else f" [memory {output.size_text(entry['memory'])}]"
-    return f"{mark} {name:<8}{when}  {size:>8}  {count:<9} {entry['message']}{memory}".rstrip()
+    return f"{mark} {name:<8}{when}  {size:>8}  {count:<9} {entry['message']}{memory}{lost}".rstrip()

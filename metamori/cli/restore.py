@@ -1,4 +1,7 @@
-"""Put the tracked files back as they were at a checkpoint. Interrupted, it is completed by the next verb."""
+"""Put the tracked files back as they were at a checkpoint. Interrupted, it is completed by the next verb.
+
+Where that is not possible exactly, nothing is touched (12); with --force all else is put back, and it ends with 12 too.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from typing import Any
 
 from metamori.cli import opening, output
 from metamori.cli.diff import describe, line
-from metamori.errors import ChangedOutside, Usage
+from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.runtime.going_on import BEFORE_RESTORE as REASON
-from metamori.store import export, move, present
+from metamori.store import export, move, partial, present
 from metamori.store.compare import compare
+from metamori.store.holders import Losses, sentence
 from metamori.store.plan import Plan
 from metamori.store.records import InheritedEntry, Intent
 from metamori.store.store import Store
@@ -33,19 +37,39 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to is not None:
         if arguments.dry_run or arguments.stdio:
             raise Usage("--to goes with neither --dry-run nor --stdio")
-        with opening.for_reading(arguments) as store:
-            count = export.export(store, arguments.index, arguments.to)
-        output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": count},
-                      f"{count} names of checkpoint {arguments.index} are in {arguments.to}")
-        return 0
+        return _copy(arguments)
     with opening.for_writing(arguments) as store:
         store.require_restorable(arguments.index)
-        changed = store.changed_outside()
+        changed, losses = store.changed_outside(), Losses(store)
+        lost = losses.at(arguments.index)
         if arguments.dry_run:
-            return _dry_run(arguments, store, changed)
+            return _dry_run(arguments, store, changed, losses)
         if changed and not arguments.force:
-            raise ChangedOutside(changed_text(changed), tuple(changed))
-        return _restore(arguments, store, changed)
+            raise ChangedOutside(changed_text(changed) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
+                                 tuple(changed))
+        if lost and not arguments.force:
+            raise Damaged(f"{lost_text(arguments.index, lost)}; --force puts the rest back")
+        return _restore(arguments, store, changed, losses)
+
+
+def lost_text(index: int, lost: list[bytes]) -> str:
+    return sentence(index, lost, output.path_text)
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    with opening.for_reading(arguments) as store:
+        store.require_restorable(arguments.index)
+        losses = Losses(store)
+        lost = losses.at(arguments.index)
+        if lost and not arguments.force:
+            raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
+        count = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index))
+    if lost:
+        output.say(lost_text(arguments.index, lost))
+    output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": count,
+                              "lost": [output.path_fields(path) for path in lost]},
+                  f"{count} names of checkpoint {arguments.index} are in {arguments.to}")
+    return Damaged.exit_code if lost else 0
 
 
 def changed_text(changed: list[bytes]) -> str:
@@ -54,45 +78,55 @@ def changed_text(changed: list[bytes]) -> str:
     return f"changed from outside: {names}{more}; --force goes on, and keeps that state as an index first"
 
 
-def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes]) -> int:
+def _lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
+    return [{**output.path_fields(path), "range": [start, end]} for path, start, end in ranges]
+
+
+def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
     """`changed` were changed from outside: their state becomes an index before anything else."""
+    asked = arguments.index
+    lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
     recorded = present.record(store, REASON) if changed else 0
     if recorded:
         output.say(f"the changed files were kept as checkpoint {recorded}")
     before = store.head.index
-    work = move.move_home(store, arguments.index, force=arguments.force)
-    for path, start, end in work.lost:
-        output.say(f"{output.path_text(path)}: bytes {start}-{end} of checkpoint {arguments.index} are lost")
+    target = partial.without(store, asked, lost) if lost else asked
+    if lost:
+        output.say(f"{lost_text(asked, paths)}; all else is back, and that is checkpoint {target}")
+    work = move.move_home(store, target)
     for note in work.notes:
         output.say(note)
-    truncated = truncate_stdio(store, arguments.index) if arguments.stdio else []
+    truncated = truncate_stdio(store, asked) if arguments.stdio else []
     data: dict[str, Any] = {
-        "index": arguments.index, "from": before, "recorded": recorded or None, "notes": work.notes,
-        "lost": [{**output.path_fields(path), "range": [start, end]} for path, start, end in work.lost],
+        "index": target, "from": before, "recorded": recorded or None, "notes": work.notes,
+        "lost": _lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
-    output.result(arguments, data, f"the files are at checkpoint {arguments.index}; they were at {before}")
-    return 0
+    output.result(arguments, data, f"the files are at checkpoint {target}; they were at {before}")
+    return Damaged.exit_code if lost else 0
 
 
-def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes]) -> int:
-    """What the restore would do; when files were changed from outside, that it would not be done."""
+def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
+    """What the restore would do; when files were changed from outside or are lost, that it would not be done."""
     head = store.head.index
     target = arguments.index
-    work = Plan(target, Intent(target)) if changed else move.plan(store, target)
+    lost = losses.at(target)
+    work = Plan(target, Intent(target)) if changed or lost else move.plan(store, target)
     changes = list(compare(store, head, arguments.index, exact=False))
     written = sum(op.end - op.start for op in work.intent.writes)
     saved = sum(save.end - save.start for save in work.saves)
     text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
     if changed:
         text.append("refused without --force: " + changed_text(changed))
-    else:
+    if lost:
+        text.append("refused without --force: " + lost_text(target, lost))
+    if not changed and not lost:
         text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
     text += work.notes
     data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": [{**output.path_fields(path), "range": [a, b]} for path, a, b in work.lost]}
+            "lost": _lost_fields(losses.ranges(target))}
     output.result(arguments, data, "\n".join(text))
     return 0
 

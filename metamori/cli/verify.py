@@ -28,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
                + (f", {report.images} images of memory" if report.images else ""))
     data = {"ok": not report.problems, "problems": report.problems, "notes": report.notes,
             "checkpoints": report.checkpoints, "ranges": report.ranges, "buffer_bytes": report.buffer_bytes,
-            "images": report.images}
+            "images": report.images,
+            "lost": [{"index": index, "files": [output.path_fields(path) for path in paths]}
+                     for index, paths in report.lost.items()]}
     output.result(arguments, data, "" if report.problems else f"{checked}: all is well")
     return Damaged.exit_code if report.problems else 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from metamori.store.partial import REASON as IN_PART
 from metamori.store.store import Store
 
 END = "end of run"
@@ -51,7 +52,7 @@ def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: st
 
 def _without_changes(store: Store, index: int) -> int:
     """The index that somebody's own changes were made on top of."""
-    while index and store.meta(index).reason in (BEFORE_RUN, BEFORE_RESTORE):
+    while index and store.meta(index).reason in (BEFORE_RUN, BEFORE_RESTORE, IN_PART):
         index = store.meta(index).parent
     return index
 

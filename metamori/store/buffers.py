@@ -129,7 +129,7 @@ class Buffers:
 
         Not durable before `sync`. Raises Damaged when the file has fewer bytes.
         """
-        fd, stretches = self._writer(run), Stretches(self._door, source)
+        fd, stretches = self.writer(run), Stretches(self._door, source)
         try:
             size, places = self._door.fstat(fd).st_size, []
             for start, end in ranges:
@@ -157,7 +157,7 @@ class Buffers:
 
     def sync(self, run: int) -> None:
         """Make everything in the buffer of a run durable."""
-        fd = self._writer(run)
+        fd = self.writer(run)
         try:
             self._door.fsync(fd)
         finally:
@@ -168,7 +168,8 @@ class Buffers:
         while self._open:
             self._door.close(self._open.popitem()[1])
 
-    def _writer(self, run: int) -> int:
+    def writer(self, run: int) -> int:
+        """The buffer of a run, open for writing; the caller closes it."""
         fd = self._door.open(self._layout.buffer(run), os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         self._door.fchmod(fd, PRIVATE_FILE)
         return fd

@@ -16,6 +16,7 @@ from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.store import commit
 from metamori.store.door import PIECE_BYTES
 from metamori.store.head import identity_now, lstat_or_none, require_kept
+from metamori.store.holders import same_bytes
 from metamori.store.store import Store
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
@@ -112,7 +113,8 @@ def find_home(store: Store, inode: int) -> bytes:
         identity = noted.get(path)
         if identity is None:
             continue
-        if not live and identity_now(store.door, path) != identity:
+        now = identity_now(store.door, path)
+        if not live and now != identity and not same_bytes(identity, now):
             if store.is_busy():
                 raise StoreBusy(f"{os.fsdecode(path)} is being moved; it can be read afterwards")
             raise ChangedOutside(f"{os.fsdecode(path)} was changed from outside since it was at checkpoint "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import xattrs
@@ -17,15 +18,16 @@ from metamori.store.state import State
 from metamori.store.store import Store
 
 
-def export(store: Store, index: int, folder: str | bytes) -> int:
-    """Copy everything that is there at `index` into `folder`, new or empty. Returns the number of names."""
+def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = ()) -> int:
+    """Copy everything that is there at `index` into `folder`, new or empty, without some objects. Returns the number
+    of names."""
     store.require_restorable(index)
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
     if os.listdir(root):
         raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
     state = store.state(index)
-    entries = state.existing()
+    entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
     _require_inside(entries)
     copies: dict[int, bytes] = {}
     for entry in entries:

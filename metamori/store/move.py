@@ -49,22 +49,21 @@ def _require_known(store: Store, index: int) -> None:
 
 
 def move_home(
-    store: Store, index: int, *, save_preimages: bool = True, force: bool = False, run: int = 0,
-    durable: bool = True,
+    store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
 ) -> Plan:
     """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
 
-    `force`: where bytes are lost, do without. `run`: the buffer that pre-images go to, 0 for the newest; no
-    live run may be writing to it. Raises NoSuchCheckpoint, Damaged, ChangedOutside before anything is
-    touched; MetamoriError when the system fails on the way, and then the next call goes on.
+    `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. Raises
+    NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError when the system fails on the
+    way, and then the next call goes on.
     """
     recover(store, durable=durable)
     work = plan(store, index)
-    if work.lost and not force:
+    if work.lost:
         path, start, end = work.lost[0]
         more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
         raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
-                      "--force restores the rest")
+                      f"'metamori restore --force {index}' puts the rest back")
     checked = store.checked(index)
     for op in work.intent.writes:
         checked.require(op.run, op.buffer_start, op.buffer_start + op.end - op.start)
@@ -74,11 +73,13 @@ def move_home(
 
 def commit_home(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
-    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
+    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (), copies: Iterable[UndoEntry] = (),
 ) -> Plan:
-    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
+    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`.
+
+    copies: pre-images that the buffer of the run has already, not durable yet."""
     work = plan_commit(store, index, pending, kept)
-    _carry_out(store, work, run, save_preimages, durable)
+    _carry_out(store, work, run, save_preimages, durable, copies=copies)
     return work
 
 
@@ -115,11 +116,11 @@ def recover(store: Store, durable: bool = True) -> bool:
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
-               retire: Callable[[], None] | None = None) -> None:
+               retire: Callable[[], None] | None = None, copies: Iterable[UndoEntry] = ()) -> None:
     record = store.layout.leaving if retire else store.layout.intent
     try:
-        if save_preimages and work.saves:
-            _save(store, work.saves, run or newest_run(store), durable)
+        if save_preimages and (work.saves or copies):
+            _save(store, work.saves, run or newest_run(store), durable, copies)
         clear_stages(store, work.intent)
         if retire or not work.is_empty:
             write_intent(store, work.intent, durable, record)
@@ -195,9 +196,9 @@ def newest_run(store: Store) -> int:
     return store.meta(store.newest).run if store.newest else 1
 
 
-def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
-    """Pre-images into the buffer, then the undo record of them."""
-    entries = []
+def _save(store: Store, saves: list[Save], run: int, durable: bool, copies: Iterable[UndoEntry] = ()) -> None:
+    """Pre-images into the buffer, then the undo record of them. copies: those that are in it already."""
+    entries = list(copies)
     in_order = sorted(saves, key=lambda save: (save.path, save.start))
     for path, group in groupby(in_order, key=lambda save: save.path):
         fd = _readable(store, path)

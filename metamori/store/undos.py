@@ -40,6 +40,7 @@ class UndoLog:
         self._weight = 0                   # entries in those
         self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
+        self._given_up: set[int] = set()   # files of which a record says that bytes are lost
         self._combined: dict[tuple[int, int, int], AddressMap] = {}
         self._loaded = False
         self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
@@ -59,6 +60,11 @@ class UndoLog:
         self._load()
         return self._last
 
+    def given_up(self) -> set[int]:
+        """Files of which some record says that bytes are lost."""
+        self._load()
+        return self._given_up
+
     def forget(self) -> None:
         """Records have gone, or say something else: the next look begins anew."""
         self.damaged.clear()
@@ -67,6 +73,7 @@ class UndoLog:
         self._held.clear()
         self._weight = 0
         self._by_inode.clear()
+        self._given_up.clear()
         self._combined.clear()
         self._loaded = False
 
@@ -110,6 +117,8 @@ class UndoLog:
         self._hold(key, undo)
         for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
             insort(self._by_inode.setdefault(inode, []), key)
+        self._given_up.update(undo.entries[low].inode for run, start, end in runs(undo.entries, 3) if not run
+                              for low in range(start, end))
         self._combined.clear()
 
     def _hold(self, key: tuple[int, int], undo: Undo) -> None:

@@ -1,8 +1,9 @@
-"""Checking every byte that the store vouches for.
+"""Checking every byte that the store vouches for, and that every index has all of its bytes.
 
 Records decode and carry the right checksums; every checkpoint's parent is there; buffers have every range
 that a record refers to, with the checksum that the record gives; homes of nameless objects are there and long
-enough. Unfinished work (an intent, a run area) is no damage, and neither are files changed from outside.
+enough. Unfinished work (an intent, a run area) is no damage. Neither is a file changed from outside, unless bytes of an
+index were in that file only: then the index is named.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from metamori.errors import Damaged
 from metamori.store import commit, image
 from metamori.store.checked import missing
 from metamori.store.head import lstat_or_none, require_kept
+from metamori.store.holders import Holders, Losses, sentence
 from metamori.store.store import Store
 from metamori.tables.view import HOME
 
@@ -30,6 +32,7 @@ class Report:
     ranges: int = 0
     buffer_bytes: int = 0
     images: int = 0
+    lost: dict[int, list[bytes]] = field(default_factory=dict)     # by index, the paths that cannot be brought back
 
 
 def verify(store: Store) -> Report:
@@ -38,7 +41,7 @@ def verify(store: Store) -> Report:
     StoreBusy when something seems to be wrong and somebody prunes meanwhile.
     """
     report = Report(notes=store.unfinished())
-    for part in (_indexes, _undos, _head):
+    for part in (_indexes, _undos, _head, _losses):
         try:
             report.problems += part(store, report)
         except Damaged as error:
@@ -72,7 +75,26 @@ def _head(store: Store, report: Report) -> Iterator[str]:
         yield f"{os.fsdecode(store.layout.head)} is at checkpoint {head.index}, which is not there"
     elif not report.problems and not report.notes:
         yield from _homes(store)
-        report.notes += [f"{os.fsdecode(path)} was changed from outside" for path in store.changed_outside()]
+
+
+def _losses(store: Store, report: Report) -> Iterator[str]:
+    """What nothing holds any more: recorded as lost, or in files of the user's that are not as they were noted."""
+    if store.head.index not in store.history:
+        return
+    holders = None
+    if not report.notes:                   # what a run has left to be completed is not as noted, with reason
+        holders = Holders(store)
+        report.notes += [f"{os.fsdecode(path)} was changed from outside" for path in holders.changed]
+    losses = Losses(store, holders)
+    for index in filter(store.is_restorable, store.indexes):
+        try:
+            lost = losses.at(index)
+        except Damaged as error:
+            yield str(error)
+            continue
+        if lost:
+            report.lost[index] = lost
+            yield sentence(index, lost)
 
 
 def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:

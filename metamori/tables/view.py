@@ -22,6 +22,9 @@ HOME: Kind = "home"
 LOST: Kind = "lost"
 
 
+NOTHING = AddressMap()                     # never changed
+
+
 class Piece(NamedTuple):
     """File bytes [start, end), not empty. run and offset say where in a buffer; 0 when kind is not BUFFER."""
 
@@ -50,6 +53,8 @@ def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[
     """
     saved = _first_wins(undos)
     pieces: list[Piece] = []
+    if not (len(cumulative) or len(saved)) and size <= home_limit:   # the most of all files
+        return [Piece(0, size, HOME)] if size else pieces
     for start, end, aml in _known_and_not(cumulative, 0, size):
         if aml is not None:
             _append(pieces, Piece(start, end, BUFFER, aml.run, aml.offset))
@@ -98,7 +103,7 @@ def _first_wins(undos: Iterable[AddressMap]) -> AddressMap:
     """One map of several, oldest first: of a byte that two know, the older record holds."""
     maps = [each for each in undos if len(each)]
     if len(maps) <= 1:
-        return maps[0] if maps else AddressMap()
+        return maps[0] if maps else NOTHING
     combined = maps[-1].copy()
     for older in reversed(maps[:-1]):
         combined.overlay(older)

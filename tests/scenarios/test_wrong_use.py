@@ -197,6 +197,7 @@ def test_other_changes_from_outside(lab: Lab, how: str) -> None:
     lab.assert_state(before, "a refused restore changes nothing")
     lab.restore(1, "--force")
     assert (lab.work / "file").stat().st_size == 5000
+    lab.verb("verify")
     newest = max(lab.messages())
     lab.restore(newest)
     lab.assert_state(before, f"as somebody else left it: {how}")

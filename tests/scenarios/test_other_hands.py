@@ -1,0 +1,172 @@
+"""What somebody does to the files of a run when it is over: an index comes back exactly, or it is named as lost.
+
+Short files have a second copy in the store, so nothing of theirs is lost. What is longer is in the user's file only,
+unless the filesystem shares blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+from metamori.store.door import REAL
+
+SHORT, LONG = b"result1\n", b"0123456789abcdef" * 20_000
+
+
+def shares_blocks(folder: Path) -> bool:
+    one, other = folder / ".one", folder / ".other"
+    one.write_bytes(bytes(4096))
+    with one.open("rb") as source, other.open("wb") as target:
+        shared = REAL.clone_range(source.fileno(), 0, target.fileno(), 0, 4096)
+    one.unlink()
+    other.unlink()
+    return shared
+
+
+def first_run(lab: Lab) -> None:
+    """Index 1 has two short files and a long one."""
+    (lab.folder / "long").write_bytes(LONG)
+    assert lab.run(["sh", "-c", "printf 'result1\\n' >a; echo beside >b; cat ../long >long"]).returncode == 0
+
+
+def in_place(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"XXXXXXX")
+
+
+def appended(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def shorter(path: Path) -> None:
+    os.truncate(path, 3)
+
+
+def touched(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def replaced(path: Path) -> None:
+    """As `sed -i` does it."""
+    new = path.with_name("sedXYZ")
+    new.write_bytes(b"another one")
+    new.rename(path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("b")
+
+
+WAYS = [in_place, appended, shorter, touched, removed, replaced, a_folder, a_link]
+
+
+def lost_in_log(lab: Lab) -> dict[int, list[str]]:
+    return {entry["index"]: [os.path.basename(each["path"]) for each in entry["lost"]]
+            for entry in lab.log()["checkpoints"] if entry["lost"]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_short_files_nothing_is_lost(lab: Lab, way: Callable[[Path], None]) -> None:
+    first_run(lab)
+    at_one = lab.state()
+    way(lab.work / "a")
+    changed = lab.state()
+    assert "all is well" in lab.verb("verify").stdout and not lost_in_log(lab)
+    assert "a" in lab.restore(1, code=14).stderr
+    lab.assert_state(changed, "a refused restore touches nothing")
+    assert lab.run(["true"]).returncode == 0
+    assert "all is well" in lab.verb("verify").stdout
+    lab.restore(1)
+    lab.assert_state(at_one, "index 1")
+    lab.restore(2)
+    lab.assert_state(changed, "what somebody else left")
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["now", "by a run"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_lost_is_said(lab: Lab, way: Callable[[Path], None], recorded: bool) -> None:
+    """By log, verify and restore, which touches nothing; with --force all else comes back, and nothing is made up."""
+    if shares_blocks(lab.folder):
+        pytest.skip("nothing is lost where blocks are shared")
+    first_run(lab)
+    at_one = lab.state()
+    way(lab.work / "long")
+    (lab.work / "a").unlink()
+    changed = lab.state()
+    if recorded:
+        assert lab.run(["true"]).returncode == 0
+    assert lost_in_log(lab) == {1: ["long"]}
+    done = lab.verb("verify", "--json", code=12)
+    assert [entry["index"] for entry in json.loads(done.stdout)["lost"]] == [1]
+    assert "checkpoint 1 cannot be brought back exactly" in done.stderr and "long is lost" in done.stderr
+    assert "long is lost" in lab.restore(1, code=12 if recorded else 14).stderr
+    assert "long is lost" in lab.restore(1, "--to", lab.folder / "copy", code=12).stderr
+    assert "long is lost" in lab.restore(1, "--dry-run").stdout
+    lab.assert_state(changed, "a refused restore touches nothing")
+    assert "long is lost" in lab.restore(1, "--force", code=12).stderr
+    now = lab.state()
+    assert now.pop("long", None) == changed.pop("long", None)
+    at_one.pop("long")
+    assert now == at_one
+    assert lost_in_log(lab) == {1: ["long"]}, "what was put back instead is exact"
+    lab.restore(2)
+    lab.restore(1, "--to", lab.folder / "rest", "--force", code=12)
+    rest = {path.name for path in (lab.folder / "rest").rglob("*") if path.is_file()}
+    assert rest == {"a", "b"}
+
+
+def test_another_mode_or_name_costs_nothing(lab: Lab) -> None:
+    first_run(lab)
+    at_one = lab.state()
+    (lab.work / "long").chmod(0o600)
+    os.link(lab.work / "a", lab.folder / "further")
+    (lab.folder / "further").unlink()
+    lab.verb("verify")
+    assert lab.run(["true"]).returncode == 0
+    lab.verb("verify")
+    lab.restore(1)
+    lab.assert_state(at_one, "index 1")
+
+
+def test_names_that_change_places(lab: Lab) -> None:
+    """A tracked file under another tracked file's name is what it was; the other one is gone."""
+    if shares_blocks(lab.folder):
+        pytest.skip("nothing is lost where blocks are shared")
+    assert lab.run(["sh", "-c", "yes one | head -c 200000 >one; yes two | head -c 200000 >two"]).returncode == 0
+    (lab.work / "one").rename(lab.work / "two")
+    assert lost_in_log(lab) == {1: ["two"]}
+    assert lab.run(["true"]).returncode == 0
+    assert lost_in_log(lab) == {1: ["two"]}
+    lab.restore(1, "--force", code=12)
+    assert (lab.work / "one").read_bytes() == b"one\n" * 50000
+    assert not (lab.work / "two").exists()
+
+
+def test_a_long_history_names_each_index(lab: Lab) -> None:
+    """Only those that had bytes in the file alone."""
+    if shares_blocks(lab.folder):
+        pytest.skip("nothing is lost where blocks are shared")
+    first_run(lab)
+    assert lab.run(["sh", "-c", "rm -f long; cat ../long ../long >long"]).returncode == 0
+    assert lab.run(["sh", "-c", "echo 3 >a"]).returncode == 0
+    in_place(lab.work / "long")
+    assert lost_in_log(lab) == {2: ["long"], 3: ["long"]}
+    lab.restore(1, "--force")
+    assert (lab.work / "long").read_bytes() == LONG and (lab.work / "a").read_bytes() == SHORT
