@@ -11,7 +11,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-uint64_t mm_area_place;
 
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };

@@ -204,7 +204,7 @@ void mm_after_fork(void)
     mm_watch_after_fork();
     /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
        dear, the kernel makes a folder for it */
-    int known = sys(SYS_getppid) > 0 || mm_same_namespace();
+    int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
     if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
         mm_say("process %u is not followed: the disk has no room for another process in the run", pid);
     if (referenced)

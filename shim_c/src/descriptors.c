@@ -8,13 +8,6 @@
 
 #include <stdlib.h>
 
-LARGE struct mm_descriptor mm_fds[MM_FDS];
-int mm_top_fd = -1;
-
-/* A process in our memory with descriptors of its own (clone with CLONE_VM): what it opens and closes is not ours. */
-int mm_memory_shared;
-int mm_stranger(void) { return UNLIKELY(mm_memory_shared) && (uint32_t)sys_getpid() != mm_self->pid; }
-
 /* The process's array changes under this lock, so that a fork finds it whole. */
 uint32_t mm_table_lock;
 /* this thread is in fork: what its handlers open gets a reference more */
@@ -51,71 +44,6 @@ void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
     if (UNLIKELY(mm_forking && !mine))
         mm_fit_ref(mm_area, fit);
     table_end(mine);
-}
-
-/* The PIF of a descriptor after PIFs have appeared: a reader's file may be written by now. */
-uint32_t mm_pif_again(int fd)
-{
-    struct mm_descriptor *d = &mm_fds[fd];
-    struct mm_fit *f = mm_fit_at(mm_area, d->fit);
-    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
-    uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
-    if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
-        /* one description counts once, whichever of its threads and processes comes first */
-        if (__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
-        else
-            pif = known;
-    }
-    int appeared = !__atomic_load_n(&d->pif, __ATOMIC_RELAXED) && pif;
-    /* pif_of reads them in the other order: who sees the generation sees its pif */
-    __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
-    __atomic_store_n(&d->generation, generation, __ATOMIC_RELEASE);
-    if (UNLIKELY(mm_ring) && appeared)
-        mm_ring_may_use(fd);
-    return pif;
-}
-
-/* A file that the user may write but not read: what it holds must not come into a store that he may read. */
-static int unreadable(const struct statx *st, const char *path)
-{
-    static int said;
-    if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
-        return 0;
-    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        mm_say("not followed: %s may be written here but not read, and so what it holds cannot be kept", path);
-    return 1;
-}
-
-/* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
-uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
-{
-    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
-    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
-    uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
-    *error = 0;
-    if (slot || (!created && unreadable(st, canonical)))
-        return slot;
-    if (!created && (*error = mm_touch(canonical)) < 0)
-        return 0;
-    struct mm_pif as = {
-        .dev = dev, .ino = st->stx_ino, .btime_ns = btime, .flags = MM_USED,
-        .created = created ? mm_area->head->epoch : 0, .fresh_from = created ? 0 : st->stx_size,
-        .home_limit = MM_NO_LIMIT, .cut = MM_NO_LIMIT, .cut_before = MM_NO_LIMIT,
-        .old_size = st->stx_size, .old_mtime_ns = sys_ns(st->stx_mtime),
-        .old_mode = st->stx_mode, .old_uid = st->stx_uid, .old_gid = st->stx_gid,
-    };
-    int isolated = mm_area->head->flags & MM_ISOLATE, mapped = !created && mm_was_mapped(mm_area, dev, st->stx_ino);
-    if (isolated && !mapped) {         /* nothing goes home, and past its end the home has nothing */
-        as.fresh_from = MM_NO_LIMIT;
-        as.home_limit = st->stx_size;
-    }
-    if (mapped)
-        as.flags |= MM_HOME | (isolated ? MM_SETTLED : 0);
-    slot = mm_pif_make(mm_area, &as, canonical);
-    if (!slot)
-        *error = -ENOSPC;
-    return slot;
 }
 
 static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t pif)
@@ -214,8 +142,8 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     if (!fit)
         return pif ? -ENOSPC : 0;
     mm_map(fd, fit, pif, generation);
-    if (UNLIKELY(mm_ring))
-        mm_ring_may_use(fd);
+    if (UNLIKELY(mm_on_tracked != NULL))
+        mm_on_tracked(fd);
     return 0;
 }
 

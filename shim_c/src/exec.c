@@ -12,84 +12,10 @@
 
 #include <link.h>
 
-#ifdef MM_CHECKED
-#define LIBRARY "libmetamori-checked.so"
-#else
-#define LIBRARY "libmetamori.so"
-#endif
-#define PREFIX "METAMORI_"
-#define MARK "METAMORI_PUT_BACK="
-#define SAVED 32
-
-extern char **environ;
-static const char *saved[SAVED];       /* our variables as they stood when the process began */
-static int saved_count, hidden;
-static const char *library = "";
 static struct mm_area *left;           /* of a process that was in the run */
 static int confined;                   /* it, and what it executes, may not make the calls that our library makes */
 
-static int starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
-
-/* One of our variables, also where the program's environment does not show it. */
-const char *mm_variable(const char *name)
-{
-    size_t n = strlen(name);
-    for (int i = 0; i < saved_count; i++)
-        if (strncmp(saved[i], name, n) == 0 && saved[i][n] == '=')
-            return saved[i] + n + 1;
-    return NULL;
-}
-
-int mm_hidden_environment(void) { return hidden; }
-
-/* The variables that were put back stand behind the mark: they leave the environment again.  All freed places become
- * NULL, not only the first: who walks past the environment to the auxiliary vector finds an empty one. */
-static void hide(char **mark)
-{
-    char *theirs = *mark + strlen(MARK);
-    hidden = 1;
-    for (char **e = environ; *theirs && e < mark; e++)
-        if (starts(*e, "LD_PRELOAD="))
-            *e = theirs;
-    for (char **e = mark; *e; e++)
-        *e = NULL;
-}
-
-/* Once, when the process begins. */
-void mm_environment_init(void)
-{
-    char **mark = NULL;
-    for (char **e = environ; e && *e; e++) {
-        if (starts(*e, MARK))
-            mark = e;
-        else if (starts(*e, PREFIX) && saved_count < SAVED)
-            saved[saved_count++] = (char *)mm_memory_keep(*e);
-    }
-    for (struct link_map *one = _r_debug.r_map; one; one = one->l_next)    /* dladdr would look through our symbols */
-        if (one->l_ld == _DYNAMIC)
-            library = mm_memory_keep(one->l_name);
-    if (mark)
-        hide(mark);
-}
-
 /* -- those who are not -------------------------------------------------------------------------------- */
-
-/* mm_stay_home for a file of which nobody's descriptor is at hand. */
-void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
-{
-    static int said;
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    struct stat st;
-    int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
-    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
-    if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
-        r = mm_stay_home(slot, (int)fd, how, flags);
-    if (own < 0 && fd >= 0)
-        mm_close_spare((int)fd);
-    if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        mm_say("what is written to %s does not appear by its other names, or to programs that are not followed (%s)",
-               path, strerror((int)-r));
-}
 
 static int away(const struct mm_pif *p, uint64_t dev)
 {
@@ -131,27 +57,10 @@ static void show_descriptors(int over_exec)
     }
 }
 
-/* Told once in a run.  key: what it is about. */
-int mm_first_time(uint64_t key)
-{
-    uint64_t *said = mm_area->head->said;
-    key = key ? key : 1;
-    for (int i = 0; i < MM_SAID; i++) {
-        uint64_t free = 0;
-        if (said[i] == key)
-            return 0;
-        if (!said[i] && __atomic_compare_exchange_n(&said[i], &free, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return 1;
-        if (free == key)
-            return 0;
-    }
-    return 0;
-}
-
 /* Somebody who is not followed begins to look at files, for good: no process slot says when that ends. */
 void mm_outsider_for_good(uint64_t key, const char *what)
 {
-    if (!active())
+    if (!mm_area)
         return;
     if (mm_first_time(key))
         mm_say("%s", what);
@@ -199,7 +108,7 @@ static void leave_run(uint64_t key, const char *why)
 int mm_leave_for(uid_t uid)
 {
     struct stat st;
-    if (!active() || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
+    if (!mm_area || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
         || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
         return 0;
     leave_run(5, "becomes a user who cannot write the store");
@@ -209,7 +118,7 @@ int mm_leave_for(uid_t uid)
 /* It forbids itself calls that following takes (wrap_sandbox.c).  1: it has left. */
 int mm_leave_confined(void)
 {
-    if (!active())
+    if (!mm_area)
         return 0;
     confined = 1;
     leave_run(6, "forbids itself (by seccomp or Landlock) what following it takes");
@@ -225,107 +134,6 @@ void mm_leave_undone(int gone)
     confined = 0;
     mm_self->outside = 0;
     mm_adopt();
-}
-
-/* -- the environment ------------------------------------------------------------------------------------ */
-
-static const char *preload_of(char *const envp[])
-{
-    for (; envp && *envp; envp++)
-        if (starts(*envp, "LD_PRELOAD="))
-            return *envp;
-    return NULL;
-}
-
-/* Does a list of libraries name ours?  Where, and how long with its separator. */
-static const char *ours_in(const char *list, size_t *length)
-{
-    for (const char *p = list ? strchr(list, '=') + 1 : ""; *p;) {
-        size_t n = strcspn(p, ": ");
-        size_t tail = strlen(LIBRARY);
-        if (n >= tail && memcmp(p + n - tail, LIBRARY, tail) == 0) {
-            *length = n + (p[n] != 0);
-            return p;
-        }
-        p += n + (p[n] != 0);
-    }
-    return NULL;
-}
-
-static int leads_here(char *const envp[])
-{
-    size_t length;
-    int store = !mm_variable("METAMORI_STORE");
-    if (!ours_in(preload_of(envp), &length))
-        return 0;
-    for (; envp && *envp && !store; envp++)
-        store = starts(*envp, "METAMORI_STORE=");
-    return store;
-}
-
-static int says_leave(char *const envp[])
-{
-    for (; envp && *envp; envp++)
-        if (starts(*envp, "METAMORI_DISABLE="))
-            return 1;
-    return 0;
-}
-
-static char **room_for(struct mm_image *image, char *const envp[], char **strings)
-{
-    size_t n = 0, theirs = preload_of(envp) ? strlen(preload_of(envp)) : 0;
-    while (envp && envp[n])
-        n++;
-    image->bytes = (n + SAVED + 4) * sizeof *envp + 3 * theirs + sizeof MARK + strlen(library) + 64;
-    long r = sys(SYS_mmap, 0, image->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (r < 0 && r > -4096)
-        return NULL;
-    image->made = (void *)r;
-    *strings = (char *)r + (n + SAVED + 4) * sizeof *envp;
-    return (char **)r;
-}
-
-/* Theirs, LD_PRELOAD with ours added in its place; then the mark with LD_PRELOAD as it was; then what is hidden. */
-static void put_back(struct mm_image *image, char *const envp[])
-{
-    char *text, *list, **to = room_for(image, envp, &text), **out = to;
-    const char *theirs = preload_of(envp);
-    if (!to)
-        return;
-    list = text;                       /* ours at the end: some libraries insist on being the first */
-    text = stpcpy(text, theirs ? theirs : "LD_PRELOAD=");
-    if (text[-1] != '=')
-        *text++ = ':';
-    text = stpcpy(text, library);
-    for (; envp && *envp; envp++)
-        if (!starts(*envp, PREFIX))
-            *out++ = *envp == theirs ? list : *envp;
-    *out++ = ++text;
-    stpcpy(stpcpy(text, MARK), theirs ? theirs : "");
-    for (int i = 0; i < saved_count; i++)
-        *out++ = (char *)saved[i];
-    if (!theirs)
-        *out++ = list;
-    image->envp = to;
-}
-
-/* Without our library, for a loader that could not bear it. */
-static void strip(struct mm_image *image, char *const envp[])
-{
-    size_t length;
-    const char *theirs = preload_of(envp), *ours = ours_in(theirs, &length);
-    char *text, **to = ours ? room_for(image, envp, &text) : NULL, **out = to;
-    if (!to)
-        return;
-    memcpy(text, theirs, ours - theirs);
-    strcpy(text + (ours - theirs), ours + length);
-    for (; *envp; envp++) {
-        if (*envp != theirs)
-            *out++ = *envp;
-        else if (text[strlen("LD_PRELOAD=")])
-            *out++ = text;
-    }
-    image->envp = to;
 }
 
 /* -- before and after ------------------------------------------------------------------------------------- */
@@ -347,13 +155,13 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     struct stat st;
     *image = (struct mm_image){ .envp = envp };
     if (UNLIKELY(confined))
-        strip(image, envp);
-    if (!(active() || mm_ready == 2) || !path)
+        mm_strip(image, envp);
+    if (!(mm_area || mm_ready == 2) || !path)
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
-    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, library, R_OK) < 0)
+    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0)
         why = MM_STRIP "the preload library cannot be reached from where it runs";
     if (mm_area && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
         settle_program((int)fd, &st);
@@ -372,9 +180,9 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     if (fd >= 0 && !itself)
         mm_close_spare((int)fd);
     if (why && *why == *MM_STRIP)
-        strip(image, envp);
-    else if (!why && !leads_here(envp) && !says_leave(envp))
-        put_back(image, envp);
+        mm_strip(image, envp);
+    else if (!why && !mm_leads_here(envp) && !mm_says_leave(envp))
+        mm_put_back(image, envp);
     for (int i = 0; mm_area && i <= mm_top_fd; i++)
         if (mm_fds[i].fit)
             mm_give_position(i);

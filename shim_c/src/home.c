@@ -218,3 +218,20 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     }
     return done ? (long)done : r;
 }
+
+/* mm_stay_home for a file of which nobody's descriptor is at hand. */
+void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
+{
+    static int said;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct stat st;
+    int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
+    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
+    if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
+        r = mm_stay_home(slot, (int)fd, how, flags);
+    if (own < 0 && fd >= 0)
+        mm_close_spare((int)fd);
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("what is written to %s does not appear by its other names, or to programs that are not followed (%s)",
+               path, strerror((int)-r));
+}

@@ -7,58 +7,7 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 
-#define CALL(group, type, name, parameters) type (*real_##name) parameters;
-#define ALIAS(group, alias, name)
-#include "calls.def"
-#undef CALL
-#undef ALIAS
-
-struct mm_area *mm_area;
-struct mm_process *mm_self;
-uint32_t mm_self_slot;
-int mm_buffer_fd = -1;
-__thread int mm_depth __attribute__((tls_model("initial-exec")));
-static const char unknown;
-const char *mm_single_threaded = &unknown;
-int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */
 static uint32_t begin_lock;
-
-void mm_say(const char *format, ...)
-{
-    char text[1024];
-    va_list list;
-    va_start(list, format);
-    int n = vsnprintf(text, sizeof text - 1, format, list);
-    va_end(list);
-    if (n > (int)sizeof text - 2)
-        n = sizeof text - 2;
-    text[n++] = '\n';
-    sys(SYS_write, 2, "metamori: ", 10);
-    sys(SYS_write, 2, text, n);
-}
-
-/* Written without a look first: a page that is read before it is written is mapped twice. */
-static void resolve(void)
-{
-#define CALL(group, type, name, parameters) real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
-#define ALIAS(group, alias, name)
-#include "calls.def"
-#undef CALL
-#undef ALIAS
-    mm_old_libc();
-    const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
-    if (word)
-        mm_single_threaded = word;
-}
-
-/* Process and thread numbers of another PID namespace mean other processes in the run area. */
-static int same_namespace(struct mm_area *area)
-{
-    struct stat st;
-    return !area->head->pid_namespace || sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) < 0
-        || st.st_ino == area->head->pid_namespace;
-}
-int mm_same_namespace(void) { return same_namespace(mm_area); }
 
 /* Ranks of a job inherit the environment of the first one's node: a run area on a shared disk means nothing there. */
 static int same_machine(struct mm_area *area)
@@ -81,7 +30,7 @@ static int join(const char *store)
     uint32_t slot = mm_process_of(area, pid);
     /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had */
     int back = slot && start && mm_proc(area, slot)->executing && mm_proc(area, slot)->start_time == start;
-    int where = !same_machine(area) ? -EREMOTE : !back && !same_namespace(area) ? -EXDEV : 0;
+    int where = !same_machine(area) ? -EREMOTE : !back && !mm_same_namespace(area) ? -EXDEV : 0;
     if (where < 0) {
         mm_detach(area);
         return where;
@@ -127,7 +76,7 @@ static int join(const char *store)
 }
 
 /* Preloaded by hand: the first call that changes a file begins the run (or joins the one that another process began). */
-int mm_active_slow(void)
+static int begin_late(void)
 {
     if (mm_depth)
         return 0;
@@ -183,22 +132,24 @@ static const char *store_by_hand(void)
     return path;
 }
 
-__attribute__((constructor)) void mm_init(void)
+__attribute__((constructor)) static void begin(void)
 {
     if (mm_ready)
         return;
     int saved = errno;
     mm_ready = 1;
-    resolve();
+    mm_make_room = mm_made_room;
+    mm_resolve();
+    mm_old_libc();
     if (getauxval(AT_SECURE)) {            /* rights that whoever chose the environment does not have */
         errno = saved;
         return;
     }
     if (getenv("METAMORI_MEMORY"))
         mm_memory_region();
-    mm_names_config();
+    mm_names_config(mm_memory_keep(getenv("METAMORI_TRACK")), mm_memory_keep(getenv("METAMORI_IGNORE")));
     const char *store = store_by_hand();
-    mm_environment_init();
+    mm_environment_init(mm_memory_keep);
     if (store && !mm_variable("METAMORI_DISABLE")) {
         pthread_atfork(mm_fork_begin, mm_fork_in_parent, mm_in_child);
         int e = join(store);
@@ -217,6 +168,8 @@ __attribute__((constructor)) void mm_init(void)
     }
     errno = saved;
 }
+
+struct mm_life mm_life = { begin, begin_late };
 
 /* A metamori verb that was started inside a run: it is no part of it. */
 EXPORT void metamori_step_out(void)
@@ -258,17 +211,3 @@ void mm_last_out(void)
 
 __attribute__((destructor)) static void at_exit(void) { mm_last_out(); }
 
-/* A checkpoint is being cut: wait outside until it is done.  One whose process was killed is not waited for. */
-void mm_enter_wait(void)
-{
-    uint32_t *freeze = &mm_area->head->freeze, owner;
-    int saved = errno, timeouts = 0;
-    while ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))) {
-        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
-        if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT
-            && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze)))
-            __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
-    }
-    errno = saved;
-}

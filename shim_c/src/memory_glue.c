@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-struct mm_header *mm_memory_head;
-
-int mm_memory_fd(void) { return mm_uffd; }
-void mm_memory_fd_moved(int fd) { mm_uffd = fd; }
-
 /* The library's first step in a run with memory: the engine's region, and a fixed place for the run area. */
 void mm_memory_region(void)
 {
@@ -21,13 +16,6 @@ void mm_memory_region(void)
     const char *changes = getenv("METAMORI_MEMORY_CHANGES");
     ENGINE->uncounted = changes && !strcmp(changes, "off");
     mm_area_place = MM_AREA_PLACE;
-}
-
-/* Does `metamori run` serve this process's calls?  Then no runtime is loaded into it: there would be no way to bring one back. */
-int mm_memory_run(void)
-{
-    return mm_memory_head && mm_memory_head->supervisor
-        && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
 }
 
 /* Files alone would be half a checkpoint, and half a rollback: the program relies on its memory coming along.  -ESRCH. */

@@ -13,10 +13,10 @@
 static const char *const outside[] = { "/proc/", "/sys/", "/dev/", "/run/", NULL };
 static const char *track_globs, *ignore_globs;
 
-void mm_names_config(void)
+void mm_names_config(const char *track, const char *ignore)
 {
-    track_globs = mm_memory_keep(getenv("METAMORI_TRACK"));
-    ignore_globs = mm_memory_keep(getenv("METAMORI_IGNORE"));
+    track_globs = track;
+    ignore_globs = ignore;
 }
 
 /* Globs are separated by newlines. */

@@ -109,7 +109,7 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
     if (UNLIKELY(r < 0) && r != NOT_HERE) {
         r = result(r);
         leave();
-        return mm_made_room() ? NOT_HERE : r;
+        return mm_make_room() ? NOT_HERE : r;
     }
     leave();
     return r;

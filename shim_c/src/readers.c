@@ -29,7 +29,7 @@ int mm_is_ours(int fd)
 {
     if (fd < 0)
         return 0;
-    if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_memory_fd())
+    if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
         return 1;
     for (int i = 0; fd >= mm_lowest_spare && i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
@@ -92,7 +92,7 @@ long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, p
 /* The lowest of our descriptors that is not below from, or -1. */
 int mm_next_own(int from)
 {
-    int best = mm_buffer_fd >= from ? mm_buffer_fd : -1, memory = mm_memory_fd();
+    int best = mm_buffer_fd >= from ? mm_buffer_fd : -1, memory = mm_uffd;
     if (memory >= from && (best < 0 || memory < best))
         best = memory;
     if (mm_watch_fd >= from && (best < 0 || mm_watch_fd < best))
@@ -127,8 +127,8 @@ void mm_move_own(int fd)
             mm_spare_keep(i, (int)up);
     if (mm_area && fd == mm_area->folder)
         mm_area->folder = (int)up;
-    if (fd == mm_memory_fd())
-        mm_memory_fd_moved((int)up);
+    if (fd == mm_uffd)
+        mm_uffd = (int)up;
     for (int i = 0; i < READERS; i++)
         if (readers[i].pif && readers[i].fd == fd)
             readers[i].fd = (int)up;

@@ -5,7 +5,7 @@
 #define ROOMS 64
 static LARGE char rooms[ROOMS][SCRATCH_BYTES] __attribute__((aligned(64)));
 static uint64_t taken;
-extern uint64_t mm_area_place;
+uint64_t mm_area_place;                /* of a run with memory: where its area lies in each process; 0 in others */
 
 char *mm_scratch_take(void)
 {

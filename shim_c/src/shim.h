@@ -55,7 +55,7 @@ typedef void (*mm_handler)(int);
 #undef ALIAS
 
 /* the real call; another library's constructor may come before ours */
-#define REAL(name) (LIKELY(real_##name) ? real_##name : (mm_init(), real_##name))
+#define REAL(name) (LIKELY(real_##name) ? real_##name : (mm_begin(), real_##name))
 
 /* in the file that holds the wrappers of a group, after them */
 #define SYMBOL_ALIAS(alias, name) \
@@ -89,23 +89,30 @@ static inline void mm_deliver_if_free(void)
         mm_deliver();
 }
 
-/* init.c */
-void mm_init(void);
-int mm_active_slow(void);                /* by hand in LD_PRELOAD: starts the run at the first need */
+/* context.c: init.c registers what these do (a call may come before our constructor) */
+struct mm_life {
+    void (*begin)(void);                 /* joins the run */
+    int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
+};
+extern struct mm_life mm_life;
+void mm_begin(void);
+int mm_begin_late(void);
 void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-int mm_same_namespace(void);
+int mm_same_namespace(struct mm_area *area);
 void mm_in_child(void);
+void mm_resolve(void);
+void mm_old_libc(void);
 extern int mm_ready;
 extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
 /* is the process part of a run? */
 static inline int active(void)
 {
     if (UNLIKELY(!mm_ready))
-        mm_init();
+        mm_begin();
     return mm_area != NULL;
 }
 /* the same before a call that changes something: by hand in LD_PRELOAD, the run begins here */
-static inline int following(void) { return active() || (UNLIKELY(mm_ready == 2) && mm_active_slow()); }
+static inline int following(void) { return active() || (UNLIKELY(mm_ready == 2) && mm_begin_late()); }
 void mm_enter_wait(void);
 static inline void enter(void)
 {
@@ -415,7 +422,13 @@ struct mm_image {
     int limited;                       /* nobody lifts the file size limit: it gets the program's own */
     uint64_t mask;
 };
-void mm_environment_init(void);
+/* environment.c */
+extern const char *mm_library;           /* the file that this library is */
+int mm_leads_here(char *const envp[]);
+int mm_says_leave(char *const envp[]);
+void mm_put_back(struct mm_image *image, char *const envp[]);
+void mm_strip(struct mm_image *image, char *const envp[]);
+void mm_environment_init(const char *(*keep)(const char *text));
 int mm_first_time(uint64_t key);
 void mm_show(int fd, uint32_t pif);
 void mm_outsider_for_good(uint64_t key, const char *what);
@@ -446,7 +459,7 @@ int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
 long mm_touch(const char *canonical);
-void mm_names_config(void);
+void mm_names_config(const char *track, const char *ignore);
 
 /* watch.c */
 extern int mm_watch_fd;
@@ -456,8 +469,11 @@ void mm_unseen(void);
 /* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
 static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }
 
+/* hooks that files above register */
+extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_engine.c, once there is a ring */
+extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
+
 /* wrap_engine.c */
-extern int mm_ring;
 void mm_ring_made(void);
 void mm_ring_mapped(int fd);
 void mm_ring_may_use(int fd);
@@ -475,8 +491,8 @@ void mm_memory_joined(void);
 int mm_memory_run(void);
 int mm_memory_left_alone(void);
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
-int mm_memory_fd(void);
-void mm_memory_fd_moved(int fd);
+extern struct mm_header *mm_memory_head;
+extern int mm_uffd;                      /* -1: changes are not counted */
 const char *mm_memory_keep(const char *text);
 
 /* runtime.c */

@@ -23,21 +23,6 @@ struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
     return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
 }
 
-/* The beginning of the kernel's boot id, which no other machine has; 0 where it does not tell. */
-uint64_t mm_boot(void)
-{
-    char text[8];
-    uint64_t value = 0;
-    long fd = sys_openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return 0;
-    long n = sys_pread((int)fd, text, 8, 0);
-    sys_close((int)fd);
-    for (int i = 0; i < n; i++)        /* by hand, as in owner.c */
-        value = value << 4 | (uint64_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
-    return n == 8 ? value : 0;
-}
-
 /* Whether the process that took this slot lives.  The only place where that is asked, mapped or read from the file.  One that
  * could not read its own start time (no /proc, no memory) counts as long as anybody has its number. */
 int mm_process_lives(const struct mm_process *p)

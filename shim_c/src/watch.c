@@ -23,7 +23,6 @@
 #define WATCHED 256
 static LARGE struct { uintptr_t start, end; } watched[WATCHED];
 static uint32_t watched_count;
-int mm_watch_fd = -1;
 static int impossible;
 
 static int watch_fd(void)

@@ -16,7 +16,7 @@
 #include <sys/inotify.h>
 #include <sys/mount.h>
 
-int mm_ring;                               /* this process has an io_uring */
+static int mm_ring;                          /* this process has an io_uring */
 
 /* 0 or -errno */
 static long may_use(int fd, int writes)
@@ -45,6 +45,7 @@ void mm_ring_made(void)
 {
     if (!active() || __atomic_exchange_n(&mm_ring, 1, __ATOMIC_SEQ_CST))
         return;
+    mm_on_tracked = mm_ring_may_use;
     for (int fd = 0; fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
             mm_ring_may_use(fd);

@@ -8,6 +8,7 @@ extern char **environ;
 static int run(const char *path, char *const argv[], char *const envp[])
 {
     struct mm_image image;
+    active();
     mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
     int r = REAL(execve)(path, argv, image.envp);
     mm_image_failed(&image);
@@ -20,6 +21,7 @@ EXPORT int execv(const char *path, char *const argv[]) { return run(path, argv, 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
     struct mm_image image;
+    active();
     mm_before_image(&image, dir, path, flags, envp, 1);
     int r = REAL(execveat)(dir, path, argv, image.envp, flags);
     mm_image_failed(&image);
@@ -29,6 +31,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
     struct mm_image image;
+    active();
     mm_before_image(&image, fd, "", AT_EMPTY_PATH, envp, 1);
     int r = REAL(fexecve)(fd, argv, image.envp);
     mm_image_failed(&image);
@@ -63,6 +66,7 @@ static int run_searched(const char *file, char *const argv[], char *const envp[]
 {
     struct mm_image image;
     SCRATCH(found);
+    active();
     mm_before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp, 1);
     int r = REAL(execvpe)(file, argv, image.envp);
     mm_image_failed(&image);
@@ -120,6 +124,7 @@ EXPORT int execle(const char *path, const char *first, ...)
 static char **lent(struct mm_image *image)
 {
     char **before = environ;
+    active();
     mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
     if (image->outside)
         mm_outsider_for_good(1, "/bin/sh cannot be followed; the files of what it starts are not checkpointed");

@@ -13,7 +13,6 @@
 #define NOTED 256
 static LARGE struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
 static uint32_t noted_count;
-uint32_t mm_noted_lock;
 
 /* What buffer.c remembers of the program's pages is void. */
 static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }

@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 
-__thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 
 static int renamed(void) { return mm_memory_head && ENGINE->known_pid; }
 /* not so a child that it forked */

@@ -10,7 +10,7 @@
 #define KEPT ((uid_t)-1)
 
 #define USER(uid, call) \
-    ({ int left_ = mm_leave_for(uid), r_ = call; \
+    ({ int left_ = active() ? mm_leave_for(uid) : 0, r_ = call; \
        if (r_ < 0) mm_leave_undone(left_); else mm_runtime_credentials(); \
        r_; })
 #define GROUP(call) ({ int r_ = call; if (r_ == 0) mm_runtime_credentials(); r_; })

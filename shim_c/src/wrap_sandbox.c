@@ -95,7 +95,7 @@ static int refuses(const struct sock_fprog *filter)
 }
 
 #define CONFINED(when, call) \
-    ({ int left_ = (when) && mm_leave_confined(); long r_ = call; \
+    ({ int left_ = (when) && active() && mm_leave_confined(); long r_ = call; \
        if (r_ < 0 && left_) mm_leave_undone(left_); \
        r_; })
 

@@ -16,10 +16,6 @@
 
 #include <ucontext.h>
 
-__thread int mm_holding __attribute__((tls_model("initial-exec")));
-__thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
-MM_PROGRAM_STATE int mm_unwrapped_handlers;
-
 MM_PROGRAM_STATE static struct sigaction theirs[_NSIG];
 MM_PROGRAM_STATE static uint8_t wrapped[_NSIG];
 MM_PROGRAM_STATE static uint8_t loaded[_NSIG];       /* a one-shot handler that has not been called yet */
@@ -115,14 +111,6 @@ static void enter_handler(int number, siginfo_t *info, void *context)
     mm_within_syscall = 0;             /* what the handler calls is its own, also when it never comes back */
     action.sa_sigaction(number, info, context);
     mm_within_syscall = within;
-}
-
-/* The call has ended: what was put aside comes now. */
-void mm_deliver(void)
-{
-    uint64_t bits = mm_deferred;
-    mm_deferred = 0;
-    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
 }
 
 static int is_handler(const struct sigaction *action)

@@ -138,6 +138,7 @@ static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
     SCRATCH(found);
     if (changes_files(actions) && following())
         return spawn(pid, file, actions, attr, argv, envp, search);
+    active();
     mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
     int here = image.outside, r = 0;   /* its process slot tells how long it lives */
     image.outside = 0;

@@ -88,8 +88,6 @@ static int flags_of(const char *mode)
     return flags;
 }
 
-uint32_t mm_streams_lock;
-
 static void register_stream(FILE *f, const char *mode)
 {
     int fd = f->_fileno;

@@ -12,8 +12,6 @@
 #include <sys/msg.h>
 #include <time.h>
 
-__thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
-
 static uint64_t now(void)
 {
     struct timespec t;

@@ -11,7 +11,7 @@
 #include "calls.def"
 #undef CALL
 #undef ALIAS
-void mm_init(void) { abort(); }
+void mm_begin(void) { abort(); }
 
 static int wrong;
 static char here[2][4096];             /* what the two calls left */

@@ -18,7 +18,6 @@ struct api { uint64_t api, features, ioctls; };
 struct watch { uint64_t start, length, mode, ioctls; };
 #define UFFD_WATCH _IOWR(0xAA, 0x00, struct watch)
 
-int mm_uffd = -1;
 static int pagemap = -1;
 
 static int watch(const struct mm_vma *v)

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <ucontext.h>
 
+__thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
+
 /* mov $number,%eax before it: the libc's own word for which call this is; else what the wrapper expects */
 static uint32_t call_of(const unsigned char *after)
 {
