@@ -112,14 +112,9 @@ def _filesystem(store: str) -> Finding:
 def _memory() -> Finding:
     """What `run --memory` can do here. Without it everything else works."""
     try:
-        from metamori.runtime import again, describe, memory
+        from metamori.runtime import describe, memory
     except ImportError as error:           # the extension is not built: said above
         return Finding("memory", None, f"not known: {error}")
-    child = os.fork()
-    if not child:                          # a setting of the whole process
-        os._exit(0 if again.no_random_addresses() else 1)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        return Finding("memory", None, "run --memory: no, addresses cannot be kept from being chosen at random here")
     if platform.machine() != "x86_64" or not describe.machine()[1]:
         return Finding("memory", None, "run --memory: no, this is not Linux on x86-64")
     why = memory.all_of_it()

@@ -146,13 +146,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     refuses = _warn(command[0])
-    prepare = None
     if config.memory:
-        from metamori.runtime import again, memory
-
-        if not again.no_random_addresses():
-            raise MetamoriError(again.RANDOM_ADDRESSES)
-        prepare = again.no_random_addresses
+        from metamori.runtime import memory
 
         if why := memory.all_of_it():
             supervise.say(f"the kernel keeps no record of the pages that change ({why}): "
@@ -168,7 +163,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         del environ["LD_PRELOAD"]
         environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
-        pid = supervise.spawn(command, environ, prepare)
+        pid = supervise.spawn(command, environ)
     except supervise.CannotStart as error:
         area.remove()
         supervise.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")

@@ -8,7 +8,6 @@ finds its descriptors open, and the preload library fills its memory before anyt
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import os
 import resource
@@ -25,9 +24,6 @@ from metamori.store.records import DescriptorEntry, Launch, MemoryEntry, Meta
 from metamori.store.state import State
 from metamori.store.store import Store
 
-NO_RANDOM_ADDRESSES = 0x0040000
-RANDOM_ADDRESSES = ("no program could come back with its memory here: addresses cannot be kept from being chosen at "
-                    "random (a container's filter refuses personality(2)); without --memory its files are checkpointed")
 _HIGH = 100000
 _SIGNALFD4 = 289
 _LOCK = 24                                 # sizeof(struct mm_came_lock)
@@ -159,7 +155,7 @@ def _comeback(store: Store, area: Area, index: int, entry: MemoryEntry) -> None:
         file.write(data)
     memory = area.head.memory
     ffi.memmove(memory.path, path + b"\0", len(path) + 1)
-    memory.came_back, memory.come_back, memory.come_from = 0, 1, index
+    memory.tries, memory.came_back, memory.come_back, memory.come_from = 0, 0, 1, index
 
 
 def become(start: Start) -> None:
@@ -171,14 +167,7 @@ def become(start: Start) -> None:
     os.umask(launch.umask)
     if start.memory:
         _open_all(start)
-        if not no_random_addresses():
-            raise OSError(errno.EPERM, RANDOM_ADDRESSES)
     os.execve(launch.exe, list(launch.argv), start.environ)
-
-
-def no_random_addresses() -> bool:
-    """For this process and those that it starts: every mapping where it was the last time. Whether it may be."""
-    return bool(_libc.personality(_libc.personality(0xffffffff) | NO_RANDOM_ADDRESSES) != -1)
 
 
 def _limit(number: int, soft: int, hard: int) -> None:

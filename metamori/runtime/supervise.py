@@ -31,11 +31,9 @@ class CannotStart(OSError):
     """The command could not be executed; errno says why."""
 
 
-def spawn(command: list[str], environ: dict[str, str], prepare: Callable[[], object] | None = None) -> int:
-    """Start the command; its pid. prepare: a last step in the child."""
+def spawn(command: list[str], environ: dict[str, str]) -> int:
+    """Start the command; its pid."""
     def become() -> None:
-        if prepare:
-            prepare()
         try:
             os.execvpe(command[0], command, environ)
         except OSError as error:

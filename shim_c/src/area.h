@@ -83,6 +83,7 @@ struct mm_memory {
     uint32_t threads, known_pid;
     uint64_t file_bytes, page_bytes;
     uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
+    uint32_t tries;           /* processes that were begun anew because something was in the way, by chance */
     uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
     uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */
     int32_t own[80];           /* descriptors of the library itself, ended by -1 */

@@ -1,7 +1,7 @@
 /* back.c - the program comes back: in a new process of the same program file, before any of it has run.
  *
- * All that the new process has is taken away but the stack, the kernel's own pages, this library and the run area; then the
- * image's mappings are made, filled from the chain of images, and each thread jumps to where it stood.  Whatever fails
+ * What cannot be mapped again goes to where it was (move.c); all else that the new process has is taken away but this library and
+ * the run area; then the image's mappings are made, filled from the chain of images, and each thread jumps to where it stood.  Whatever fails
  * fails before or instead of that: a process that came back half does not exist.
  */
 #include "engine.h"
@@ -25,11 +25,13 @@ static void read_tables(const char *path)
     mm_take(fd, words, sizeof words, &at);
     at = 24;
     mm_take(fd, image, sizeof *image, &at);
-    if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) || image->threads > THREADS
+    if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout
+        || image->threads > THREADS
         || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS || image->existing > SPANS
         || image->path_bytes > PATHS)
         mm_cannot_come_back("its image was made by another version", "");
-    mm_take(fd, e->keep, image->program_bytes, &at);
+    mm_take(fd, e->keep, image->program_bytes - sizeof e->layout, &at);
+    mm_take(fd, &e->layout, sizeof e->layout, &at);
     mm_take(fd, e->thread, image->threads * sizeof e->thread[0], &at);
     mm_take(fd, e->timer, image->timers * sizeof e->timer[0], &at);
     mm_take(fd, e->then.area, image->areas * sizeof e->then.area[0], &at);
@@ -41,7 +43,7 @@ static void read_tables(const char *path)
     sys_close(fd);
 }
 
-/* What cannot be moved must be where it was; nothing has been touched yet. */
+/* What is moved must be there; nothing has been touched yet. */
 static void check(void)
 {
     struct mm_engine *e = ENGINE;
@@ -49,29 +51,24 @@ static void check(void)
         mm_cannot_come_back("the present mappings cannot be read", "");
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
-        int found = 0;
+        int found = v->kind != AREA_STACK && v->kind != AREA_SPECIAL;
         for (uint64_t j = 0; j < e->now.areas; j++) {
             const struct mm_vma *n = &e->now.area[j];
-            if (counts(v) && n->kind != AREA_PLAIN && n->kind != AREA_STACK && n->start < v->end && v->start < n->end)
-                mm_cannot_come_back("an address that it used is taken by ", e->now.path + n->path);
-            found |= v->kind == AREA_SPECIAL && n->start == v->start && n->end == v->end
+            found |= v->kind == AREA_SPECIAL && n->end - n->start == v->end - v->start
                   && own_equal(e->then.path + v->path, e->now.path + n->path);
-            found |= v->kind == AREA_STACK && n->kind == AREA_STACK && n->end == v->end;
+            found |= v->kind == AREA_STACK && n->kind == AREA_STACK;
         }
-        if (!found && (v->kind == AREA_STACK || v->kind == AREA_SPECIAL))
-            mm_cannot_come_back("the kernel has put elsewhere what was at ", e->then.path + v->path);
+        if (!found)
+            mm_cannot_come_back("this kernel gives a process no ", e->then.path + v->path);
     }
 }
 
 static void take_away(void)
 {
     struct mm_engine *e = ENGINE;
-    uint64_t fs;
-    sys(SYS_arch_prctl, 0x1003, &fs);
-    if (&__rseq_size && __rseq_size)       /* the kernel writes there whenever it likes */
-        sys(SYS_rseq, fs + __rseq_offset, 32, 1, 0x53053053);
-    if ((uint64_t)sys(SYS_brk, e->image.brk) != e->image.brk)
-        mm_cannot_come_back("the heap cannot be as large as it was", "");
+    int elsewhere = mm_lies_elsewhere(&e->layout);
+    if (!elsewhere)
+        sys(SYS_brk, e->image.brk);
     mm_maps_read(&e->now);                 /* the heap has grown */
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
@@ -80,6 +77,9 @@ static void take_away(void)
         else if (n->kind == AREA_PLAIN)
             sys(SYS_munmap, n->start, n->end - n->start);
     }
+    mm_move_rest(&e->layout, elsewhere);
+    if ((uint64_t)sys(SYS_brk, e->image.brk) != e->image.brk)
+        mm_cannot_come_back("the heap cannot be as large as it was", "");
 }
 
 static void make_area(const struct mm_vma *v)
@@ -184,7 +184,7 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
 {
     struct mm_engine *e = ENGINE;
     const struct mm_thread *first = main_thread() ? main_thread() : &e->thread[0];
-    own_copy(__start_mm_program, e->keep, e->image.program_bytes);
+    own_copy(__start_mm_program, e->keep, e->image.program_bytes - sizeof e->layout);
     sys(SYS_arch_prctl, 0x1002, first->fs);
     if (main_thread()) {
         own_thread_state(first);
@@ -200,23 +200,33 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
     mm_process_state_back(&e->image);
 }
 
-static void come_back(void)
+struct plan {
+    const struct mm_comeback *how;
+    const struct mm_came_lock *locks;
+    const struct mm_came_descriptor *descriptors;
+    const char *images;                /* paths, the complete image's first */
+};
+
+static struct plan plan(void)
+{
+    const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
+    const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
+    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(locks + c->locks);
+    return (struct plan){ c, locks, descriptors, (const char *)(descriptors + c->descriptors) };
+}
+
+/* In the library where the program knows it. */
+static void come_back_there(void)
 {
     struct mm_engine *e = ENGINE;
-    struct mm_comeback *c = (struct mm_comeback *)e->comeback;
-    struct mm_came_lock *locks = (struct mm_came_lock *)(c + 1);
-    struct mm_came_descriptor *descriptors = (struct mm_came_descriptor *)(locks + c->locks);
-    const char *first = (char *)(descriptors + c->descriptors), *path = first;
-    sys_mask_all();
-    for (uint32_t i = 1; i < c->images; i++)
-        path += own_length(path) + 1;
-    read_tables(path);
-    check();
+    struct plan p = plan();
+    const struct mm_comeback *c = p.how;
+    const char *path = p.images;
+    mm_handler_install();
     take_away();
     for (uint64_t i = 0; i < e->then.areas; i++)
         if (counts(&e->then.area[i]))
             make_area(&e->then.area[i]);
-    path = first;
     for (uint32_t i = 0; i < c->images; i++, path += own_length(path) + 1)
         mm_fill_from(path);
     for (uint64_t i = 0; i < e->then.areas; i++) {
@@ -228,8 +238,8 @@ static void come_back(void)
     e->known_pid = (uint32_t)e->image.pid;
     e->renamed_count = 0;
     rename_thread(e->known_pid, e->pid);
-    kernel_and_library(c, descriptors);
-    if (mm_locks_back(locks, c->locks) < 0)
+    kernel_and_library(c, p.descriptors);
+    if (mm_locks_back(p.locks, c->locks) < 0)
         mm_cannot_come_back("another process has taken a lock that it had", "");
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
@@ -241,6 +251,22 @@ static void come_back(void)
         mm_jump(main->registers);
     for (;;)
         sys(SYS_exit, 0);
+}
+
+static void come_back(void)
+{
+    struct plan p = plan();
+    const char *path = p.images;
+    sys_mask_all();
+    for (uint32_t i = 1; i < p.how->images; i++)
+        path += own_length(path) + 1;
+    read_tables(path);
+    check();
+    uint64_t fs;
+    sys(SYS_arch_prctl, 0x1003, &fs);
+    if (&__rseq_size && __rseq_size)       /* the kernel writes there whenever it likes */
+        sys(SYS_rseq, fs + __rseq_offset, 32, 1, 0x53053053);
+    mm_move_library(&ENGINE->layout, come_back_there);
 }
 
 /* The constructor's call: reads what `metamori restart` left in the run area, and does not return if there is anything. */

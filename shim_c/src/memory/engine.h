@@ -35,8 +35,13 @@
 #define STAGE (256ul << 20)            /* what changes up to this is copied aside; more is left to a forked process */
 #define STAGE_KEPT (32ul << 20)         /* of them stay in memory from one image to the next */
 #define REGIONS 4096                    /* that the kernel names at once */
-#define KEEP 65536
+#define KEEP 131072
 #define COMEBACK (4u << 20)
+
+#define MM_VARIABLES 6144               /* words: more than what of this library is written or holds addresses, its arrays aside */
+
+/* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
+struct mm_layout { uint64_t library, place[11], variable[MM_VARIABLES]; };
 
 struct mm_renamed { uint32_t known, real; };   /* thread numbers: the program's and the kernel's */
 
@@ -68,6 +73,7 @@ struct mm_engine {
     struct { uint64_t start, end, categories; } region[REGIONS];
     char maps[MAPS];
     char keep[KEEP], kept_text[KEEP];
+    struct mm_layout layout;           /* into an image, or out of one */
     char comeback[COMEBACK];
     struct mm_memory_image below;
     uint32_t signalled[THREADS];
@@ -155,6 +161,12 @@ void mm_process_state_back(const struct mm_memory_image *image);
 /* back.c */
 void mm_come_back(void);
 void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
+
+/* move.c */
+void mm_layout_of(struct mm_layout *out);
+void mm_move_library(const struct mm_layout *was, void (*go_on)(void)) __attribute__((noreturn));
+int mm_lies_elsewhere(const struct mm_layout *was);
+void mm_move_rest(const struct mm_layout *was, int elsewhere);
 
 /* fill.c */
 int mm_image_open(const char *path);

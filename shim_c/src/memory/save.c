@@ -61,7 +61,8 @@ static void put_tables(struct out *out, uint64_t pages)
     put(out, words, 8);
     put(out, &payload, 8);
     put(out, image, sizeof *image);
-    put(out, __start_mm_program, image->program_bytes);
+    put(out, __start_mm_program, image->program_bytes - sizeof e->layout);
+    put(out, &e->layout, sizeof e->layout);
     for (uint32_t i = 0; i <= e->asked; i++)
         if (e->thread[i].tid)
             put(out, &e->thread[i], sizeof e->thread[i]);
@@ -176,7 +177,8 @@ static int gather(void)
     image->base = complete ? 0 : m->base;
     image->areas = e->now.areas;
     image->path_bytes = e->now.path_bytes;
-    image->program_bytes = (uint64_t)(__stop_mm_program - __start_mm_program);
+    image->program_bytes = (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout;
+    mm_layout_of(&e->layout);
     image->pid = e->known_pid ? e->known_pid : (uint32_t)sys_getpid();
     image->rseq_offset = &__rseq_size ? (uint64_t)__rseq_offset : 0;
     image->rseq_size = &__rseq_size ? __rseq_size : 0;
