@@ -16,7 +16,7 @@ from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.store import commit
 from metamori.store.door import PIECE_BYTES
 from metamori.store.head import identity_now, lstat_or_none, require_kept
-from metamori.store.holders import same_bytes
+from metamori.store.holders import Holders
 from metamori.store.store import Store
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
@@ -109,17 +109,19 @@ def find_home(store: Store, inode: int) -> bytes:
     here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
     known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
     noted = {each.path: each for each in store.head.identities}
-    for path in here.paths(inode):
-        identity = noted.get(path)
-        if identity is None:
-            continue
-        now = identity_now(store.door, path)
-        if not live and now != identity and not same_bytes(identity, now):
-            if store.is_busy():
-                raise StoreBusy(f"{os.fsdecode(path)} is being moved; it can be read afterwards")
-            raise ChangedOutside(f"{os.fsdecode(path)} was changed from outside since it was at checkpoint "
-                                 f"{store.head.index}", (path,))
-        known.add((identity.dev, identity.ino))
+    paths = [path for path in here.paths(inode) if path in noted]
+    known |= {(noted[path].dev, noted[path].ino) for path in paths}
+    if paths and not live:
+        same = next((path for path in paths if identity_now(store.door, path) == noted[path]), None)
+        if same is not None:
+            return same
+        if store.is_busy():
+            raise StoreBusy(f"{os.fsdecode(paths[0])} is being moved; it can be read afterwards")
+        place = Holders(store).places.get(inode)
+        if place is None:
+            raise ChangedOutside(f"{os.fsdecode(paths[0])} was changed from outside since it was at checkpoint "
+                                 f"{store.head.index}", tuple(paths))
+        return place
     kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
     for each in store.head.kept:
         if each.inode == inode and not live:

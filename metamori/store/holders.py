@@ -31,7 +31,8 @@ class Holders:
     """A look at every home that head knows.
 
     changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
-    head knows, not always by that path. sound: objects whose home has the bytes that head noted; given_up: the others.
+    head knows, not always by that path. places: of objects whose home has the bytes that head noted, where it is.
+    sound: these objects; given_up: the others.
     """
 
     def __init__(self, store: Store) -> None:
@@ -46,7 +47,7 @@ class Holders:
                 noted[(identity.dev, identity.ino)] = entry.inode, identity
         self.changed: list[bytes] = []
         self.known: dict[bytes, int] = {}
-        self.sound: set[int] = set()
+        self.places: dict[int, bytes] = {}
         for identity in head.identities:
             now = identity_now(store.door, identity.path)
             entry = here.names.get(identity.path)
@@ -59,12 +60,13 @@ class Holders:
                 if inode:
                     self.known[identity.path] = inode
             if inode and same_bytes(then, now):
-                self.sound.add(inode)
+                self.places.setdefault(inode, identity.path)
         for kept in head.kept:
             named.add(kept.inode)
             if not kept.ino or kept_now(store.door, store.layout, kept) == kept:
-                self.sound.add(kept.inode)
+                self.places.setdefault(kept.inode, store.layout.kept(kept.name))
         self.named = named
+        self.sound = self.places.keys()
         self.given_up = named - self.sound
 
 

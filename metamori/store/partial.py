@@ -32,6 +32,7 @@ class _Partial:
         self._store, self._target = store, index
         self._here, self._there = store.state(store.head.index), store.state(index)
         self._lost = set(lost)
+        self._folders = {each.inode for each in self._there.existing() if each.kind == "dir" and each.inode}
         self._index, self._process = store.next_index(), store.next_process()
         self._run = move.newest_run(store)
         self._pifs: dict[int, PifEntry] = {}
@@ -59,9 +60,10 @@ class _Partial:
     def _instead(self, path: bytes) -> NameEntry:
         """What is at a lost file's path now, unless it belongs elsewhere at the index asked for."""
         entry = self._here.names.get(path)
-        if entry is None or (entry.kind == "file" and entry.inode not in self._lost and self._there.paths(entry.inode)):
-            return NameEntry(path, "absent")
-        return entry
+        elsewhere = entry is None or (
+            entry.inode in self._folders if entry.kind == "dir" else
+            entry.kind == "file" and entry.inode not in self._lost and bool(self._there.paths(entry.inode)))
+        return NameEntry(path, "absent") if entry is None or elsewhere else entry
 
     def _as_at(self, state: State, index: int, inode: int) -> None:
         """A file with all its buffered bytes as at some index; what is at home stays there."""
