@@ -1,0 +1,545 @@
+/* pairs.c - two sides, threads or processes, make calls on the same names at the same moment, thousands of times.
+ *
+ *   pairs run SET threads|processes SEED WORLDS PHASES    plays; prints every result, and the state at every checkpoint
+ *   pairs oracle SET SEED WORLDS PHASES                   reads that, natively: could any order of the steps give it?
+ *   pairs picture WORLDS                                  the state of the current folder, as `run` prints it
+ *
+ * A world is a folder with a few names in it.  In a phase each world sees one pair of calls, which the seed chooses.  Before
+ * the first phase and after each, with nothing under way, the program takes a checkpoint and prints what all worlds look
+ * like.  So one run plays many pairs between two checkpoints, and each index can be compared byte for byte.
+ *
+ * The oracle plays each pair natively in every order of its steps, from where the world's earlier phases ended, until one
+ * order gives the same results and the same state.
+ */
+#define _GNU_SOURCE
+#include "pairs.h"
+#include "metamori.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static const struct set {
+    const char *name;
+    const struct call *calls;
+    void (*begin)(int world);
+} sets[] = { { "names", names_calls, names_begin }, { NULL, NULL, NULL } };
+static const struct set *set;
+static int call_count, worlds, phases;
+static uint64_t seed;
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(3);
+}
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x + 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+uint64_t pick(struct side *side, uint64_t below)
+{
+    side->dice = mixed(side->dice);
+    return (side->dice >> 11) % below;
+}
+
+void said(struct side *side, long result)
+{
+    if (side->played->count < RESULTS)
+        side->played->result[side->played->count++] = result;
+}
+
+void write_file(const char *path, size_t size, unsigned what)
+{
+    char bytes[16384];
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (char)(what * 31 + i * 7 + i / 256);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
+        die(path);
+    close(fd);
+}
+
+/* -- which pair ----------------------------------------------------------------------------------------------------------- */
+
+static uint64_t dice_of(int phase, int world, int who)
+{
+    return mixed(mixed(mixed(seed * 4 + 1) + (uint64_t)phase) + (uint64_t)world * 2 + (uint64_t)who);
+}
+
+static const struct call *begin_call(struct side *side, int phase, int world, struct played *played)
+{
+    side->phase = phase, side->world = world;
+    side->dice = dice_of(phase, world, side->who);
+    side->other_dice = dice_of(phase, world, 1 - side->who);
+    side->played = played;
+    played->count = 0;
+    return &set->calls[mixed(side->dice ^ 0x5bd1e995) % (uint64_t)call_count];
+}
+
+/* -- the state ------------------------------------------------------------------------------------------------------------- */
+
+struct entry {
+    char path[512];
+    struct stat st;
+};
+static struct entry entries[256];
+static int entry_count;
+
+static int by_path(const void *one, const void *other)
+{
+    return strcmp(((const struct entry *)one)->path, ((const struct entry *)other)->path);
+}
+
+static void collect(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return;
+    for (const struct dirent *d; (d = readdir(dir));) {
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+            continue;
+        struct entry *e = &entries[entry_count++];
+        if (snprintf(e->path, sizeof e->path, "%s/%s", folder, d->d_name) >= (int)sizeof e->path)
+            abort();
+        if (lstat(e->path, &e->st) < 0)
+            die(e->path);
+        if (S_ISDIR(e->st.st_mode))
+            collect(strcpy((char[sizeof e->path]){ 0 }, e->path));
+    }
+    closedir(dir);
+}
+
+static uint32_t sum_of(const char *path)
+{
+    unsigned char bytes[4096];
+    uint32_t sum = 2166136261u;
+    int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;)
+        for (ssize_t i = 0; i < n; i++)
+            sum = (sum ^ bytes[i]) * 16777619u;
+    close(fd);
+    return sum;
+}
+
+/* One line: every name with its kind, mode, owner, size, bytes, links, attribute, and its time where a call set that. */
+static void state_of(int world, char *out, size_t room)
+{
+    char folder[40];
+    entry_count = 0;
+    snprintf(folder, sizeof folder, "w%d", world);
+    collect(folder);
+    qsort(entries, entry_count, sizeof entries[0], by_path);
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < entry_count; i++) {
+        const struct entry *e = &entries[i], *first = e;
+        char kind = S_ISREG(e->st.st_mode) ? 'f' : S_ISDIR(e->st.st_mode) ? 'd' : S_ISLNK(e->st.st_mode) ? 'l' : 'o';
+        for (int j = i - 1; j >= 0; j--)
+            if (entries[j].st.st_ino == e->st.st_ino)
+                first = &entries[j];
+        n += snprintf(out + n, room - n, " %s:%c", strchr(e->path, '/') + 1, kind);
+        if (kind == 'l') {
+            char target[100] = "";
+            readlink(e->path, target, sizeof target - 1);
+            n += snprintf(out + n, room - n, ":%s", target);
+            continue;
+        }
+        n += snprintf(out + n, room - n, ":%o:%u", (unsigned)e->st.st_mode & 07777, (unsigned)e->st.st_gid);
+        if (kind != 'f')
+            continue;
+        char value[32] = "";
+        getxattr(e->path, "user.k", value, sizeof value - 1);
+        n += snprintf(out + n, room - n, ":%ld:%08x:%s", (long)e->st.st_size, sum_of(e->path), value);
+        if (e->st.st_nlink > 1)
+            n += snprintf(out + n, room - n, ":%d=%s", (int)e->st.st_nlink, strchr(first->path, '/') + 1);
+        if (e->st.st_mtime < 1500000000)
+            n += snprintf(out + n, room - n, "@%ld", (long)e->st.st_mtime);
+    }
+}
+
+static char line[65536];
+
+static void print_states(int index)
+{
+    for (int world = 0; world < worlds; world++) {
+        state_of(world, line, sizeof line);
+        printf("state %d %d%s\n", index, world, line);
+    }
+}
+
+/* -- the run --------------------------------------------------------------------------------------------------------------- */
+
+static struct shared {
+    uint32_t arrived;          /* of both sides, ever: the barrier of a pair */
+    uint32_t phase, done;      /* the phase that may be played, from 1; sides that have played it */
+    struct played played[];    /* phase, world, side */
+} *shared;
+
+static struct played *played_at(int phase, int world, int who)
+{
+    return &shared->played[((size_t)phase * worlds + world) * 2 + who];
+}
+
+static void together(uint32_t round)
+{
+    __atomic_add_fetch(&shared->arrived, 1, __ATOMIC_SEQ_CST);
+    for (int spins = 0; __atomic_load_n(&shared->arrived, __ATOMIC_SEQ_CST) < 2 * round; spins++)
+        if (spins % 4096 == 4095)
+            sched_yield();
+}
+
+static uint32_t chance;
+static void a_little_later(uint32_t who)
+{
+    chance = chance * 1103515245 + 12345 + who;
+    for (volatile uint32_t i = 0, n = chance >> 16 & 1 ? chance >> 20 & 4095 : 0; i < n; i++)
+        ;
+}
+
+static void *play_side(void *which)
+{
+    int who = which != NULL;
+    int *held = malloc(sizeof *held * worlds);
+    for (int world = 0; world < worlds; world++)
+        held[world] = -1;
+    uint32_t round = 0;
+    for (int phase = 0; phase < phases; phase++) {
+        while (__atomic_load_n(&shared->phase, __ATOMIC_SEQ_CST) < (uint32_t)phase + 1)
+            usleep(500);
+        for (int world = 0; world < worlds; world++) {
+            struct side side = { .who = who, .held = held[world] };
+            const struct call *call = begin_call(&side, phase, world, played_at(phase, world, who));
+            together(++round);
+            a_little_later(who);
+            call->play(&side);
+            held[world] = side.held;
+        }
+        __atomic_add_fetch(&shared->done, 1, __ATOMIC_SEQ_CST);
+    }
+    return NULL;
+}
+
+static void take_checkpoint(void)
+{
+    int index = metamori_checkpoint();
+    if (index < 0 && metamori_active())
+        die("checkpoint");
+    printf("index %d\n", index);
+    print_states(index);
+}
+
+static int run(int processes)
+{
+    size_t bytes = sizeof *shared + sizeof(struct played) * 2 * worlds * phases;
+    pthread_t thread[2];
+    pid_t pid[2];
+    shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        die("mmap");
+    for (int world = 0; world < worlds; world++)
+        set->begin(world);
+    take_checkpoint();
+    fflush(stdout);
+    for (int who = 0; who < 2; who++) {
+        if (!processes)
+            pthread_create(&thread[who], NULL, play_side, who ? shared : NULL);
+        else if ((pid[who] = fork()) == 0) {
+            play_side(who ? shared : NULL);
+            _exit(0);
+        }
+    }
+    for (int phase = 0; phase < phases; phase++) {
+        __atomic_store_n(&shared->phase, phase + 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&shared->done, __ATOMIC_SEQ_CST) < 2u * (phase + 1)) {
+            usleep(500);
+            for (int who = 0; processes && who < 2; who++)
+                if (phase + 1 < phases && waitpid(pid[who], NULL, WNOHANG) != 0)
+                    die("a side has ended");
+        }
+        take_checkpoint();
+        for (int world = 0; world < worlds; world++)
+            for (int who = 0; who < 2; who++) {
+                const struct played *p = played_at(phase, world, who);
+                printf("result %d %d %d", phase, world, who);
+                for (int i = 0; i < p->count; i++)
+                    printf(" %ld", p->result[i]);
+                putchar('\n');
+            }
+    }
+    for (int who = 0; who < 2; who++)
+        if (processes)
+            waitpid(pid[who], NULL, 0);
+        else
+            pthread_join(thread[who], NULL);
+    return 0;
+}
+
+/* -- the oracle: both sides as coroutines, in every order ------------------------------------------------------------------ */
+
+#define CHOICES 64
+struct order { int count; unsigned char choice[CHOICES]; };   /* where both could go on: who did */
+
+static ucontext_t scheduler, context[2];
+static struct side sides[2];
+static const struct call *calls[2];
+static int running, finished[2], in_oracle;
+
+struct place place(struct side *side, const char *name)
+{
+    struct place p = { AT_FDCWD, "", 0 };
+    const char *slash = strchr(name, '/');
+    snprintf(p.name, sizeof p.name, "w%d/%s", side->world, name);
+    if (!in_oracle || !slash)
+        return p;
+    p.name[strlen(p.name) - strlen(slash)] = 0;
+    p.dir = open(p.name, O_PATH | O_DIRECTORY);
+    p.error = p.dir < 0 ? -errno : 0;
+    snprintf(p.name, sizeof p.name, "%s", slash + 1);
+    turn(side);
+    return p;
+}
+
+void placed(struct place *p)
+{
+    int saved = errno;
+    if (p->dir >= 0)
+        close(p->dir);
+    errno = saved;
+}
+
+void turn(struct side *side)
+{
+    if (in_oracle)
+        swapcontext(&context[side->who], &scheduler);
+}
+
+static void coroutine(void)
+{
+    int who = running;
+    calls[who]->play(&sides[who]);
+    finished[who] = 1;
+}
+
+static void play_in_order(struct order *order)
+{
+    static char stack[2][1 << 18];
+    volatile int made = 0;             /* the contexts come back here */
+    for (int who = 0; who < 2; who++) {
+        finished[who] = 0;
+        getcontext(&context[who]);
+        context[who].uc_stack.ss_sp = stack[who];
+        context[who].uc_stack.ss_size = sizeof stack[who];
+        context[who].uc_link = &scheduler;
+        makecontext(&context[who], coroutine, 0);
+    }
+    while (!finished[0] || !finished[1]) {
+        if (finished[0] || finished[1])
+            running = finished[0];
+        else {
+            if (made == order->count && made < CHOICES)
+                order->choice[order->count++] = 0;
+            running = made < CHOICES ? order->choice[made] : 0;
+            made++;
+        }
+        swapcontext(&scheduler, &context[running]);
+    }
+    if (made < order->count)
+        order->count = made;
+}
+
+/* The next order after one that was played; 0: that was the last. */
+static int next_order(struct order *order)
+{
+    while (order->count && order->choice[order->count - 1])
+        order->count--;
+    if (!order->count)
+        return 0;
+    order->choice[order->count - 1] = 1;
+    return 1;
+}
+
+static void play_phase(int phase, int world, struct order *order, struct played played[2])
+{
+    for (int who = 0; who < 2; who++)
+        calls[who] = begin_call(&sides[who], phase, world, &played[who]);
+    play_in_order(order);
+}
+
+static void clear(int world)
+{
+    char command[40];
+    entry_count = 0;
+    snprintf(command, sizeof command, "w%d", world);
+    collect(command);
+    qsort(entries, entry_count, sizeof entries[0], by_path);
+    for (int i = entry_count - 1; i >= 0; i--)
+        remove(entries[i].path);
+    remove(command);
+}
+
+/* The world as it was after the earlier phases. */
+static void play_history(int world, struct order *history, int phase)
+{
+    struct played unused[2];
+    clear(world);
+    set->begin(world);
+    for (int who = 0; who < 2; who++) {
+        if (sides[who].held >= 0)
+            close(sides[who].held);
+        sides[who] = (struct side){ .who = who, .held = -1, .stepwise = 1 };
+    }
+    for (int i = 0; i < phase; i++)
+        play_phase(i, world, &history[i], unused);
+}
+
+static int same(const struct played *one, const struct played *other)
+{
+    return one->count == other->count && !memcmp(one->result, other->result, sizeof one->result[0] * one->count);
+}
+
+static void show(const char *what, int who, const struct played *played)
+{
+    printf("  %s %d:", what, who);
+    for (int i = 0; i < played->count; i++)
+        printf(" %ld", played->result[i]);
+    putchar('\n');
+}
+
+static int possible(int world, int phase, struct order *history, const struct played found[2], const char *state)
+{
+    static char now[65536];
+    struct order order = { 0, { 0 } };
+    int tried = 0;
+    do {
+        struct played played[2];
+        play_history(world, history, phase);
+        play_phase(phase, world, &order, played);
+        state_of(world, now, sizeof now);
+        history[phase] = order;
+        if (same(&played[0], &found[0]) && same(&played[1], &found[1]) && !strcmp(now, state))
+            return 1;
+    } while (++tried < 3000 && next_order(&order));
+    printf("no order of world %d, phase %d, gives what was seen: %s and %s\n", world, phase, calls[0]->name, calls[1]->name);
+    for (int who = 0; who < 2; who++)
+        show("result of side", who, &found[who]);
+    printf("  state:%s\n", state);
+    order = (struct order){ 0, { 0 } };
+    for (int i = 0; i < 40; i++) {
+        struct played played[2];
+        play_history(world, history, phase);
+        if (i == 0) {
+            state_of(world, now, sizeof now);
+            printf("  before:%s\n", now);
+        }
+        play_phase(phase, world, &order, played);
+        state_of(world, now, sizeof now);
+        for (int who = 0; who < 2; who++)
+            show("could be", who, &played[who]);
+        printf("    and:%s\n", now);
+        if (!next_order(&order))
+            break;
+    }
+    return 0;
+}
+
+/* What `run` printed, all of it: states by phase (0: before any) and world, results. */
+static char **seen_states;
+static struct played *seen;
+
+static void read_run(void)
+{
+    int at = -1, phase, world, who, taken;
+    seen_states = calloc((size_t)(phases + 1) * worlds, sizeof *seen_states);
+    seen = calloc((size_t)phases * worlds * 2, sizeof *seen);
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "index ", 6))
+            at++;
+        else if (sscanf(line, "state %d %d%n", &who, &world, &taken) == 2 && at >= 0 && at <= phases)
+            seen_states[at * worlds + world] = strdup(line + taken);
+        else if (sscanf(line, "result %d %d %d%n", &phase, &world, &who, &taken) == 3) {
+            struct played *p = &seen[((size_t)phase * worlds + world) * 2 + who];
+            for (char *word = strtok(line + taken, " "); word && p->count < RESULTS; word = strtok(NULL, " "))
+                p->result[p->count++] = atol(word);
+        }
+    }
+}
+
+static int oracle(void)
+{
+    int wrong = 0, checked = 0;
+    in_oracle = 1;
+    read_run();
+    for (int who = 0; who < 2; who++)
+        sides[who].held = -1;
+    for (int world = 0; world < worlds; world++) {
+        struct order history[phases];
+        for (int phase = 0; phase < phases; phase++) {
+            const char *state = seen_states[(phase + 1) * worlds + world];
+            if (!state)
+                return puts("the run did not print it all"), 1;
+            checked++;
+            if (!possible(world, phase, history, &seen[((size_t)phase * worlds + world) * 2], state)) {
+                wrong++;
+                break;
+            }
+        }
+        clear(world);
+    }
+    printf("%d pairs, %d wrong\n", checked, wrong);
+    return wrong != 0;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------------- */
+
+static void choose(const char *name)
+{
+    for (set = sets; set->name && strcmp(set->name, name); set++)
+        ;
+    if (!set->name)
+        exit(2);
+    while (set->calls[call_count].name)
+        call_count++;
+}
+
+int main(int count, char **word)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    signal(SIGPIPE, SIG_IGN);
+    umask(022);
+    if (count == 3 && !strcmp(word[1], "picture")) {
+        worlds = atoi(word[2]);
+        print_states(0);
+        return 0;
+    }
+    int of_run = count == 7 && !strcmp(word[1], "run");
+    if (!of_run && (count != 6 || strcmp(word[1], "oracle")))
+        return 2;
+    char **number = word + (of_run ? 4 : 3);
+    choose(word[2]);
+    seed = strtoull(number[0], NULL, 10), worlds = atoi(number[1]), phases = atoi(number[2]);
+    chance = (uint32_t)seed;
+    return of_run ? run(!strcmp(word[3], "processes")) : oracle();
+}

@@ -1,0 +1,60 @@
+/* pairs.h - calls in pairs: two sides, in threads or processes, released together, over and over. See pairs.c.
+ *
+ * A call is a function of its side.  It says each result by said(), picks names and numbers by pick(), and calls turn()
+ * between two calls of the system, where the other side may go natively.  The same function is played by the run and, step
+ * by step in every order, by the oracle.
+ */
+#ifndef PAIRS_H
+#define PAIRS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#define RESULTS 8
+#define HELD 4
+
+struct played {
+    int count;
+    long result[RESULTS];
+};
+
+struct side {
+    int who;                   /* 0 or 1 */
+    int world, phase;
+    uint64_t dice;             /* what pick() takes from: the same in the run and in the oracle */
+    uint64_t other_dice;       /* what the other side began with: names are shared more often than by chance */
+    int held;                  /* a descriptor kept from earlier phases of this world, or -1 */
+    int stepwise;              /* the oracle plays: paths are resolved in steps of their own */
+    struct played *played;
+};
+
+struct call {
+    const char *name;
+    void (*play)(struct side *);
+};
+
+/* The calls of a set, ended by one without a name. */
+extern const struct call names_calls[];
+/* Makes what stands in a world before the first phase; the current folder is the world's parent. */
+void names_begin(int world);
+
+void turn(struct side *side);
+void said(struct side *side, long result);
+uint64_t pick(struct side *side, uint64_t below);
+
+/* -errno instead of -1 */
+#define SAY(side, expression) \
+    ({ long said_ = (expression); said_ = said_ < 0 ? -errno : said_; said(side, said_); said_; })
+
+/* Where a path leads: in the run the path as it is, in the oracle its folder, looked up in a step of its own. */
+struct place {
+    int dir;
+    char name[64];
+    int error;                 /* why its folder could not be found, or 0 */
+};
+struct place place(struct side *side, const char *name);
+void placed(struct place *place);
+
+void write_file(const char *path, size_t size, unsigned seed);
+
+#endif
