@@ -1,6 +1,8 @@
 """Pairs of calls in lockstep (tests/programs/pairs.c): played in a run, then judged natively and index by index.
 
-    python tests/pairs.py SET MODE SIDES PLACE SEED WORLDS PHASES      one of them, by hand: pairs.py names isolated threads here 1 500 4
+    python tests/pairs.py SET MODE SIDES PLACE SEED WORLDS PHASES [OPTION...]
+
+plays some by hand: `pairs.py names isolated threads here 1 500 4`.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ def build(folder: Path) -> Path:
 
     result = folder / "pairs"
     sources = [str(PROGRAMS / f"{part}.c") for part in PARTS["pairs"]]
-    subprocess.run(["gcc", "-O1", *QUIET, f"-I{ROOT}/shim_c/include", *sources, "-pthread", "-o", str(result)], check=True)
+    command = ["gcc", "-O1", *QUIET, f"-I{ROOT}/shim_c/include", *sources, "-pthread", "-o", str(result)]
+    subprocess.run(command, check=True)
     return result
 
 

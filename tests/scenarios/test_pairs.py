@@ -1,5 +1,5 @@
-"""Two threads or processes make calls on the same names at the same moment: nothing is lost, and no call answers what it
-could not answer natively. The program is tests/programs/pairs.c, the judge tests/pairs.py."""
+"""Two threads or processes make calls on the same names at the same moment: nothing is lost, and no call answers what
+it could not answer natively. The program is tests/programs/pairs.c, the judge tests/pairs.py."""
 
 from __future__ import annotations
 
