@@ -326,8 +326,12 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
     release_if(&a->head->lock, tid);
     release_if(&a->head->session_lock, tid);
     release_if(&a->head->ahead_lock, tid);
-    for (uint32_t slot = 1; slot < a->head->pif_count; slot++)
+    for (int i = 0; i < MM_NAME_LOCKS; i++)
+        release_if(&a->head->name_lock[i], tid);
+    for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
         release_if(&mm_pif_at(a, slot)->lock, tid);
+        release_if(&mm_pif_at(a, slot)->names_lock, tid);
+    }
 }
 
 int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a->head->session_lock, timeout_ms); }

@@ -21,6 +21,7 @@
 #define MM_BUCKETS 65536
 #define MM_SEEN 65536
 #define MM_SAID 256
+#define MM_NAME_LOCKS 64
 #define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
 
 /* header.flags */
@@ -164,6 +165,8 @@ struct mm_header {
     uint32_t ahead_named;      /* its name, and the buffer's, are durable */
     uint32_t note_base;        /* the file that notes are names of */
     uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
+    uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
+    uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
     struct mm_memory memory;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -222,7 +225,7 @@ struct mm_pif {
     uint64_t redirected;       /* entries in its block table */
     uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
     uint32_t listed;           /* it may be on the list of mapped files */
-    char pad2_[4];
+    uint32_t names_lock;       /* tid of who takes a name or a descriptor away, or gives one: MM_KEPT and MM_NAMELESS change under it */
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

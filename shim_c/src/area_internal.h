@@ -137,6 +137,9 @@ void mm_fit_unref(struct mm_area *a, uint32_t slot);
 void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);
+int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino);
+int mm_pif_hold_names(struct mm_pif *p);
+void mm_pif_let_names_go(struct mm_pif *p, int held);
 
 #pragma GCC visibility pop
 

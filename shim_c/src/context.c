@@ -53,10 +53,12 @@ uint32_t mm_pif_again(int fd)
     uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
     if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
         /* one description counts once, whichever of its threads and processes comes first */
-        if (__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
-        else
+        if (!mm_pif_ref(mm_area, pif, f->dev, f->ino)) {
+            pif = 0;
+        } else if (!__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
             pif = known;
+        }
     }
     int appeared = !__atomic_load_n(&d->pif, __ATOMIC_RELAXED) && pif;
     /* pif_of reads them in the other order: who sees the generation sees its pif */

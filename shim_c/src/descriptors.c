@@ -46,11 +46,15 @@ void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
     table_end(mine);
 }
 
+/* pif: 0, or one that has a reference more for it. */
 static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t pif)
 {
     uint32_t slot = mm_fit_new(mm_area);
-    if (!slot)
+    if (!slot) {
+        if (pif && __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+            mm_pif_drop(mm_area, pif);
         return 0;
+    }
     struct mm_fit *f = mm_fit_at(mm_area, slot);
     f->refs = 1;
     f->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
@@ -59,8 +63,6 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     f->mode = mode;
     f->process = mm_self_slot;
     f->pif = pif;
-    if (pif)
-        __atomic_add_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
     if (mm_fd_set(mm_area, mm_self_slot, fd, slot) < 0) {
         mm_fit_unref(mm_area, slot);
         return 0;
@@ -80,13 +82,60 @@ static __attribute__((noinline)) long note_name(int fd, uint32_t pif)
     return e;
 }
 
+/* The path of an open file as the kernel knows it, into name.  0 or -errno. */
+static long path_as_opened(int fd, char *name)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
+    long n = sys_readlink(link, name, 4096);
+    if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
+        mm_say("files whose whole path is longer than 4095 bytes are not followed");
+    if (n == -ENOENT && mm_elsewhere)  /* after chroot there may be no /proc */
+        mm_said_elsewhere("/proc is not there");
+    if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))
+        n = 1, name[0] = '?';
+    if (n <= 0)
+        return n;
+    name[n] = 0;
+    return 0;
+}
+
+/* What a new descriptor leads to: *pif, 0 where nothing is followed.  0 or -errno. */
+static long followed_as(int fd, const struct statx *st, int changes, int created, const char *path, uint32_t *pif)
+{
+    SCRATCH(name);
+    /* a file without a name that a restore brought back is opened in the store: known by what it is */
+    *pif = mm_pif_find(mm_area, sys_dev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino,
+                       st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0);
+    if (*pif) {
+        struct mm_pif *p = mm_pif_at(mm_area, *pif);
+        if (changes)
+            touched(*pif, p);
+        return changes && UNLIKELY(st->stx_nlink > 1 || p->flags & MM_COPIED) && !created ? note_name(fd, *pif) : 0;
+    }
+    if ((!changes && !created) || !S_ISREG(st->stx_mode))
+        return 0;
+    long error = path ? 0 : path_as_opened(fd, name);
+    if (error < 0)
+        return error;
+    path = path ? path : name;
+    /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
+    if ((st->stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0) || !mm_tracked(path))
+        return 0;
+    *pif = mm_pif_for(st, path, created, &error);
+    if (*pif)
+        touched(*pif, mm_pif_at(mm_area, *pif));
+    if (*pif && st->stx_nlink == 0)
+        mm_keep_nameless(*pif, fd);
+    return error;
+}
+
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
  * 0, or -errno when the run area has no room (the caller closes the descriptor). */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
 {
     struct statx st;
-    char link[40];
-    SCRATCH(name);
+    uint32_t generation, pif = 0;
     int changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
     if ((flags & O_PATH) || mm_stranger())
         return 0;
@@ -95,49 +144,18 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             mm_say("descriptors from %d on are not followed", MM_FDS);
         return 0;
     }
-    long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
-    if (looked < 0)
-        return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
-    if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
-        return 0;
-    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), pif = 0;
-    uint64_t dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
-    /* a file without a name that a restore brought back is opened in the store: known by what it is */
-    pif = mm_pif_find(mm_area, dev, st.stx_ino, st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
-    if (pif) {
-        if (changes) {
-            struct mm_pif *p = mm_pif_at(mm_area, pif);
-            touched(pif, p);
-            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created) {
-                long e = note_name(fd, pif);
-                if (e < 0)
-                    return (int)e;
-            }
-        }
-    } else if ((changes || created) && S_ISREG(st.stx_mode)) {
-        if (!path) {
-            snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
-            long n = sys_readlink(link, name, 4096);
-            if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
-                mm_say("files whose whole path is longer than 4095 bytes are not followed");
-            if (n == -ENOENT && mm_elsewhere)   /* after chroot there may be no /proc */
-                mm_said_elsewhere("/proc is not there");
-            if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))
-                n = 1, name[0] = '?';
-            if (n <= 0)
-                return (int)n;
-            name[n] = 0;
-            path = name;
-        }
-        long error = 0;            /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
-        int memory = st.stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0;
-        if (!memory && mm_tracked(path) && !(pif = mm_pif_for(&st, path, created, &error)))
-            return (int)error;
-        if (pif)
-            touched(pif, mm_pif_at(mm_area, pif));
-        if (pif && st.stx_nlink == 0)
-            mm_keep_nameless(pif, fd);
-    }
+    do {                               /* again where its last name went meanwhile, and its PIF with it */
+        long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+        if (looked < 0)
+            return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
+        if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
+            return 0;
+        generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+        long e = followed_as(fd, &st, changes, created, path, &pif);
+        if (e < 0)
+            return (int)e;
+        MM_STOP("opened.found");
+    } while (pif && !mm_pif_ref(mm_area, pif, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino));
     uint32_t fit = new_fit(fd, flags & ~O_TRUNC, mode, &st, pif);
     if (!fit)
         return pif ? -ENOSPC : 0;

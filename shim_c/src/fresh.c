@@ -85,20 +85,20 @@ static int like(int fd, int old_fd, const struct stat *old)
             || (sys(SYS_fchown, fd, old->st_uid, old->st_gid) == 0 && sys(SYS_fchmod, fd, old->st_mode & 07777) == 0));
 }
 
-/* fd becomes a descriptor of the fresh file.  1: done; 0: not possible, nothing has changed. */
-int mm_start_fresh(uint32_t slot, int fd, int flags)
+/* With the name held. */
+static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
 {
-    SCRATCH(name);
     SCRATCH(temporary);
     struct stat st;
-    struct mm_doomed doomed = { 0, 0, 0 };
-    if (sys(SYS_fstat, fd, &st) < 0 || mm_path_of(fd, name, 4096) < 0 || !suits(slot, fd, &st))
+    struct mm_doomed doomed = { 0 };
+    if (mm_path_of(fd, temporary, 4096) < 0 || strcmp(temporary, name) != 0 || sys(SYS_fstat, fd, &st) < 0
+        || !suits(slot, fd, &st))
         return 0;
     snprintf(temporary, SCRATCH_BYTES, "%s/run/fresh.%ld", mm_area->store, sys_gettid());
     long fresh = sys_openat(AT_FDCWD, temporary, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fresh < 0)
         return 0;
-    if (!like((int)fresh, fd, &st) || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0
+    if (!like((int)fresh, fd, &st) || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.pif != slot
         || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);
@@ -111,4 +111,18 @@ int mm_start_fresh(uint32_t slot, int fd, int flags)
     sys_close((int)fresh);
     mm_opened(fd, flags & ~O_TRUNC, 0, 1, name);
     return 1;
+}
+
+/* fd becomes a descriptor of the fresh file.  1: done; 0: not possible, nothing has changed. */
+int mm_start_fresh(uint32_t slot, int fd, int flags)
+{
+    SCRATCH(name);
+    struct stat st;
+    struct mm_names names;
+    if (sys(SYS_fstat, fd, &st) < 0 || mm_path_of(fd, name, 4096) < 0 || !suits(slot, fd, &st))
+        return 0;
+    mm_hold_names(&names, name, NULL);
+    int done = begin_anew(slot, fd, flags, name);
+    mm_let_names_go(&names);
+    return done;
 }

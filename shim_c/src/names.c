@@ -352,19 +352,21 @@ void mm_keep_nameless(uint32_t slot, int fd)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     SCRATCH(kept);
     char path[40];
+    int held = mm_pif_hold_names(p);
     __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
     p->deleted = mm_area->head->epoch;
-    if (p->flags & MM_KEPT)
-        return;
-    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
-    if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
-        is_kept(p, 0, 0);
-    } else if (keep_copy(path, 1, kept) == 0) {
-        struct stat st;
-        is_kept(p, MM_COPIED, sys(SYS_fstat, fd, &st) == 0 ? st.st_size : 0);
+    if (!(p->flags & MM_KEPT)) {
+        mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+        if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
+            is_kept(p, 0, 0);
+        } else if (keep_copy(path, 1, kept) == 0) {
+            struct stat st;
+            is_kept(p, MM_COPIED, sys(SYS_fstat, fd, &st) == 0 ? st.st_size : 0);
+        }
     }
+    mm_pif_let_names_go(p, held);
 }
 
 /* The store has a copy of a file that has lost a name, and cannot say what happens to it by the names that are left: its bytes
@@ -387,6 +389,7 @@ void mm_by_another_name(uint32_t slot, const char *path)
     if (LIKELY(!(p->flags & MM_COPIED)))
         return;
     SCRATCH(kept);
+    int held = mm_pif_hold_names(p);   /* nobody is about to take the file's last name, for which the copy was made */
     uint64_t mask = hold(p);
     int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root;
     if (copy) {
@@ -395,69 +398,108 @@ void mm_by_another_name(uint32_t slot, const char *path)
         __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
     }
     release(p, mask);
-    if (!copy)
-        return;
-    mm_named(path);
-    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
-    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    if (copy) {
+        mm_named(path);
+        mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_pif_let_names_go(p, held);
 }
 
-/* Before a regular file loses a name: what an index or an open descriptor needs of it goes into the store. */
-long mm_keep(const char *path, struct mm_doomed *doomed)
+/* A link in the store, or a copy where there can be none.  With names_lock held. */
+static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
 {
-    struct statx st;
-    doomed->pif = 0;
-    doomed->linked = 0;
-    long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
-    if (error < 0)
-        return error == -ENOENT || error == -ENOTDIR ? 0 : error;
-    if (!S_ISREG(st.stx_mode))
-        return 0;
-    uint32_t slot = mm_pif_for(&st, path, 0, &error);
-    if (!slot)
-        return error;
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    doomed->pif = slot;
-    doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
-    int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-    if (!needed || (p->flags & MM_KEPT))
-        return 0;
     SCRATCH(kept);
+    struct stat there;
     mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
     long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    MM_STOP("keep.linked");
+    if (r == -EEXIST && sys(SYS_newfstatat, AT_FDCWD, kept, &there, AT_SYMLINK_NOFOLLOW) == 0
+        && there.st_dev == p->dev && there.st_ino == p->ino)
+        r = 0;                         /* whoever linked it was killed before it said so */
     if (r == -EEXIST) {
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
         r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
     }
-    uint32_t copied = 0;
-    if (r == -EXDEV || r == -EPERM || r == -EMLINK) {
-        if (st.stx_nlink > 1)          /* what was and is written must appear by the other names */
-            stays_by_others(slot, p, path, &st);
-        r = keep_copy(path, 0, kept);
-        if (r == 0)
-            r = mm_ahead_moved(slot, kept);
-        copied = MM_COPIED;
+    if (r == 0) {
+        is_kept(p, 0, 0);
+        return 0;
     }
-    if (r < 0)
+    if (r != -EXDEV && r != -EPERM && r != -EMLINK)
         return r;
-    doomed->linked = 1;
-    is_kept(p, copied, st.stx_size);
-    touched(slot, p);                  /* now: a kill that comes while the kernel takes the name lets nothing else happen */
+    /* What was and is written must appear by the other names, and to whoever has it open: writes to a file that no index
+     * knows take no lock, and a copy would not have all of them.  In isolation nothing is written to it anyway. */
+    if (st->stx_nlink > 1 || (p->refs && !ISOLATED(p)))
+        stays_by_others(slot, p, path, st);
+    uint64_t mask = hold(p);
+    r = keep_copy(path, 0, kept);
+    if (r == 0)
+        r = mm_ahead_moved(slot, kept);
+    if (r == 0)
+        is_kept(p, MM_COPIED, st->stx_size);
+    release(p, mask);
+    return r;
+}
+
+/* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
+ * Where doomed->pif is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
+ * name of it, or a descriptor, meanwhile. */
+long mm_keep(const char *path, struct mm_doomed *doomed)
+{
+    struct statx st;
+    struct mm_pif *p;
+    uint32_t slot;
+    MM_ASSERT(mm_name_is_held(path));
+    *doomed = (struct mm_doomed){ 0 };
+    for (;;) {
+        long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+        if (error < 0)
+            return error == -ENOENT || error == -ENOTDIR ? 0 : error;
+        doomed->mode = st.stx_mode;
+        if (!S_ISREG(st.stx_mode))
+            return 0;
+        slot = mm_pif_for(&st, path, 0, &error);
+        if (!slot)
+            return error;
+        p = mm_pif_at(mm_area, slot);
+        mm_lock(&p->names_lock);
+        if ((p->flags & MM_USED) && p->ino == st.stx_ino && p->dev == sys_dev(st.stx_dev_major, st.stx_dev_minor))
+            break;
+        mm_unlock(&p->names_lock);
+    }
+    /* other names of it may have come or gone until now */
+    long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (error == 0) {
+        doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
+        int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
+        if (needed && !(p->flags & MM_KEPT)) {
+            error = keep(slot, p, path, &st);
+            doomed->linked = error == 0;
+        }
+    }
+    if (error < 0) {
+        mm_unlock(&p->names_lock);
+        return error;
+    }
+    doomed->pif = slot;
+    if (doomed->linked)
+        touched(slot, p);              /* now: a kill that comes while the kernel takes the name lets nothing else happen */
     return 0;
 }
 
 /* The call that took the name has failed: nothing needs keeping. */
 void mm_spared(struct mm_doomed *doomed)
 {
-    if (!doomed->pif || !doomed->linked)
+    if (!doomed->pif)
         return;
     struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
-    if (p->flags & MM_COPIED && !(p->flags & MM_HOME))
-        return;
-    SCRATCH(kept);
-    mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
-    __atomic_and_fetch(&p->flags, ~(MM_KEPT | MM_COPIED), __ATOMIC_ACQ_REL);
-    sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    if (doomed->linked && !(p->flags & MM_COPIED && !(p->flags & MM_HOME))) {
+        SCRATCH(kept);
+        mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
+        __atomic_and_fetch(&p->flags, ~(MM_KEPT | MM_COPIED), __ATOMIC_ACQ_REL);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_unlock(&p->names_lock);
 }
 
 /* The name is gone. */
@@ -467,12 +509,13 @@ void mm_gone(struct mm_doomed *doomed)
         return;
     struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
     touched(doomed->pif, p);
-    if (doomed->names > 1)
-        return;
-    p->deleted = mm_area->head->epoch;
-    __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
-    if (p->refs == 0)
-        mm_pif_drop(mm_area, doomed->pif);
+    if (doomed->names <= 1) {
+        p->deleted = mm_area->head->epoch;
+        __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
+        if (p->refs == 0)
+            mm_pif_drop(mm_area, doomed->pif);
+    }
+    mm_unlock(&p->names_lock);
 }
 
 /* A file has a (new) name.  1: a folder has. */

@@ -6,7 +6,19 @@ struct mm_doomed {
     uint32_t pif;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
     uint64_t names;            /* names that it has outside the store */
+    uint32_t mode;             /* of what stands there; 0: nothing */
 };
+
+/* names_lock.c */
+struct mm_names {
+    uint64_t held, mask;
+};
+void mm_hold_names(struct mm_names *names, const char *one, const char *other);
+void mm_hold_all_names(struct mm_names *names);
+void mm_let_names_go(struct mm_names *names);
+uint32_t mm_ways(void);
+void mm_way_changed(void);
+int mm_name_is_held(const char *path);
 
 /* Of what mm_canonical answers: the program's call would not fail for this reason, and must not pass unnoted. */
 static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }

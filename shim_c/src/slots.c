@@ -334,6 +334,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.next_dirty = p->next_dirty;
         made.next_mapped = p->next_mapped;
         made.listed = p->listed;
+        made.names_lock = p->names_lock;   /* whoever waits for it, or has just dropped the slot, is true to it */
         *p = made;
         if (mm_set_path(a, p, path) < 0) {
             p->flags = 0;
@@ -388,29 +389,59 @@ void mm_kept_name(struct mm_area *a, uint32_t slot, char *out, size_t room)
     snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
 }
 
-/* The last descriptor and the last name are gone: what no index knows is forgotten. */
-void mm_pif_drop(struct mm_area *a, uint32_t slot)
+/* The names_lock, unless this thread has it: 0 then. */
+int mm_pif_hold_names(struct mm_pif *p)
+{
+    uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED) & ~MM_WAITED;
+    if (holder && holder == mm_tid)
+        return 0;
+    mm_lock(&p->names_lock);
+    return 1;
+}
+
+void mm_pif_let_names_go(struct mm_pif *p, int held)
+{
+    if (held)
+        mm_unlock(&p->names_lock);
+}
+
+/* One more description of a file that was just found to have this slot.  0: the slot is another's by now, or nobody's. */
+int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino)
+{
+    struct mm_pif *p = mm_pif_at(a, slot);
+    int held = mm_pif_hold_names(p), is_it = (p->flags & MM_USED) && p->dev == dev && p->ino == ino;
+    if (is_it)
+        __atomic_add_fetch(&p->refs, 1, __ATOMIC_SEQ_CST);
+    mm_pif_let_names_go(p, held);
+    return is_it;
+}
+
+static int done_with(struct mm_area *a, const struct mm_pif *p)
+{
+    return (p->flags & MM_NAMELESS) && !(p->flags & (MM_INDEXED | MM_MAPPED)) && p->created == a->head->epoch;
+}
+
+/* Nobody finds the slot any more, and whoever has found it gets no reference: only then is what it had given back. */
+static void drop(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
-    if (!(p->flags & MM_NAMELESS) || (p->flags & (MM_INDEXED | MM_MAPPED)) || p->created != h->epoch)
+    uint32_t flags = 0;
+    mm_lock(&h->lock);
+    if (done_with(a, p) && !__atomic_load_n(&p->refs, __ATOMIC_SEQ_CST) && (flags = p->flags) & MM_USED) {
+        unhash(a, slot);
+        p->flags = 0;
+        __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+    if (!(flags & MM_USED))
         return;
-    if (p->flags & MM_KEPT) {
+    MM_STOP("drop.forgotten");
+    if (flags & MM_KEPT) {
         SCRATCH(name);
         mm_kept_name(a, slot, name, SCRATCH_BYTES);
         sys(SYS_unlinkat, AT_FDCWD, name, 0);
     }
-    mm_lock(&h->lock);
-    if (p->refs == 0 && (p->flags & MM_USED)) {
-        unhash(a, slot);
-        p->flags = 0;
-        __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
-    } else {
-        slot = 0;
-    }
-    mm_unlock(&h->lock);
-    if (!slot)
-        return;
     mm_table_free(a, p);
     mm_saved_free(a, p);
     mm_cache_drop(a, slot);
@@ -418,6 +449,17 @@ void mm_pif_drop(struct mm_area *a, uint32_t slot)
     p->next_hash = h->free_pif;
     h->free_pif = slot;
     mm_unlock(&h->lock);
+}
+
+/* The last descriptor and the last name are gone: what no index knows is forgotten. */
+void mm_pif_drop(struct mm_area *a, uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(a, slot);
+    if (!done_with(a, p))
+        return;
+    int held = mm_pif_hold_names(p);
+    drop(a, slot);
+    mm_pif_let_names_go(p, held);
 }
 
 /* After a checkpoint or a restore in which its last descriptor went. */

@@ -31,14 +31,27 @@ static long truncate_by_name(int fd, uint32_t pif)
     return (opened & O_ACCMODE) == O_RDWR ? mm_truncate(pif, home, 0) : -ETXTBSY;
 }
 
+/* Between the kernel's open and our note of it the file lost its last name, and whoever took that knew of nobody who has it
+ * open: the call is made once more, as if it had come now.  Not where the path leads to that file without being its name. */
+#define OPEN_AGAIN 1000                /* no errno */
+static int too_late(int fd, int dir, const char *given)
+{
+    struct stat a, b;
+    uint32_t slot = given ? pif_of(fd) : 0;
+    return slot && UNLIKELY(mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) && sys(SYS_fstat, fd, &a) == 0
+        && (sys(SYS_newfstatat, dir, given, &b, 0) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev);
+}
+
 /* Take note of a new descriptor; if there is no room for the note, the call fails as on a full disk. */
-static int noted(int fd, int flags, mode_t mode, int created, const char *path)
+static int noted_by(int fd, int flags, mode_t mode, int created, const char *path, int dir, const char *given)
 {
     if (fd < 0)
         return fd;
     int saved = errno;
     enter();
     long e = mm_opened(fd, flags, mode, created, path);
+    if (e == 0 && !created && too_late(fd, dir, given))
+        e = -OPEN_AGAIN;
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t pif = pif_of(fd);
         if (pif && mm_start_fresh(pif, fd, flags))
@@ -61,6 +74,11 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
     leave();
     errno = saved;
     return fd;
+}
+
+static int noted(int fd, int flags, mode_t mode, int created, const char *path)
+{
+    return noted_by(fd, flags, mode, created, path, AT_FDCWD, NULL);
 }
 
 #define LINKS 40                       /* the kernel follows no more */
@@ -119,27 +137,45 @@ static int create_through(int dir, const char *path, char *name, int flags, mode
         fd = opened(dir, path, flags & ~O_TRUNC, mode, how);
     struct stat st;                    /* empty: nobody has lost anything if another made it meanwhile */
     int created = e == 0 && fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
-    return noted(fd, flags, mode, created ? CREATED : 0, created ? name : NULL);
+    return noted_by(fd, flags, mode, created ? CREATED : 0, created ? name : NULL, dir, path);
 }
 
-/* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call: no index may know the file
- * before it is known as one that this run made. */
+/* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call, and with the name held: no index
+ * may know the file, and nobody take its name, before it is known as one that this run made. */
 static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     SCRATCH(name);
-    int c = mm_canonical(dir, path, name, 4096), known = c == 0;
-    if (mm_in_the_dark(c))
-        return fail(c);
-    long e = known && mm_tracked(name) ? mm_touch(name) : 0;
+    struct mm_names names;
+    int held;
+    for (;; mm_let_names_go(&names)) {
+        uint32_t ways = mm_ways();
+        int c = mm_canonical(dir, path, name, 4096);
+        if (mm_in_the_dark(c))
+            return fail(c);
+        held = c == 0;
+        if (!held)
+            break;
+        mm_hold_names(&names, name, NULL);
+        if (LIKELY(ways == mm_ways()))
+            break;
+    }
+    long e = held && mm_tracked(name) ? mm_touch(name) : 0;
     int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
-    int exists = fd < 0 && errno == EEXIST;
-    if (exists && !(flags & O_EXCL))   /* another was first, or a dangling link leads to the new file */
-        return known ? create_through(dir, path, name, flags, mode, how)
-                     : noted(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
-    return noted(fd, flags, mode, CREATED, known ? name : NULL);
+    int exists = fd < 0 && errno == EEXIST && !(flags & O_EXCL);
+    int r = exists ? -1 : noted(fd, flags, mode, CREATED, held ? name : NULL);
+    if (held) {
+        int saved = errno;
+        mm_let_names_go(&names);
+        errno = saved;
+    }
+    if (!exists)
+        return r;
+    /* another was first, or a dangling link leads to the new file */
+    return held ? create_through(dir, path, name, flags, mode, how)
+                : noted(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
 }
 
-static int open_any(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+static int open_once(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (!(writes ? following() : active()) || (flags & O_PATH))
@@ -159,7 +195,7 @@ static int open_any(int dir, const char *path, int flags, mode_t mode, const str
         return fd;
     }
     if (!(flags & O_CREAT))
-        return noted(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
+        return noted_by(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
         return opened_by_libc(dir, path, flags, mode, how);
     if (!(flags & O_EXCL)) {
@@ -170,12 +206,22 @@ static int open_any(int dir, const char *path, int flags, mode_t mode, const str
             return opened_by_libc(dir, path, flags, mode, how);
         }
         if (fd >= 0 || errno != ENOENT)
-            return noted(fd, flags, mode, 0, NULL);
+            return noted_by(fd, flags, mode, 0, NULL, dir, path);
         errno = saved;
     }
     enter();
     int fd = create_new(dir, path, flags, mode, how);
     leave();
+    return fd;
+}
+
+static int open_any(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+{
+    int saved = errno, fd;
+    do {
+        errno = saved;
+        fd = open_once(dir, path, flags, mode, how);
+    } while (UNLIKELY(fd < 0) && errno == OPEN_AGAIN);
     return fd;
 }
 

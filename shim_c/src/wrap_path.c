@@ -25,30 +25,124 @@ static int fail(long error)
            leave(); \
        } r_; })
 
+/* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
+struct way {
+    struct mm_names names;
+    int entered;               /* between enter() and leave(), with the names held */
+    int all;                   /* all of them */
+    int again;                 /* hold all: the call changes where paths lead, or they lead nowhere yet */
+};
+
+static void end_way(struct way *way)
+{
+    int saved = errno;
+    if (way->entered) {
+        mm_let_names_go(&way->names);
+        leave();
+    }
+    way->entered = 0;
+    errno = saved;
+}
+
+/* One that is not followed gets an empty name.  0, or why nobody can tell. */
+static int lookup(int dir, const char *path, char *name)
+{
+    int c = mm_canonical(dir, path, name, PATH_ROOM);
+    if (c == 0 && !mm_tracked(name))
+        name[0] = 0;
+    return c;
+}
+
+/* Both names, or one (other NULL), looked up and held.  0, or -errno where nobody can tell what stands there: the call fails
+ * with that.  Names that lead nowhere, or to what is not followed, are empty.
+ * Where a folder is missing, and some call of the run might just be making it, all names are held while the kernel says so. */
+static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
+{
+    int all = way->again;
+    *way = (struct way){ 0 };
+    name[0] = 0;
+    if (other)
+        other[0] = 0;
+    if (!following())
+        return 0;
+    for (;; all |= way->again) {
+        uint32_t ways = mm_ways();
+        if (all) {
+            enter();
+            mm_hold_all_names(&way->names);
+            *way = (struct way){ .names = way->names, .entered = 1, .all = 1 };
+        }
+        int c = lookup(dir, path, name), d = other ? lookup(other_dir, other_path, other) : 0;
+        int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
+        if (c != 0)
+            name[0] = 0;
+        if (d != 0)
+            other[0] = 0;
+        if (dark) {
+            end_way(way);
+            return dark;
+        }
+        if (all)
+            return 0;
+        way->again = c == -ENOENT || c == -ENOTDIR || d == -ENOENT || d == -ENOTDIR;
+        if (way->again)
+            continue;
+        if (!name[0] && (!other || !other[0]))
+            return 0;
+        enter();
+        mm_hold_names(&way->names, name[0] ? name : NULL, other && other[0] ? other : NULL);
+        way->entered = 1;
+        MM_STOP("names.held");
+        if (LIKELY(ways == mm_ways()))
+            return 0;
+        end_way(way);
+    }
+}
+
+/* The same for a call that gives one name: noted, called, and let go. */
+#define NAMED(dir, path, call) \
+    ({ SCRATCH(name_); struct way way_ = { 0 }; \
+       long e_ = begin_way(&way_, dir, path, name_, 0, NULL, NULL); \
+       if (e_ == 0 && name_[0]) e_ = mm_touch(name_); \
+       int r_ = e_ < 0 ? fail(e_) : call; \
+       end_way(&way_); \
+       r_; })
+
 static int take_away(int dir, const char *path, int flags)
 {
     SCRATCH(name);
+    struct way way = { 0 };
+    struct mm_doomed doomed;
     if (flags & ~AT_REMOVEDIR)
         return REAL(unlinkat)(dir, path, flags);   /* which refuses them before it looks at the path */
     if (flags & AT_REMOVEDIR)
-        return NOTED(dir, path, mm_canonical, REAL(unlinkat)(dir, path, flags));
-    int c = following() ? mm_canonical(dir, path, name, 4096) : -ENOENT;
-    if (mm_in_the_dark(c))
-        return fail(c);
-    if (c != 0 || !mm_tracked(name))
-        return REAL(unlinkat)(dir, path, flags);
-    struct mm_doomed doomed;
-    enter();
-    long e = mm_touch(name);
-    if (e == 0)
-        e = mm_keep(name, &doomed);
-    int r = e < 0 ? fail(e) : REAL(unlinkat)(dir, path, flags);
+        return NAMED(dir, path, REAL(unlinkat)(dir, path, flags));
+    for (;;) {
+        doomed = (struct mm_doomed){ 0 };
+        long e = begin_way(&way, dir, path, name, 0, NULL, NULL);
+        if (e == 0 && name[0])
+            e = mm_touch(name);
+        if (e == 0 && name[0])
+            e = mm_keep(name, &doomed);
+        if (e < 0) {
+            end_way(&way);
+            return fail(e);
+        }
+        if (!S_ISLNK(doomed.mode) || way.all)
+            break;
+        end_way(&way);
+        way.again = 1;
+    }
+    MM_STOP("unlink.kept");
+    int r = REAL(unlinkat)(dir, path, flags);
     int saved = errno;
     if (r == 0)
         mm_gone(&doomed);
-    else if (e == 0)
+    else
         mm_spared(&doomed);
-    leave();
+    if (S_ISLNK(doomed.mode))
+        mm_way_changed();
+    end_way(&way);
     errno = saved;
     return r;
 }
@@ -67,49 +161,77 @@ EXPORT int remove(const char *path)
 
 static int within(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
 
+static int is_way(long looked, const struct stat *st) { return looked == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)); }
+
+/* What the call replaces is kept, and folders that get other paths take along what is in them.  old and new are held. */
+static long before_move(const char *old, const char *new, unsigned flags, const struct stat *a, const struct stat *b,
+                        struct mm_doomed *doomed)
+{
+    long e = mm_tracked(old) ? mm_touch(old) : 0;
+    if (e == 0 && mm_tracked(new))
+        e = mm_touch(new);
+    if (e == 0 && a && S_ISDIR(a->st_mode))
+        e = mm_folder_moves(old, new);
+    if (e == 0 && (flags & RENAME_EXCHANGE) && b && S_ISDIR(b->st_mode))
+        e = mm_folder_moves(new, old);
+    /* unless it is the same file */
+    if (e == 0 && mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && a && b
+        && (a->st_dev != b->st_dev || a->st_ino != b->st_ino))
+        e = mm_keep(new, doomed);
+    return e;
+}
+
+/* Both paths as they are, also where one of them is not followed. */
+static int both(int from_dir, const char *from, int to_dir, const char *to, char *old, char *new)
+{
+    return mm_canonical(from_dir, from, old, PATH_ROOM) == 0 && mm_canonical(to_dir, to, new, PATH_ROOM) == 0;
+}
+
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     SCRATCH(old);
     SCRATCH(new);
-    int c = following() ? mm_canonical(from_dir, from, old, 4096) : -ENOENT;
-    if (c == 0)
-        c = mm_canonical(to_dir, to, new, 4096);
-    if (mm_in_the_dark(c))
-        return fail(c);
-    /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
-    if (c != 0 || !(mm_tracked(old) || mm_tracked(new)) || within(old, new) || within(new, old))
-        return flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
-    struct mm_doomed doomed = { 0, 0, 0 };
+    struct way way = { 0 };
     struct stat a, b;
-    enter();
-    long e = mm_tracked(old) ? mm_touch(old) : 0;
-    if (e == 0 && mm_tracked(new))
-        e = mm_touch(new);
-    long here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
-    long there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
-    if (e == 0 && ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there))))
+    long here, there, e;
+    int leads, followed;
+    for (;;) {
+        e = begin_way(&way, from_dir, from, old, to_dir, to, new);
+        if (e < 0)
+            return fail(e);
+        /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
+        followed = way.entered && (old[0] || new[0]) && both(from_dir, from, to_dir, to, old, new)
+                   && !within(old, new) && !within(new, old);
+        if (!followed)
+            break;
+        here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
+        there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
+        leads = is_way(here, &a) || is_way(there, &b);
+        if (!leads || way.all)
+            break;
+        end_way(&way);
+        way.again = 1;
+    }
+    struct mm_doomed doomed = { 0 };
+    if (followed && ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there))))
         e = here < 0 ? here : there;
-    int exchanged = (flags & RENAME_EXCHANGE) != 0;
-    if (e == 0 && here == 0 && S_ISDIR(a.st_mode))
-        e = mm_folder_moves(old, new);
-    if (e == 0 && exchanged && there == 0 && S_ISDIR(b.st_mode))
-        e = mm_folder_moves(new, old);
-    /* what is replaced is kept, unless it is the same file */
-    int replaces = mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && here == 0 && there == 0
-                   && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
-    if (e == 0 && replaces)
-        e = mm_keep(new, &doomed);
+    else if (followed)
+        e = before_move(old, new, flags, here == 0 ? &a : NULL, there == 0 ? &b : NULL, &doomed);
+    MM_STOP("rename.kept");
     int r = e < 0 ? fail(e)
           : flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     int saved = errno;
-    if (r == 0) {
+    if (followed && r == 0) {
+        int exchanged = (flags & RENAME_EXCHANGE) != 0;
         mm_gone(&doomed);
         if (mm_named(new) | (exchanged && mm_named(old)))
             mm_folder_moved(old, new, exchanged);
+        if (leads)
+            mm_way_changed();
     } else {
         mm_spared(&doomed);
     }
-    leave();
+    end_way(&way);
     errno = saved;
     return r;
 }
@@ -152,53 +274,56 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         long e = sys(SYS_linkat, AT_FDCWD, "/proc/self/exe", to_dir, to, 0);
         return fail(e == -EXDEV ? -ENOENT : e);
     }
+    struct way way = { 0 };
+    SCRATCH(old);
+    long e = begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
+                       flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : old);
+    if (flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
+        old[0] = 0;
+    if (e == 0 && (flags & AT_SYMLINK_FOLLOW) && name[0]
+        && (mm_canonical_follow(from_dir, from, old, PATH_ROOM) != 0 || !mm_tracked(old)))
+        old[0] = 0;
     /* the old name too: by it the file is found when the new one goes */
-    if (following() && !(flags & AT_EMPTY_PATH)
-        && (flags & AT_SYMLINK_FOLLOW ? mm_canonical_follow : mm_canonical)(from_dir, from, name, 4096) == 0
-        && mm_tracked(name)) {
+    if (e == 0 && old[0] && way.entered)
+        mm_touch(old);
+    if (e == 0 && name[0])
+        e = mm_touch(name);
+    int r = e < 0 ? fail(e) : REAL(linkat)(from_dir, from, to_dir, to, flags);
+    if (r == 0 && name[0]) {
         int saved = errno;
-        enter();
-        mm_touch(name);
-        leave();
-        errno = saved;
-    }
-    int r = NOTED(to_dir, to, mm_canonical, REAL(linkat)(from_dir, from, to_dir, to, flags));
-    if (r == 0 && active() && mm_canonical(to_dir, to, name, 4096) == 0 && mm_tracked(name)) {
-        int saved = errno;
-        enter();
         mm_named(name);
-        leave();
         errno = saved;
     }
+    end_way(&way);
     return r;
 }
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
 EXPORT int symlinkat(const char *target, int dir, const char *path)
 {
-    return NOTED(dir, path, mm_canonical, REAL(symlinkat)(target, dir, path));
+    return NAMED(dir, path, REAL(symlinkat)(target, dir, path));
 }
 EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
-    return NOTED(dir, path, mm_canonical, REAL(mkdirat)(dir, path, mode));
+    return NAMED(dir, path, REAL(mkdirat)(dir, path, mode));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
 {
-    return NOTED(dir, path, mm_canonical, REAL(mknodat)(dir, path, mode, device));
+    return NAMED(dir, path, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */
 EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
 {
-    return NOTED(AT_FDCWD, path, mm_canonical, REAL(__xmknod)(version, path, mode, device));
+    return NAMED(AT_FDCWD, path, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
-    return NOTED(dir, path, mm_canonical, REAL(__xmknodat)(version, dir, path, mode, device));
+    return NAMED(dir, path, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
@@ -214,7 +339,7 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
         memcpy(path, unix_socket->sun_path, length - before);
     if (!path[0])
         return REAL(bind)(socket, address, length);
-    return NOTED(AT_FDCWD, path, mm_canonical, REAL(bind)(socket, address, length));
+    return NAMED(AT_FDCWD, path, REAL(bind)(socket, address, length));
 }
 
 /* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor. */
