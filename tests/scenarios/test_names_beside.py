@@ -1,5 +1,8 @@
-"""Names that two take at once, and files that lose their name while others write: nothing of any index is lost, nothing of
-the live program. The losing orders are played by stop points (tests/stops.py), or by many tries where there are none."""
+"""Names that two take at once, and files that lose their name while others write to them.
+
+Nothing of any index is lost, and nothing of the live program. The losing orders are played by stop points
+(tests/stops.py), or by many tries where there are none.
+"""
 
 from __future__ import annotations
 
