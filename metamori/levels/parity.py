@@ -10,7 +10,7 @@ from metamori.levels import erasure, sealed
 from metamori.levels.image import fast
 from metamori.levels.sealed import Broken
 from metamori.levels.sink import Sink
-from metamori.levels.source import FileSource, Source
+from metamori.levels.source import FileSource, Steady
 
 
 class _Writer:
@@ -39,12 +39,13 @@ class _Writer:
 _CODE = "ISA-L cauchy1"
 
 
-def encode(comm: Any, source: Source, path: str) -> None:
-    """Code the group's files and keep this member's parity at `path`."""
+def encode(comm: Any, source: Steady, path: str) -> None:
+    """Code the group's files and keep this member's parity at `path`. Broken, once everybody has everything."""
     sizes = comm.allgather(source.size)
     writer = _Writer(path, sizes)
     erasure.encode(comm, source.chunk, max(sizes), writer)
     writer.finish()
+    source.finish()
 
 
 def check(path: str) -> list[int]:
@@ -73,8 +74,8 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
         return False
     if not any(lost) and not any(parity_lost):
         return True
-    file = FileSource(own) if own_well[rank] else None
-    parity = FileSource(path) if parity_well[rank] else None
+    file = Steady(lambda: FileSource(own)) if own_well[rank] else None
+    parity = Steady(lambda: FileSource(path)) if parity_well[rank] else None
     sink = None if file else Sink(own)
     writer = None if parity else _Writer(path, sizes)
     erasure.decode(comm, file.chunk if file else _nothing, parity.chunk if parity else _nothing, lost, parity_lost,
@@ -87,6 +88,9 @@ def bring_back(comm: Any, own: str, path: str, own_well: list[bool], parity_well
         sink.finish()
     if writer:
         writer.finish()
+    for each in (file, parity):
+        if each:
+            each.finish()
     return True
 
 

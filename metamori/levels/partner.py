@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from metamori.levels.sealed import Broken
 from metamori.levels.sink import Sink
-from metamori.levels.source import FileSource, Source
+from metamori.levels.source import FileSource, Steady
 
 
-def copy_around(comm: Any, source: Source, path: str, block: int) -> None:
-    """Send this member's file to the right, and keep the left one's at `path`. Everybody of the group calls it."""
+def copy_around(comm: Any, source: Steady, path: str, block: int) -> None:
+    """Send this member's file to the right, and keep the left one's at `path`. Everybody of the group calls it. Broken
+    when either failed, and then all messages were sent all the same."""
     n, rank = comm.size, comm.rank
     sizes = comm.allgather(source.size)
     left, right = (rank - 1) % n, (rank + 1) % n
@@ -20,22 +22,28 @@ def copy_around(comm: Any, source: Source, path: str, block: int) -> None:
         comm.exchange(out, right, part, left)
         sink.filled(part)
     sink.finish()
+    source.finish()
 
 
 def bring_back(comm: Any, own: str, copy: str, own_well: list[bool], copy_well: list[bool], block: int) -> bool:
     """Rebuild what is missing in a group: own files from the right's copy, then copies from the left's own file.
 
-    Whether every member has both again; nothing is done when two neighbours are lost.
+    Whether every member has both again; nothing is done when two neighbours are lost. Broken when this member failed to
+    send or to keep a file, once all others have been sent.
     """
     n = comm.size
     if any(not own_well[i] and not copy_well[(i + 1) % n] for i in range(n)):
         return False
-    for i in range(n):
-        if not own_well[i]:
-            _send(comm, copy, (i + 1) % n, own, i, block)
-    for i in range(n):
-        if not copy_well[i]:
-            _send(comm, own, (i - 1) % n, copy, i, block)
+    steps = [(copy, (i + 1) % n, own, i) for i in range(n) if not own_well[i]]
+    steps += [(own, (i - 1) % n, copy, i) for i in range(n) if not copy_well[i]]
+    failed: Broken | None = None
+    for path, source, target, to in steps:
+        try:
+            _send(comm, path, source, target, to, block)
+        except Broken as error:            # others wait for what comes after it
+            failed = failed or error
+    if failed:
+        raise failed
     return True
 
 
@@ -45,11 +53,12 @@ def _send(comm: Any, path: str, source: int, target: str, to: int, block: int) -
         return
     empty = memoryview(bytearray())
     if comm.rank == source:
-        file = FileSource(path)
+        file = Steady(lambda: FileSource(path))
         comm.send(file.size, to, 712)
         for at in range(0, file.size, block):
             comm.exchange(file.chunk(at, min(block, file.size - at)), to, empty, to)
         file.close()
+        file.finish()
         return
     size = comm.receive(source, 712)
     sink = Sink(target)

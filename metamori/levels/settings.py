@@ -227,3 +227,8 @@ def rewrite(path: str, failure: int, exec_id: str) -> None:
         os.fchmod(file.fileno(), mode)
         os.fsync(file.fileno())
     os.replace(partial, target)
+    folder = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -8,7 +8,7 @@ import fcntl
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 
@@ -161,6 +161,38 @@ def _cached(fd: int, place: int) -> bool:
     there = ctypes.c_ubyte(1)
     return ctypes.CDLL(None).mincore(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(PAGE),
                                      ctypes.byref(there)) != 0 or bool(there.value & 1)
+
+
+class Steady:
+    """A source that is sent: a failure is kept until `finish`, as a sink keeps its own, because others wait for our
+    next message meanwhile. Zeros stand for what could not be read; whoever got them hears that nothing came of it."""
+
+    def __init__(self, opened: Callable[[], MemorySource | FileSource]) -> None:
+        self.failure, self.size = "", 0
+        self._source: MemorySource | FileSource | None = None
+        try:
+            self._source = opened()
+            self.size = self._source.size
+        except (Broken, OSError) as error:
+            self.failure = str(error) or type(error).__name__
+
+    def chunk(self, place: int, length: int) -> memoryview:
+        """These bytes, with zeros past the end; until the next chunk is asked for."""
+        if self._source is not None and not self.failure:
+            try:
+                return self._source.chunk(place, length)
+            except (Broken, OSError) as error:
+                self.failure = str(error) or type(error).__name__
+        return memoryview(bytearray(length))
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def finish(self) -> None:
+        """Broken when anything could not be read."""
+        if self.failure:
+            raise Broken(self.failure)
 
 
 Source = MemorySource | FileSource

@@ -21,7 +21,7 @@ from metamori.levels.plain import Written
 from metamori.levels.record import Member, Record
 from metamori.levels.settings import MPIIO, Settings
 from metamori.levels.sink import Sink
-from metamori.levels.source import FileSource, Source
+from metamori.levels.source import FileSource, MemorySource, Source, Steady
 
 
 class NotTaken(MetamoriError):
@@ -164,16 +164,18 @@ def _protect(group: Any, part: Part, order: Order, chosen: Settings) -> None:
     """The second copy or the parity of one part's file. Everybody of the group calls it, whatever befalls it."""
     if (order.level == 4 and not order.later) or order.level == 1 or (order.level < 4 and group.size < 2):
         return
-    source = part.source or FileSource(home(part.paths, order, part.rank))
+    def opened() -> Source:
+        return part.source or FileSource(home(part.paths, order, part.rank))
+    source: Steady | Source = opened() if order.level == 4 else Steady(opened)
     try:
-        if order.level == 2:
-            partner.copy_around(group, source, part.paths.partner(order.index, order.number, part.rank),
-                                chosen.block_size << 10)
-        elif order.level == 3:
-            parity.encode(group, source, part.paths.parity(order.index, order.number, part.rank))
-        else:
+        if isinstance(source, MemorySource | FileSource):
             copy(source, part.paths.data(4, order.index, order.number, part.rank), chosen.transfer_size << 20)
             os.unlink(home(part.paths, order, part.rank))
+        elif order.level == 2:
+            partner.copy_around(group, source, part.paths.partner(order.index, order.number, part.rank),
+                                chosen.block_size << 10)
+        else:
+            parity.encode(group, source, part.paths.parity(order.index, order.number, part.rank))
     finally:
         if part.source is None:
             source.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from metamori.errors import Usage
@@ -91,3 +93,18 @@ def test_rewriting_adds_what_is_missing(tmp_path):
 def test_a_missing_file_is_said():
     with pytest.raises(Usage, match="No such file"):
         settings.read("/nowhere/config.fti")
+
+
+def test_what_is_written_back_is_durable(tmp_path, monkeypatch):
+    """Its name too: the folder is synced after the new file has taken it."""
+    path = tmp_path / "config.fti"
+    path.write_text(MANUAL)
+    synced, fsync = [], os.fsync
+
+    def noted(fd):
+        synced.append((os.readlink(f"/proc/self/fd/{fd}"), "exec_id             = abc" in path.read_text()))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    settings.rewrite(str(path), 2, "abc")
+    assert synced[-1] == (str(tmp_path), True), synced
