@@ -63,12 +63,15 @@ def _copy(arguments: argparse.Namespace) -> int:
         lost = losses.at(arguments.index)
         if lost and not arguments.force:
             raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
-        count = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index))
+        made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index))
+    if made.outside:
+        output.say(f"files from outside of {os.path.dirname(store.path)} are in {output.path_text(made.outside)}: "
+                   "others have their places")
     if lost:
         output.say(lost_text(arguments.index, lost))
-    output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": count,
+    output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
-                  f"{count} names of checkpoint {arguments.index} are in {arguments.to}")
+                  f"{made.names} names of checkpoint {arguments.index} are in {arguments.to}")
     return Damaged.exit_code if lost else 0
 
 

@@ -1,14 +1,16 @@
 """A copy of the tracked files as at an index, in a folder of its own; the user's files are not touched.
 
 A path below the folder that holds the store keeps its place relative to that folder (with the default store
-that is where the run was started); any other keeps its whole path, without the slash at its beginning.
+that is where the run was started); any other keeps its whole path, without the slash at its beginning, or below a
+folder `outside` if one of the first kind has its place: /a/project/tmp/x and /tmp/x.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import xattrs
@@ -18,9 +20,15 @@ from metamori.store.state import State
 from metamori.store.store import Store
 
 
-def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = ()) -> int:
-    """Copy everything that is there at `index` into `folder`, new or empty, without some objects. Returns the number
-    of names."""
+class Copy(NamedTuple):
+    """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b""."""
+
+    names: int
+    outside: bytes
+
+
+def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = ()) -> Copy:
+    """Copy everything that is there at `index` into `folder`, new or empty, without some objects."""
     store.require_restorable(index)
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
@@ -29,19 +37,21 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     state = store.state(index)
     entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
     _require_inside(entries)
+    base = os.path.dirname(store.layout.root)
+    outside = _folder_outside(base, [entry.path for entry in entries])
     copies: dict[int, bytes] = {}
     for entry in entries:
-        target = place(store, root, entry.path)
+        target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))
         _make(store, state, entry, target, copies)
     for entry in reversed(entries):
-        target = place(store, root, entry.path)
+        target = os.path.join(root, place(base, outside, entry.path))
         tells = (state.said_of(entry.inode) if entry.kind == "file" else None) or entry
         if tells.xattrs:
             xattrs.apply(store.door, XattrOp(target, tells.xattrs))
         if entry.kind == "dir":
             attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
-    return len(entries)
+    return Copy(len(entries), os.path.join(root, outside) if outside else b"")
 
 
 def _private_folders(path: bytes) -> None:
@@ -62,11 +72,21 @@ def _require_inside(entries: list[NameEntry]) -> None:
             folder = os.path.dirname(folder)
 
 
-def place(store: Store, root: bytes, path: bytes) -> bytes:
-    """Where a tracked path is in the copy."""
-    base = os.path.dirname(store.layout.root)
+def place(base: bytes, outside: bytes, path: bytes) -> bytes:
+    """Where a tracked path is in the copy, relative to it. outside: the folder of those that are not below `base`."""
     inside = base == b"/" or path.startswith(base + b"/")
-    return os.path.join(root, path[len(base):].lstrip(b"/") if inside else path.lstrip(b"/"))
+    return path[len(base):].lstrip(b"/") if inside else os.path.join(outside, path.lstrip(b"/"))
+
+
+def _folder_outside(base: bytes, paths: Iterable[bytes]) -> bytes:
+    """b"" unless a path from elsewhere would get a place that one below `base`, or a folder around it, has."""
+    tops: dict[bool, set[bytes]] = {True: set(), False: set()}
+    for path in paths:
+        tops[base == b"/" or path.startswith(base + b"/")].add(place(base, b"", path).partition(b"/")[0])
+    if tops[True].isdisjoint(tops[False]):
+        return b""
+    return next(name for number in range(len(tops[True]) + 1)
+                if (name := b"outside.%d" % number if number else b"outside") not in tops[True])
 
 
 def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
