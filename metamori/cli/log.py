@@ -1,4 +1,5 @@
-"""The tree of checkpoints, 0 included; * is where the files are. What cannot be brought back exactly is said."""
+"""The tree of checkpoints, 0 included; * is where the files are. What cannot be brought back exactly is said, and what
+is missing of the store itself."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from metamori.cli import opening, output
 from metamori.errors import Damaged
 from metamori.store.holders import Losses, listed
 from metamori.store.store import Store
+from metamori.store.verify import verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
-        losses = Losses(store)
+        losses = _losses(store)
         entries = [_entry(store, index) | {"lost": _lost(store, losses, index)} for index in store.history.indexes]
         head = store.head.index
         text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head))
+        problems = verify(store, whole=False).problems
     output.result(arguments, {"head": head, "checkpoints": entries}, text)
-    return 0
+    for problem in problems:
+        output.say(problem)
+    return Damaged.exit_code if problems else 0
 
 
 def _entry(store: Store, index: int) -> dict[str, Any]:
@@ -39,9 +44,17 @@ def _entry(store: Store, index: int) -> dict[str, Any]:
     }
 
 
-def _lost(store: Store, losses: Losses, index: int) -> list[dict[str, Any]]:
+def _losses(store: Store) -> Losses | None:
+    """None where what head says cannot be looked at: then that is named."""
+    try:
+        return Losses(store)
+    except Damaged:
+        return None
+
+
+def _lost(store: Store, losses: Losses | None, index: int) -> list[dict[str, Any]]:
     """Files of a checkpoint that nothing holds any more."""
-    if not store.is_restorable(index) or index not in store.indexes:
+    if losses is None or not store.is_restorable(index) or index not in store.indexes:
         return []
     try:
         return [output.path_fields(path) for path in losses.at(index)]

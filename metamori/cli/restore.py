@@ -63,7 +63,10 @@ def _copy(arguments: argparse.Namespace) -> int:
         lost = losses.at(arguments.index)
         if lost and not arguments.force:
             raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
-        made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index))
+        made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force)
+        unknown = move.unknown(store)
+    for why in unknown:
+        output.say(why)
     if made.outside:
         output.say(f"files from outside of {os.path.dirname(store.path)} are in {output.path_text(made.outside)}: "
                    "others have their places")
@@ -72,7 +75,7 @@ def _copy(arguments: argparse.Namespace) -> int:
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
                   f"{made.names} names of checkpoint {arguments.index} are in {arguments.to}")
-    return Damaged.exit_code if lost else 0
+    return Damaged.exit_code if lost or unknown else 0
 
 
 def changed_text(changed: list[bytes]) -> str:

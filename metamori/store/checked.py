@@ -69,18 +69,17 @@ def signed_ranges(store: Store, index: int, only: Mapping[int, tuple[int, int]] 
 
 
 def missing(store: Store) -> list[str]:
-    """Records that were there once and are not, in words. After a prune numbers may be missing with reason."""
+    """Records that were there once and are not, in words. Up to the last prune numbers may be missing with reason."""
     head, folder = store.head, os.fsdecode(store.layout.checkpoints)
     store.look()                           # a live run writes a record before the head that counts it
-    found: list[str] = []
-    if max([store.newest, *store.damaged]) < head.newest:
-        found.append(f"{folder}/{head.newest}.meta.* is missing")
-    if store.is_pruned:
-        return found
     known = store.history.indexes
     there = {*known, *store.damaged}
-    metas = (f"{folder}/{index}.meta.* is missing" for index in range(1, max(there)) if index not in there)
+    newest = max(head.newest, *there)
+    first = store.last_pruned() + 1
+    metas = (f"{folder}/{index}.meta.* is missing" for index in range(newest, first - 1, -1) if index not in there)
+    if store.is_pruned:
+        return list(islice(metas, _NAMED_MAX))
     last = max([head.undos, *(store.meta(index).undos for index in known[-1:] if index)])
     undos = {seq for _, seq in store.undo_log.names()}
     records = (f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos)
-    return [*found, *islice(metas, _NAMED_MAX), *islice(records, _NAMED_MAX)]
+    return [*islice(metas, _NAMED_MAX), *islice(records, _NAMED_MAX)]

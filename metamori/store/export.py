@@ -15,6 +15,7 @@ from typing import NamedTuple
 from metamori.errors import Damaged, MetamoriError
 from metamori.store import xattrs
 from metamori.store.content import Reader
+from metamori.store.move import unknown
 from metamori.store.records import NameEntry, XattrOp
 from metamori.store.state import State
 from metamori.store.store import Store
@@ -27,9 +28,12 @@ class Copy(NamedTuple):
     outside: bytes
 
 
-def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = ()) -> Copy:
-    """Copy everything that is there at `index` into `folder`, new or empty, without some objects."""
+def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False) -> Copy:
+    """Copy everything that is there at `index` into `folder`, new or empty, without some objects. Damaged when any
+    record cannot be read: it may be the first to speak of a file that was there at all times. force: without those."""
     store.require_restorable(index)
+    for why in [] if force else unknown(store):
+        raise Damaged(f"{why}; --force copies the files that are known without it")
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
     if os.listdir(root):

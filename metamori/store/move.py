@@ -48,6 +48,11 @@ def _require_known(store: Store, index: int) -> None:
             raise Damaged(why)
 
 
+def unknown(store: Store) -> list[str]:
+    """Records that are missing or cannot be read, in words."""
+    return [*missing(store), *(f"checkpoint {index}: {why}" for index, why in sorted(store.damaged.items()))]
+
+
 def move_home(
     store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
 ) -> Plan:

@@ -223,6 +223,12 @@ class Store:
         """Whether a prune has taken indexes away, or is about to."""
         return bool(self._counters.numbers.pruned) or commit.exists(self.door, self.layout.prune)
 
+    def last_pruned(self) -> int:
+        """The newest index of the last prune, 0 without one: no later one is missing with reason."""
+        if commit.exists(self.door, self.layout.prune):
+            return max(self.newest, self.head.newest)
+        return self._counters.numbers.index
+
     def check_numbers(self) -> None:
         """Damaged unless the counters are as the last prune left them."""
         self._load()

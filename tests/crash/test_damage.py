@@ -228,6 +228,65 @@ def test_files_of_another_store(made: Made, tmp_path: Path, compiled: Compile) -
             never_in_silence(made, path)
 
 
+def copies_as_told(made: Made, folder: Path, what: object, log_too: bool = True) -> int:
+    """A copy of each index is exact, or `verify` named something before, and `log` where it is no byte in a buffer; how
+    many were not."""
+    told = [verb(made.store, "verify")] + [verb(made.store, "log")] * log_too
+    refused = 0
+    for index, tree in made.trees.items():
+        copy = folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        answer = verb(made.store, "restore", index, "--to", copy)
+        if answer.code == 0:
+            found = Path(f"{copy}{made.work}") if made.work.parent != made.store.parent else copy / made.work.name
+            assert tree_of(found) == tree, (what, index)
+            continue
+        refused += 1
+        assert answer.code in (10, 12, 13) and answer.err, (what, index, answer)
+        assert all(each.code == answer.code or each.code == 12 for each in told), (what, index, answer, told)
+    return refused
+
+
+def test_copies_of_a_damaged_store(made: Made, tmp_path: Path) -> None:
+    refused = 0
+    for path in made.files():
+        for size in (None, path.stat().st_size // 2):
+            with Hurt(made):
+                if size is None:
+                    path.unlink()
+                else:
+                    os.truncate(path, size)
+                refused += copies_as_told(made, tmp_path, (path, size))
+    assert refused > 20
+
+
+def test_copies_of_a_store_with_flipped_bytes(made: Made, tmp_path: Path) -> None:
+    for path, at in flips(made, random.Random(14), 1):
+        with Hurt(made):
+            flip(path, at, 5)
+            copies_as_told(made, tmp_path, (path, at), log_too=path.parent.name != "buffer")
+
+
+def test_copies_without_some_records(made: Made, tmp_path: Path) -> None:
+    """Of an index all that there is, or every undo record, or several indexes: `log` names each."""
+    records = made.store / "checkpoints"
+    indexes = sorted({int(path.name.split(".")[0]) for path in records.glob("*.meta.*")})
+    cases = [[f"{index}.meta.*", f"{index}.offset.*"] for index in indexes] + [["*.undo.*"], ["*.offset.*"]]
+    cases += [[f"{each}.meta.*" for each in indexes[-count:]] for count in (1, 2, len(indexes))]
+    for case in cases:
+        with Hurt(made):
+            gone = [path for name in case for path in records.glob(name)]
+            for path in gone:
+                path.unlink()
+            copies_as_told(made, tmp_path, case)
+            answer = verb(made.store, "log")
+            assert answer.code == 12, (case, answer)
+            for path in gone:
+                index, kind, _ = path.name.split(".")
+                if kind == "meta":
+                    assert f"{index}.meta." in answer.err or f"checkpoint {index}:" in answer.err, (case, answer)
+
+
 def test_a_future_version(made: Made) -> None:
     with Hurt(made):
         (made.store / "format").write_bytes(b"metamori store 2\n")
