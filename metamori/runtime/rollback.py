@@ -376,7 +376,9 @@ class _Rollback:
         if not self.p.flags & lib.MM_VIRTUAL:
             self.p.flags |= lib.MM_VIRTUAL
             self.area.head.virtual_count += 1
-        self.p.size, self.p.home_limit = size, min(size, home_limit)   # past its end the home has nothing of it
+        # Past the file's end the home has nothing of it. What an earlier run has put home lies above the limit that the
+        # index knows, which looks for it in that run's buffer: it stays where it is.
+        self.p.size, self.p.home_limit = size, min(size, max(home_limit, self.p.home_limit))
         self.area.table_clear(self.p, -(-size // BLOCK))
 
     def _home(self) -> bytes:
@@ -468,7 +470,7 @@ class _Rollback:
         if low < piece.start or high <= low:
             return 1, None
         count = -(-(high - low) // BLOCK)
-        if piece.kind == HOME:
+        if piece.kind == HOME or (piece.kind == ZERO and self.p.flags & lib.MM_VIRTUAL and low >= self.p.home_limit):
             return count, 0
         place = piece.offset + low - piece.start
         recorded = self.then.maps.get(self.inode)

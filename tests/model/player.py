@@ -75,11 +75,11 @@ class Play:
     """A program on its way: what the model says, what the run answered."""
 
     def __init__(
-        self, session: Session, restorable: bool = True, window: int = 0, before: Sequence[str] = ()
+        self, session: Session, restorable: bool = True, window: int = 0, world: World | None = None
     ) -> None:
         self.session, self.restorable = session, restorable
         self.outside: Outside | None = None
-        self.world = World(restorable, window, before)
+        self.world = world or World(restorable, window)
         self.checkpoints: list[tuple[int, str]] = []
         self.cuts: list[tuple[int, frozenset[str]]] = []
         self.rng = random.Random(0)
@@ -137,10 +137,12 @@ def natively(lab: Lab, lines: Sequence[str]) -> None:
 
 
 def play(
-    session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0, before: Sequence[str] = ()
+    session: Session, lines: Sequence[str], restorable: bool = True, window: int = 0, world: World | None = None
 ) -> Played:
-    """Asks line by line and compares; raises Mismatch with the lines so far at the first difference."""
-    playing = Play(session, restorable, window, before)
+    """Asks line by line and compares; raises Mismatch with the lines so far at the first difference.
+
+    world: what there is when the program begins, other than nothing."""
+    playing = Play(session, restorable, window, world)
     try:
         for number, line in enumerate(lines):
             try:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from cuts import moments
-from files_model import Unforetold
+from files_model import Names, Unforetold
 from together import BY_NAME, BY_NUMBER, BY_STREAM, OUTSIDE, Item, process_of
 from world import World
 
@@ -304,11 +304,11 @@ BEFORE = [
     "write 5 12288 3"]
 
 
-def branches(seed: int, length: int) -> list[str]:
+def branches(seed: int, length: int, names: Names | None = None) -> list[str]:
     """`length` lines of which a history grows that is a tree: many checkpoints, and restores to any of them. Played
-    where BEFORE was played before the run."""
+    where BEFORE was played before the run, or where there is what names say."""
     rng = random.Random(seed)
-    world = World(True, before=BEFORE)
+    world = World(True, names=names) if names else World(True, before=BEFORE)
     author = Author(rng, world)
     lines: list[str] = []
     weights = [weight for weight, _ in _BRANCHES]

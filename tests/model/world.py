@@ -34,8 +34,10 @@ class World(Several):
     `window`: only the newest so many checkpoints are gone back to, since the run prunes itself; 0: to all.
     """
 
-    def __init__(self, restorable: bool = True, window: int = 0, before: Sequence[str] = ()) -> None:
-        """before: lines that were played natively before the run."""
+    def __init__(
+        self, restorable: bool = True, window: int = 0, before: Sequence[str] = (), names: Names | None = None
+    ) -> None:
+        """names: what there was before the run; before: lines that were played natively then."""
         super().__init__()
         self.window = window
         self.state = State()
@@ -43,6 +45,7 @@ class World(Several):
         self.saved: list[State] = []
         self.ordinals: list[int] = []  # of each of these: which checkpoint of all it was
         self.positions: dict[int, int] = {}  # of fgetpos: in the program's memory, not restored
+        self.state.names = copy.deepcopy(names) if names else self.state.names
         for line in before:
             self.apply(line)
         self.state.descriptors.clear()

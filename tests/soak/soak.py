@@ -2,7 +2,8 @@
 
     python tests/soak/soak.py SECONDS [FIRST_SEED]
 
-In every second program several processes act, in every second one several threads, by turns and at once.
+In every second program several processes act, in every second one several threads, by turns and at once. Every third
+store has the history of three runs that go back many times.
 For SECONDS: every checkpoint that was acknowledged and not pruned has to come back byte for byte, every store has
 to verify. A failure prints its seed and stops with status 1; the last line is what was done.
 """
@@ -24,6 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model"), str(HERE.parent / 
 from honest import assert_honest, tree_of  # noqa: E402
 from lab import ROOT, Lab  # noqa: E402
 from programs import program  # noqa: E402
+from test_branches import several_runs  # noqa: E402
 from test_interrupted import Trees, flooded_lines  # noqa: E402
 from world import World  # noqa: E402
 
@@ -76,6 +78,10 @@ def once(seed: int, driver: Path, done: Counter[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="metamori-soak-") as folder:
         lab = Lab(Path(folder), driver)
         try:
+            if rng.random() < 0.3:
+                several_runs(lab, seed, rng.randrange(100, 500))
+                done["trees of several runs"] += 1
+                return
             options = rng.choice(OPTIONS)
             several, threads = rng.random() < 0.5, rng.random() < 0.5
             made = program(seed, 1200, several=several, threads=threads, deadly=False)
