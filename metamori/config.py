@@ -60,6 +60,7 @@ class Config:
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
+    on_term: bool = False                  # a SIGTERM waits until a checkpoint is complete
     requeue: bool = False                  # on that signal have Slurm queue the job again
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be gone on from
     keep_last: int = 0                     # the run prunes itself: the newest so many stay

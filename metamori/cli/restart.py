@@ -7,7 +7,7 @@ import os
 
 from metamori.cli import opening, output
 from metamori.cli.resume import go_on
-from metamori.cli.run import environment, own_part, signal_number
+from metamori.cli.run import add_on_term, environment, own_part, signal_number
 from metamori.config import Config, parse_duration
 from metamori.errors import ChangedOutside, MetamoriError
 
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a checkpoint (default: the newest that holds memory, else the newest)")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    add_on_term(parser)
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
@@ -48,6 +49,7 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
         "memory": bool(meta and meta.memory) or None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
+        "on_term": arguments.on_term == "checkpoint",
     })
 
 

@@ -29,6 +29,11 @@ def signal_number(text: str) -> int:
     raise Usage(f"'{text}' is not a signal that can be waited for; write USR1 or TERM")
 
 
+def add_on_term(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--on-term", metavar="ACTION", choices=("checkpoint",),
+                        help="checkpoint: hold SIGTERM back until a checkpoint is complete (preemption)")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
     parser.add_argument("--mode", choices=("incremental", "single"), help="any index can be restored, or the last only")
@@ -41,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    add_on_term(parser)
     parser.add_argument("--resume", action="store_true",
                         help="first go back to the last checkpoint of a run that was interrupted, if there is one")
     parser.add_argument("--requeue", action="store_true",
@@ -76,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(on_signal) if on_signal else None,
-        "requeue": arguments.requeue, "resume_at": arguments.resume_at,
+        "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue, "resume_at": arguments.resume_at,
         "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
         "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,

@@ -44,7 +44,8 @@ class Live:
         """Until the program ends by itself; its wait status."""
         return supervise.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
                                self.signalled, self.serve if self.config.memory else None,
-                               lambda due: launches.note_due(self.session.area, due))
+                               lambda due: launches.note_due(self.session.area, due),
+                               self.terminated if self.config.on_term else None)
 
     def checkpoint(self, by_timer: bool = True) -> bool:
         """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
@@ -63,6 +64,15 @@ class Live:
             if not _has_ended(self.pid):
                 self._tell(f"no checkpoint: {type(error).__name__}: {error}")
         return False
+
+    def terminated(self) -> None:
+        """A SIGTERM that we got, or that the program holds back (shim_c/src/memory_glue.c): it goes on to it after a
+        checkpoint. Whoever ends a whole job sends it to both."""
+        self.checkpoint(by_timer=False)
+        while signal.sigtimedwait({signal.SIGTERM}, 0):
+            pass
+        self.session.area.head.memory.term = lib.MM_TERM_GOES
+        supervise.pass_on(self.pid, signal.SIGTERM)
 
     def signalled(self) -> bool:
         """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
@@ -91,6 +101,8 @@ class Live:
     def serve(self) -> int:
         """Answer a call, if there is one; the pid of the program's new process after a rollback, else 0."""
         area = self.session.area
+        if area.head.memory.term == lib.MM_TERM_WAITS:
+            self.terminated()
         if not lib.mm_request_pending(area.pointer):
             return 0
         request = area.head.request

@@ -96,12 +96,14 @@ def _out_of_the_way(fd: int) -> int:
 
 
 def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], object], signalled: Callable[[], bool],
-          serve: Callable[[], int] | None = None, note_due: Callable[[float], None] | None = None) -> int:
+          serve: Callable[[], int] | None = None, note_due: Callable[[float], None] | None = None,
+          terminated: Callable[[], None] | None = None) -> int:
     """Until the command ends; its wait status. `checkpoint` is called by the timer.
 
     signalled: is called on `on_signal`; whether the command is to have the signal too.
 
     serve: answers the run's calls; the pid of the process that is the command from now on, or 0.
+    terminated: takes a SIGTERM in hand.
     note_due: is told when the timer's next checkpoint is due, on the monotonic clock.
     """
     due = time.monotonic() + every_s if every_s else 0.0
@@ -115,6 +117,9 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
             due = time.monotonic() + every_s
             if note_due:
                 note_due(due)
+        if terminated and found is not None and found.si_signo == signal.SIGTERM:
+            terminated()                   # before `serve`: what the program holds back is the same one
+            continue
         if serve:
             pid = serve() or pid
         if found is None or (serve and found.si_signo == REQUEST):
@@ -127,10 +132,10 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
         if found.si_signo == on_signal and not signalled():
             continue
         if found.si_code != _SI_KERNEL or found.si_signo == on_signal:
-            _pass_on(pid, found.si_signo)
+            pass_on(pid, found.si_signo)
 
 
-def _pass_on(pid: int, number: int) -> None:
+def pass_on(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -31,6 +31,7 @@
 #define MM_POWER 8
 #define MM_CLOSED 16
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
+#define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
 /* pif.flags */
@@ -69,6 +70,8 @@
 /* memory.written */
 #define MM_MEMORY_WRITTEN 1
 #define MM_MEMORY_WRITE_FAILED 2
+#define MM_TERM_WAITS 1
+#define MM_TERM_GOES 2
 #define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
 
 /* An image of a process's memory, asked for and made (shim_c/src/memory); one at a time, under the session lock. */
@@ -84,6 +87,7 @@ struct mm_memory {
     uint32_t threads, known_pid;
     uint64_t file_bytes, page_bytes;
     uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
+    uint32_t term;             /* a SIGTERM of the program: 0 none waits, MM_TERM_WAITS, MM_TERM_GOES on to it */
     uint32_t tries;           /* processes that were begun anew because something was in the way, by chance */
     uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
     uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */

@@ -18,6 +18,21 @@ void mm_memory_region(void)
     mm_area_place = MM_AREA_PLACE;
 }
 
+/* In a handler.  With --on-term a SIGTERM is held back: `metamori run` takes a checkpoint, then sends it again.  Other processes
+ * than the run's one, which no checkpoint with memory is of, get theirs at once. */
+int mm_term_waits(void *context)
+{
+    struct mm_header *h = mm_memory_head;
+    uint32_t goes = MM_TERM_GOES, none = 0;
+    if (!h || !(h->flags & MM_ON_TERM) || h->first_pid != (uint32_t)sys_getpid() || !mm_memory_run()
+        || __atomic_compare_exchange_n(&h->memory.term, &goes, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return 0;
+    __atomic_compare_exchange_n(&h->memory.term, &none, MM_TERM_WAITS, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    sys(SYS_kill, h->supervisor, MM_REQUEST_SIGNAL);
+    mm_wait_again(context);
+    return 1;
+}
+
 /* Files alone would be half a checkpoint, and half a rollback: the program relies on its memory coming along.  -ESRCH. */
 int mm_memory_left_alone(void)
 {
@@ -51,6 +66,7 @@ void mm_memory_joined(void)
         return;
     mm_memory_head = h;
     mm_handler_install();
+    mm_hold_term();
     uint32_t wanted = 1;
     if (__atomic_compare_exchange_n(&h->memory.come_back, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         mm_come_back();

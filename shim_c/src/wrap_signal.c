@@ -95,6 +95,29 @@ static void interrupted(ucontext_t *context)
     mm_wait.handled = 1;
 }
 
+/* A SIGTERM that waited for its checkpoint, and that the program left to the kernel. */
+static void by_default(int number)
+{
+    struct sigaction action = { .sa_handler = SIG_DFL };
+    uint64_t bit = 1ull << (number - 1);
+    if (mm_self)                       /* as a call that does not end: no image is made of a program on its way out */
+        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+    REAL(sigaction)(number, &action, NULL);
+    sys(SYS_tgkill, sys_getpid(), sys_gettid(), number);
+    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bit, 0, 8);
+}
+
+/* Nothing of what a thread does between a SIGTERM's arrival and the decision about it may come back later, when the signal is
+ * none any more: no image is made while a thread stands here, nor while it counts as in a call. */
+static int term_is_held(void *context)
+{
+    __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+    int waits = mm_term_waits(context);
+    __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+    return waits;
+}
+
+__attribute__((section("mm_entry"), noinline))
 static void enter_handler(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -103,8 +126,16 @@ static void enter_handler(int number, siginfo_t *info, void *context)
         errno = saved;
         return;
     }
-    interrupted(context);
+    if (UNLIKELY(number == SIGTERM) && mm_self && term_is_held(context)) {
+        errno = saved;
+        return;
+    }
     struct sigaction action = theirs[number];
+    if (UNLIKELY(action.sa_handler == SIG_DFL)) {
+        by_default(number);
+        return;
+    }
+    interrupted(context);
     if (UNLIKELY(action.sa_flags & SA_RESETHAND) && !shoot(number, info, &action))
         return;
     int within = mm_within_syscall;
@@ -118,6 +149,11 @@ static int is_handler(const struct sigaction *action)
     return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 }
 
+static int is_held(int number, const struct sigaction *action)
+{
+    return number == SIGTERM && action->sa_handler == SIG_DFL && mm_memory_head && mm_memory_head->flags & MM_ON_TERM;
+}
+
 EXPORT int sigaction(int number, const struct sigaction *action, struct sigaction *old)
 {
     if (number <= 0 || number >= _NSIG)
@@ -127,13 +163,15 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
     struct sigaction ours;
     uint64_t mask = begin_change();
     struct sigaction before = theirs[number];
-    int was_wrapped = wrapped[number], was_loaded = loaded[number], wrap = action && is_handler(action);
+    int was_wrapped = wrapped[number], was_loaded = loaded[number], wrap = action && (is_handler(action) || is_held(number, action));
     if (wrap) {
         ours = *action;
         ours.sa_sigaction = enter_handler;
         ours.sa_flags |= SA_SIGINFO;
         if (action->sa_flags & SA_RESETHAND)
             ours.sa_flags &= ~ONE_SHOT;
+        if (!is_handler(action))
+            ours.sa_flags |= SA_RESTART | SA_ONSTACK;
         theirs[number] = *action;
         MM_STOP("signal.action");
         wrapped[number] = 1;
@@ -154,8 +192,18 @@ EXPORT int sigaction(int number, const struct sigaction *action, struct sigactio
             old->sa_flags |= before.sa_flags & ONE_SHOT;
         if (!(before.sa_flags & SA_SIGINFO))
             old->sa_flags &= ~SA_SIGINFO;
+        if (!is_handler(&before))
+            old->sa_flags = before.sa_flags;
     }
     return r;
+}
+
+/* `run --on-term checkpoint`: when the process has begun, or come back from an image that knew nothing of it. */
+void mm_hold_term(void)
+{
+    struct sigaction now;
+    if (mm_memory_head->flags & MM_ON_TERM && REAL(sigaction)(SIGTERM, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        sigaction(SIGTERM, &now, NULL);
 }
 
 static mm_handler install(int number, mm_handler handler, int flags)

@@ -198,6 +198,7 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
             mm_shared_file_back(v->start, v->end - v->start, (int)v->protection, e->then.path + v->path, v->offset);
     }
     mm_process_state_back(&e->image);
+    mm_hold_term();
 }
 
 struct plan {

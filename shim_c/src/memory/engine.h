@@ -54,7 +54,8 @@ struct mm_tables {
 struct mm_engine {
     uint32_t pid;                      /* of the process that this state is about */
     uint32_t leader;                   /* thread that makes the image, 0: none */
-    int again;                         /* it found a call that was just beginning */
+    int again;                         /* it found a call that was just beginning, or */
+    int entering;                      /* a thread whose signal had just come */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
     uint32_t known_pid;                /* 0: the program knows its real pid */
@@ -89,6 +90,8 @@ struct mm_engine {
 
 /* the parts of the library that belong to the program: its handlers, say */
 extern char __start_mm_program[] __attribute__((weak, visibility("hidden")));
+/* of the handler that stands before the program's: wrap_signal.c */
+extern char __start_mm_entry[] __attribute__((visibility("hidden"))), __stop_mm_entry[] __attribute__((visibility("hidden")));
 extern char __stop_mm_program[] __attribute__((weak, visibility("hidden")));
 
 /* of the loader, since glibc 2.35 */
@@ -176,6 +179,8 @@ void mm_fill_from(const char *path);
 
 int mm_next_own(int from);
 extern struct mm_process *mm_self;
+void mm_hold_term(void);               /* ../wrap_signal.c */
+int mm_term_waits(void *context);
 /* ../memory_glue.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
 int mm_locks_back(const struct mm_came_lock *list, uint32_t count);

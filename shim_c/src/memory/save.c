@@ -256,7 +256,7 @@ void mm_save(void)
     int r = mm_stop_others();
     /* The run is frozen, but somebody may stand between saying that a call begins and waiting for the end of the freeze:
      * brought back there, the call would go on uncounted. */
-    e->again = r == 0 && __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST);
+    e->again = r == 0 && (e->entering || __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST));
     if (e->again) {
         mm_release_others();
     } else if (r == 0) {

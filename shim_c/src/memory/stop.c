@@ -7,6 +7,7 @@
 #include "engine.h"
 
 #include <sys/resource.h>
+#include <ucontext.h>
 
 #define PATIENCE_NS 3000000000ul
 
@@ -70,6 +71,12 @@ static void lead(void *argument)
     mm_save();
 }
 
+static int is_entering(const ucontext_t *context)
+{
+    uint64_t at = (uint64_t)context->uc_mcontext.gregs[REG_RIP];
+    return at >= (uint64_t)__start_mm_entry && at < (uint64_t)__stop_mm_entry;
+}
+
 /* Nothing of the program is known here, not even that the frame pointer means something. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
@@ -86,6 +93,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
         if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
             && mm_memory_head->memory.pid == (uint32_t)sys_getpid()
             && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            e->entering = is_entering(context);
             if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0) {
                 int again = e->again;
                 __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
@@ -100,6 +108,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
         return;                            /* that stop was given up */
     for (uint32_t i = 1; i < THREADS; i++)
         if (e->signalled[i] == me) {
+            if (is_entering(context))
+                __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
             /* only from here on is its stack free for another; one that came back was never counted */
             if (mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK)) == 0)
                 __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
