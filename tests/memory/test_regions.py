@@ -34,6 +34,22 @@ def comes_back(case: Memory, index: int) -> None:
     assert done.stdout == case.native.output
 
 
+def test_one_mapping_with_many_holes(tmp_path: Path) -> None:
+    """More pieces of one mapping than the kernel's walk finds in one go (512): each is in the image once."""
+    case = Memory(tmp_path, [built(tmp_path, "holes.c")])
+    assert case.start().wait(300) == 0 and case.errors().count("taken") == 4, case.errors()
+    for index in (4, 3, 2, 1):
+        comes_back(case, index)
+    with Store.open(str(case.store)) as store:
+        for index in (1, 2, 3, 4):
+            path = store.layout.memory(index, store.meta(index).memory[0].process)
+            tables = Path(path.decode()).read_bytes()
+            saved, existing = struct.unpack_from("<2Q", tables, 24 + 7 * 8)
+            found = image.read(REAL, path)
+            assert (len(found.saved), len(found.existing)) == (saved, existing), index
+            assert existing > 600
+
+
 def test_ten_thousand_mappings_that_change(tmp_path: Path) -> None:
     case = run_of(tmp_path, 1)
     for index in (10, 5, 1):
