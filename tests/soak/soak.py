@@ -5,7 +5,8 @@
 In every second program several processes act, in every second one several threads, by turns and at once. Every third
 store has the history of three runs that go back many times.
 For SECONDS: every checkpoint that was acknowledged and not pruned has to come back byte for byte, every store has
-to verify. A failure prints its seed and stops with status 1; the last line is what was done.
+to verify. After every fourth program some thousand pairs of calls are played in lockstep. A failure prints its seed and
+stops with status 1; the last line is what was done.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model"), str(HERE.parent / 
 
 from honest import assert_honest, tree_of  # noqa: E402
 from lab import ROOT, Lab  # noqa: E402
+from pairs import MODES, build, elsewhere, play  # noqa: E402
 from programs import program  # noqa: E402
 from test_branches import several_runs  # noqa: E402
 from test_interrupted import Trees, flooded_lines  # noqa: E402
@@ -105,6 +107,17 @@ def once(seed: int, driver: Path, done: Counter[str]) -> None:
             lab.close()
 
 
+def pairs(seed: int, program: Path, done: Counter[str]) -> None:
+    """Calls in lockstep (tests/pairs.py), in one of the modes."""
+    rng = random.Random(seed)
+    mode, sides = rng.choice(sorted(MODES)), rng.choice(["threads", "processes"])
+    with tempfile.TemporaryDirectory(prefix="metamori-soak-") as folder, elsewhere() as other:
+        lab = Lab(Path(folder), program)
+        if rng.random() < 0.5:
+            lab.store = Path(other, "store")
+        done[f"pairs, {mode}"] += play(lab, program, "names", mode, sides, seed, 400, 4)
+
+
 def main(words: list[str]) -> int:
     seconds, seed = float(words[0]), int(words[1]) if len(words) > 1 else 1
     first, done, begin = seed, Counter[str](), time.monotonic()
@@ -112,9 +125,12 @@ def main(words: list[str]) -> int:
         driver = Path(folder) / "driver"
         sources = sorted(map(str, (HERE.parent / "programs").glob("driver*.c")))
         subprocess.run(["gcc", "-w", "-O1", f"-I{ROOT}/shim_c/include", *sources, "-o", str(driver)], check=True)
+        program = build(Path(folder))
         while time.monotonic() - begin < seconds:
             try:
                 once(seed, driver, done)
+                if seed % 4 == 0:
+                    pairs(seed, program, done)
             except AssertionError as failure:
                 print(f"seed {seed}: {str(failure)[:2000]}")
                 return 1
