@@ -138,8 +138,21 @@ void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);
 int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino);
-int mm_pif_hold_names(struct mm_pif *p);
-void mm_pif_let_names_go(struct mm_pif *p, int held);
+/* The names_lock, unless this thread has it: 0 then. */
+static inline int mm_pif_hold_names(struct mm_pif *p)
+{
+    uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED);
+    if (__builtin_expect(holder != 0, 0) && (holder & ~MM_WAITED) == mm_tid)
+        return 0;
+    mm_lock(&p->names_lock);
+    return 1;
+}
+
+static inline void mm_pif_let_names_go(struct mm_pif *p, int held)
+{
+    if (held)
+        mm_unlock(&p->names_lock);
+}
 
 #pragma GCC visibility pop
 

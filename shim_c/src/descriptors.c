@@ -100,21 +100,10 @@ static long path_as_opened(int fd, char *name)
     return 0;
 }
 
-/* What a new descriptor leads to: *pif, 0 where nothing is followed.  0 or -errno. */
-static long followed_as(int fd, const struct statx *st, int changes, int created, const char *path, uint32_t *pif)
+/* A descriptor that may change a file of which nobody knew until now: *pif, 0 where it is not followed.  0 or -errno. */
+static __attribute__((noinline)) long follow(int fd, const struct statx *st, int created, const char *path, uint32_t *pif)
 {
     SCRATCH(name);
-    /* a file without a name that a restore brought back is opened in the store: known by what it is */
-    *pif = mm_pif_find(mm_area, sys_dev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino,
-                       st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0);
-    if (*pif) {
-        struct mm_pif *p = mm_pif_at(mm_area, *pif);
-        if (changes)
-            touched(*pif, p);
-        return changes && UNLIKELY(st->stx_nlink > 1 || p->flags & MM_COPIED) && !created ? note_name(fd, *pif) : 0;
-    }
-    if ((!changes && !created) || !S_ISREG(st->stx_mode))
-        return 0;
     long error = path ? 0 : path_as_opened(fd, name);
     if (error < 0)
         return error;
@@ -151,7 +140,18 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
             return 0;
         generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
-        long e = followed_as(fd, &st, changes, created, path, &pif);
+        /* a file without a name that a restore brought back is opened in the store: known by what it is */
+        pif = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
+                          st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
+        long e = 0;
+        if (pif && changes) {
+            struct mm_pif *p = mm_pif_at(mm_area, pif);
+            touched(pif, p);
+            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created)
+                e = note_name(fd, pif);
+        } else if (!pif && (changes || created) && S_ISREG(st.stx_mode)) {
+            e = follow(fd, &st, created, path, &pif);
+        }
         if (e < 0)
             return (int)e;
         MM_STOP("opened.found");

@@ -389,22 +389,6 @@ void mm_kept_name(struct mm_area *a, uint32_t slot, char *out, size_t room)
     snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
 }
 
-/* The names_lock, unless this thread has it: 0 then. */
-int mm_pif_hold_names(struct mm_pif *p)
-{
-    uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED) & ~MM_WAITED;
-    if (holder && holder == mm_tid)
-        return 0;
-    mm_lock(&p->names_lock);
-    return 1;
-}
-
-void mm_pif_let_names_go(struct mm_pif *p, int held)
-{
-    if (held)
-        mm_unlock(&p->names_lock);
-}
-
 /* One more description of a file that was just found to have this slot.  0: the slot is another's by now, or nobody's. */
 int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino)
 {

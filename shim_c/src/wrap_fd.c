@@ -37,13 +37,13 @@ static long truncate_by_name(int fd, uint32_t pif)
 static int too_late(int fd, int dir, const char *given)
 {
     struct stat a, b;
-    uint32_t slot = given ? pif_of(fd) : 0;
+    uint32_t slot = given && (unsigned)fd < MM_FDS ? __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) : 0;
     return slot && UNLIKELY(mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) && sys(SYS_fstat, fd, &a) == 0
         && (sys(SYS_newfstatat, dir, given, &b, 0) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev);
 }
 
 /* Take note of a new descriptor; if there is no room for the note, the call fails as on a full disk. */
-static int noted_by(int fd, int flags, mode_t mode, int created, const char *path, int dir, const char *given)
+static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mode_t mode, int created, const char *path, int dir, const char *given)
 {
     if (fd < 0)
         return fd;
@@ -175,7 +175,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
                 : noted(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
 }
 
-static int open_once(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+static inline __attribute__((always_inline)) int open_once(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (!(writes ? following() : active()) || (flags & O_PATH))
