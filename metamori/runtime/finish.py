@@ -9,10 +9,9 @@ from metamori.runtime import ahead, durable, pruning
 from metamori.runtime.area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.going_on import END
 from metamori.runtime.session import Session
-from metamori.store import move
-from metamori.store.copies import Copies
+from metamori.store import copies, move
 from metamori.store.layout import parse_record_name
-from metamori.store.records import KeptHome, UndoEntry
+from metamori.store.records import KeptHome
 from metamori.store.rows import no_collection
 from metamori.tables.aml import AML, AddressMap
 
@@ -61,7 +60,9 @@ def put_home(session: Session, index: int) -> None:
         _make_durable(session, index)
         with no_collection():
             move.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                             durable=True, kept=kept_homes(session), copies=_copies(session, index))
+                             durable=True, kept=kept_homes(session))
+            if not session.single:         # after the commit, which has the room that is left
+                copies.keep(store, index, area.head.run, clone=session.durable)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))
@@ -82,16 +83,6 @@ def _make_durable(session: Session, index: int) -> None:
     names = ((raw, parse_record_name(raw)) for raw in store.door.listdir(store.layout.checkpoints))
     paths = [store.layout.record(raw) for raw, name in names if name is not None and name.index >= first]
     durable.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints})
-
-
-def _copies(session: Session, index: int) -> list[UndoEntry]:
-    """Where the disk is full there are none: the run ends no less well."""
-    if session.single:
-        return []
-    try:
-        return Copies(session.store, index, session.area.head.run, session.durable).make()
-    except OSError:
-        return []
 
 
 def _all_at_home(area: Area) -> None:

@@ -25,7 +25,22 @@ _ALL_BYTES = 32 << 20                      # of a run, whole blocks; what is bey
 _AT_ONCE = 4 << 20
 
 
-class Copies:
+def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) -> None:
+    """Keep copies of a run's files, whose homes have all that the index says; it is the newest. clone: long ones too.
+
+    Where there is no room there are none: the run ends no less well.
+    """
+    try:
+        entries = _Copies(store, index, run, clone).make()
+        if entries:
+            if durable:
+                store.buffers.sync(run)
+            store.add_undo(entries, store.newest, durable)
+    except OSError:
+        pass
+
+
+class _Copies:
     """The copies that a run's last index gets. Not durable before the buffer is synced."""
 
     def __init__(self, store: Store, index: int, run: int, clone: bool) -> None:
@@ -37,13 +52,16 @@ class Copies:
         self._fd = -1
 
     def make(self) -> list[UndoEntry]:
-        """What was copied. Nothing fails for want of a copy: a full disk says so by OSError, and then there is none."""
+        """What was copied. OSError where there is no room, and then the buffer is as it was."""
         entries: list[UndoEntry] = []
-        self._fd = self._store.buffers.writer(self._run)
+        self._fd, before = self._store.buffers.writer(self._run), self._store.buffers.size(self._run)
         try:
             for path, inode, pieces in self._candidates():
                 entries += self._file(path, inode, pieces)
             self._flush()
+        except OSError:
+            self._store.door.ftruncate(self._fd, before)
+            raise
         finally:
             self._store.door.close(self._fd)
         return entries
@@ -63,10 +81,8 @@ class Copies:
     def _file(self, path: bytes, inode: int, pieces: list[Piece]) -> list[UndoEntry]:
         pif, door = self._state.pifs[inode], self._store.door
         found = lstat_or_none(door, path)
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_size < pieces[-1].end:
-            return []
-        all_home = sum(piece.end - piece.start for piece in pieces) == pif.size   # else it is about to be written to
-        if all_home and (found.st_size, found.st_mtime_ns) != (pif.size, pif.mtime_ns):
+        if found is None or not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (
+                pif.size, pif.mtime_ns):
             return []
         try:
             fd = door.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -78,13 +78,11 @@ def move_home(
 
 def commit_home(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
-    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (), copies: Iterable[UndoEntry] = (),
+    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
 ) -> Plan:
-    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`.
-
-    copies: pre-images that the buffer of the run has already, not durable yet."""
+    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
     work = plan_commit(store, index, pending, kept)
-    _carry_out(store, work, run, save_preimages, durable, copies=copies)
+    _carry_out(store, work, run, save_preimages, durable)
     return work
 
 
@@ -121,11 +119,11 @@ def recover(store: Store, durable: bool = True) -> bool:
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
-               retire: Callable[[], None] | None = None, copies: Iterable[UndoEntry] = ()) -> None:
+               retire: Callable[[], None] | None = None) -> None:
     record = store.layout.leaving if retire else store.layout.intent
     try:
-        if save_preimages and (work.saves or copies):
-            _save(store, work.saves, run or newest_run(store), durable, copies)
+        if save_preimages and work.saves:
+            _save(store, work.saves, run or newest_run(store), durable)
         clear_stages(store, work.intent)
         if retire or not work.is_empty:
             write_intent(store, work.intent, durable, record)
@@ -201,9 +199,9 @@ def newest_run(store: Store) -> int:
     return store.meta(store.newest).run if store.newest else 1
 
 
-def _save(store: Store, saves: list[Save], run: int, durable: bool, copies: Iterable[UndoEntry] = ()) -> None:
-    """Pre-images into the buffer, then the undo record of them. copies: those that are in it already."""
-    entries = list(copies)
+def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
+    """Pre-images into the buffer, then the undo record of them."""
+    entries = []
     in_order = sorted(saves, key=lambda save: (save.path, save.start))
     for path, group in groupby(in_order, key=lambda save: save.path):
         fd = _readable(store, path)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import random
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from metamori.store import move
+from metamori.store import copies, move
 from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -313,14 +312,15 @@ class Run:
         self.models[index] = self.snapshot()
         return index
 
-    def end(self, spare: Callable[..., Any] | None = None) -> int:
-        """spare: makes the second copies that a run's end gives its files."""
+    def end(self, with_copies: bool = False) -> int:
+        """with_copies: the second copies that a run's end gives its files."""
         index = self.checkpoint("end of run")
-        copies = spare(self.store, index, self.number, False).make() if spare else ()
         pending = None
         if self.rng.random() < 0.5:
             pending = {inode: thing.mapped for inode, thing in self.things.items()}
-        move.commit_home(self.store, index, pending, run=self.number, durable=False, copies=copies)
+        move.commit_home(self.store, index, pending, durable=False)
+        if with_copies:
+            copies.keep(self.store, index, self.number, clone=False, durable=False)
         assert self.models[index] == take_snapshot(self.root)
         return index
 

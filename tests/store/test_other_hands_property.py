@@ -20,7 +20,7 @@ from honest import told, verb
 from synthetic import Run, Snapshot, take_snapshot
 from test_move_property import first_files, random_step
 
-from metamori.store import copies, present
+from metamori.store import present
 from metamori.store.store import Store
 
 
@@ -47,7 +47,7 @@ class Folder:
                 for _ in range(self.rng.randrange(10)):
                     random_step(run, self.rng)
                 run.checkpoint()
-            run.end(copies.Copies if self.rng.random() < 0.5 else None)
+            run.end(with_copies=self.rng.random() < 0.5)
 
     # -- somebody else ---------------------------------------------------------------------------
 
