@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Iterable
 
 from metamori.errors import Damaged
 from metamori.store import commit
@@ -11,6 +13,9 @@ from metamori.store.door import Door
 from metamori.store.layout import Layout
 from metamori.store.records import Head, Identity, KeptHome, PifEntry
 from metamori.store.state import State
+
+_COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
+_STEP_MS = 20                              # and no longer where the clock is a server's
 
 
 def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
@@ -31,6 +36,16 @@ def identity_now(door: Door, path: bytes) -> Identity:
     if stat.S_ISDIR(found.st_mode):
         return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
     return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def wait_past(identities: Iterable[Identity]) -> None:
+    """Until whoever writes to one of these files gives it a later time: the clock of files goes in steps of up to 10 ms
+    before Linux 6.13. It has long gone on, as a rule: what was written before this was made durable."""
+    newest = max((each.ctime_ns for each in identities), default=0)
+    for _ in range(_STEP_MS):
+        if time.clock_gettime_ns(_COARSE) > newest:
+            return
+        time.sleep(0.001)
 
 
 def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[KeptHome, ...]:

@@ -26,7 +26,15 @@ from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, objects_at
+from metamori.store.head import (
+    born_then,
+    carried_along,
+    identity_now,
+    kept_homes,
+    kept_now,
+    objects_at,
+    wait_past,
+)
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
@@ -516,7 +524,9 @@ class Store:
             kept = kept_homes(self.door, self.layout, self.head, state)
         identities = tuple(identity_now(self.door, path) for path in sorted(state.names))
         homes = (each if noted and each.ino else kept_now(self.door, self.layout, each) for each in kept)
-        return self._write_head(Head(index, identities, tuple(homes)), durable)
+        head = self._write_head(Head(index, identities, tuple(homes)), durable)
+        wait_past(identities)
+        return head
 
     def carry_head(self, index: int, durable: bool = True) -> Head:
         """A live run's head goes along to one of its indexes, so that the one it began at need not stay."""

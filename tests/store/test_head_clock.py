@@ -1,0 +1,31 @@
+"""A change right after head was written is told by its time: the clock of files has gone on by then."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from metamori.store import head
+from metamori.store.records import Identity
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 3_000_000])
+def test_the_clock_has_gone_on(tmp_path: Path, ahead_ns: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    found = os.lstat(path)
+    noted = Identity(os.fsencode(path), found.st_dev, found.st_ino, 3, found.st_mtime_ns, found.st_ctime_ns + ahead_ns)
+    head.wait_past([noted])
+    assert time.clock_gettime_ns(head._COARSE) > noted.ctime_ns
+    path.write_bytes(b"two")
+    assert os.lstat(path).st_mtime_ns > noted.ctime_ns
+
+
+def test_no_clock_is_waited_for_long(tmp_path: Path) -> None:
+    before = time.monotonic()
+    head.wait_past([Identity(b"/file", 1, 1, 0, 0, time.time_ns() + 10**15)])
+    assert time.monotonic() - before < 10
+    head.wait_past([])
