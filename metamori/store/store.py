@@ -26,15 +26,7 @@ from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import (
-    born_then,
-    carried_along,
-    identity_now,
-    kept_homes,
-    kept_now,
-    objects_at,
-    wait_past,
-)
+from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, objects_at, wait_past
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
