@@ -279,6 +279,12 @@ class MemoryDoor:
 
         self._note((one, other), back)
 
+    def rename_new(self, source: bytes, target: bytes) -> None:
+        folder, name = self._place(target)
+        if name in folder.names:
+            raise FileExistsError(errno.EEXIST, "there already", target)
+        self.rename(source, target)
+
     def link(self, source: bytes, target: bytes) -> None:
         self._step()
         node, (folder, name) = self._find(source), self._place(target)
