@@ -83,6 +83,7 @@ def told(store: Path) -> Told:
     assert (looked.code == DAMAGED) == bool(found["problems"]) == (not found["ok"]), looked
     entries: list[dict[str, Any]] = json.loads(log.out)["checkpoints"] if log.out else []
     lost = {int(number) for text in found["problems"] for number in re.findall(r"checkpoint (\d+)", text)}
+    lost |= {each["index"] for each in found.get("lost", [])}
     lost |= {entry["index"] for entry in entries if entry.get("lost")}
     return Told({entry["index"] for entry in entries}, lost, found["problems"])
 

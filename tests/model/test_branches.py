@@ -24,6 +24,8 @@ NAMES = ["default", "isolate", "small-cache", "single"]
 FOUND = {
     # the restore gave the file a number, which no record told of
     "removed before any index knows it": ["checkpoint", "unlink f1", "restore @0", "restore @0"],
+    "one that is gone, and one that comes back twice": [
+        "open f3 rw,creat", "write 3 70000 1", "unlink f3", "checkpoint", "unlink f1", "restore @0", "restore @0"],
     # what the store kept of one that has another name made it a link too many
     "one name of two": ["link f1 f2", "checkpoint", "unlink f1", "restore @0", "tree"],
     # grown after it was gone back to, in isolation: the home was taken to hold what it grew by
@@ -103,6 +105,19 @@ def test_branches(lab: Lab, seed: int, options: list[str]) -> None:
 @pytest.mark.parametrize("seed", [5, 7, 107])
 def test_several_runs(lab: Lab, seed: int) -> None:
     several_runs(lab, seed, 100)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=NAMES[:2])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_after_many_rollbacks(lab: Lab, seed: int, options: list[str]) -> None:
+    """The program alone, or `metamori run` with it: what it had then is an index too."""
+    story = Story(lab)
+    session, world = lab.start(*options), World(True, names=story.now)
+    played = play(session, branches(seed, 150), world=world)
+    session.kill_all() if seed % 2 else session.kill_program()
+    story.names |= {index: saved.names for (index, _), saved in zip(played.checkpoints, world.saved)}
+    story.names.setdefault(max(entry["index"] for entry in lab.log()["checkpoints"]), world.state.names)
+    story.check(random.Random(seed))
 
 
 @pytest.mark.slow
