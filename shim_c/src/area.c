@@ -12,6 +12,10 @@
 #endif
 
 
+#ifndef MM_CHECKED
+void mm_told(const char *text) { sys(SYS_write, 2, text, strlen(text)); }
+#endif
+
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };
 static const uint32_t region_step[REGIONS] = { 0, 1 << 15, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
@@ -154,6 +158,7 @@ static long region_populate(struct mm_area *a, int region, uint64_t from, uint64
 int mm_reserve(struct mm_area *a, int region, uint64_t end)
 {
     uint64_t have = a->head->reserved[region];
+    MM_ASSERT(mm_locked_by_me(&a->head->lock));
     if (end <= have)                   /* another process may have reserved it: here the last segment is not mapped yet */
         return !end || mm_region(a, region, end - 1) ? 0 : -ENOMEM;
     uint64_t want = (end + region_step[region] - 1) / region_step[region] * region_step[region];
@@ -301,6 +306,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
 #endif
             continue;
         }
+        MM_ALWAYS((seen & ~MM_WAITED) != (me & ~MM_WAITED));     /* it would wait for itself */
         uint32_t waited = seen | MM_WAITED;
         if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
@@ -361,6 +367,7 @@ uint32_t mm_page_take(struct mm_area *a)
 void mm_page_give(struct mm_area *a, uint32_t page)
 {
     uint32_t *p = mm_page(a, page);
+    MM_ALWAYS(page && page < a->head->next_page);
     if (!p)                            /* never given to anybody again */
         return;
     memset(p, 0, MM_BLOCK);
@@ -383,6 +390,8 @@ int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, co
     struct mm_header *h = a->head;
     uint32_t total = (length + more_length + 7) & ~7u;
     uint64_t at = h->journal_tail;
+    MM_ASSERT(mm_locked_by_me(&h->lock));
+    MM_ALWAYS(at % 8 == 0);
     /* a record never crosses a segment: the reader gets one pointer */
     if ((at ^ (at + total + 16)) >> MM_SEGMENT_BITS) {
         uint64_t next = ((at >> MM_SEGMENT_BITS) + 1) << MM_SEGMENT_BITS;

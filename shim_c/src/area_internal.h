@@ -93,6 +93,11 @@ static inline uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
 /* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
 #define MM_WAITED 0x80000000u
 extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
+/* for assertions: functions that are called with a lock held say so by it */
+static inline int mm_locked_by_me(const uint32_t *lock)
+{
+    return mm_tid && (__atomic_load_n(lock, __ATOMIC_RELAXED) & ~MM_WAITED) == mm_tid;
+}
 char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
@@ -112,6 +117,7 @@ static inline int mm_lock_try(uint32_t *lock)
 }
 static inline void mm_unlock(uint32_t *lock)
 {
+    MM_ASSERT(mm_locked_by_me(lock));
     if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
         sys_futex_wake(lock, 1);
 }

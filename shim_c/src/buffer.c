@@ -103,6 +103,7 @@ static void leave_full(uint32_t frame)
 static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at, int what)
 {
     uint32_t inside = at % MM_CHUNK;
+    MM_ASSERT(inside + count <= MM_CHUNK && mm_frame_at(mm_area, frame)->chunk == at / MM_CHUNK);
     if (what != MM_COPIED_UP)
         count = mm_usable(from, count, 0);
     if (!count)
@@ -125,6 +126,7 @@ static size_t unframed(uint64_t at, size_t count)
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what)
 {
     int small = count < SMALL || what == MM_COPIED_UP, may_gather = !small && gathers(p, count);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (!p->frames && !small && !may_gather)
         return sys_pwrite(mm_buffer_fd, from, count, at);
     size_t done = 0;
@@ -153,6 +155,7 @@ long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t c
  * chunk into memory; they and every read of a file with frames are made with the PIF's lock held. */
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (!p->frames && count >= SMALL)
         return sys_pread(mm_buffer_fd, to, count, at);
     uint32_t frame = mm_frame_of(mm_area, at / MM_CHUNK);

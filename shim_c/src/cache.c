@@ -43,6 +43,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
 {
     struct mm_header *h = a->head;
     uint32_t frame = 0;
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, pif)->lock));
     mm_lock(&h->lock);
     if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0) {
         if (h->free_frame) {
@@ -85,6 +86,7 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
 int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer)
 {
     struct mm_frame *f = mm_frame_at(a, frame);
+    MM_ALWAYS(f->low <= f->high && f->high <= MM_CHUNK);
     while (f->low < f->high) {
         long r = sys_pwrite(buffer, mm_frame_bytes(a, frame) + f->low, f->high - f->low, f->chunk * MM_CHUNK + f->low);
         if (r <= 0)
@@ -106,6 +108,7 @@ int mm_cache_evict(struct mm_area *a, uint32_t pif, int buffer)
 {
     struct mm_pif *p = mm_pif_at(a, pif);
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE), i = p->hand;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     for (uint32_t left = 2 * end; left && p->frames; left--, i++) {
         if (i == 0 || i >= end)
             i = 1;
@@ -145,6 +148,7 @@ int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
 void mm_cache_leave(struct mm_area *a, uint32_t pif, int buffer)
 {
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, pif)->lock));
     for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < end; i++)
         if (frame_pif(a, i) == pif && mm_frame_write_back(a, i, buffer) == 0)
             mm_frame_free(a, i);

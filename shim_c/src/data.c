@@ -27,6 +27,7 @@ long mm_size(struct mm_pif *p, int fd)
 
 static void make_virtual(struct mm_pif *p, uint64_t size)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     p->size = size;
     if (p->flags & MM_VIRTUAL)
         return;
@@ -228,6 +229,7 @@ long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size)
 {
     SCRATCH(old);
+    MM_ASSERT(mm_locked_by_me(&p->lock) && mm_own(to));
     uint64_t at = block * MM_BLOCK;
     size_t count = low;
     while (at + count < size && count < MM_BLOCK) {
@@ -245,6 +247,7 @@ static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, u
 static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
+    MM_ASSERT(mm_own(entry));          /* invariant 4 */
     for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
         run += MM_BLOCK;
     return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, MM_WRITTEN_OVER);
@@ -256,6 +259,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
     uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
+    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 6 */
     for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
         uint64_t entry = mm_table_get(mm_area, p, block + blocks);
         if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
@@ -302,6 +306,7 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
                        uint64_t size)
 {
     uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (!entry && at >= p->fresh_from) {
         if (p->root) {
             uint64_t run = MM_BLOCK - at % MM_BLOCK;
@@ -422,6 +427,7 @@ static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
 /* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
 static void forget_rest(struct mm_pif *p, uint64_t length, long fresh)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     p->ahead_block = 0;
     if (fresh)
         mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);

@@ -14,6 +14,7 @@
  * They may be overwritten after an mm_ahead_sync.  Called with the PIF's lock held. */
 static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (start >= p->fresh_from)
         return 0;
     int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
@@ -193,6 +194,8 @@ static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, 
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    MM_ALWAYS(is_native(p));           /* with MM_HOME every byte is at home */
     size_t asked = 0;
     for (int i = 0; i < n; i++)
         asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;

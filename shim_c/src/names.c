@@ -250,6 +250,7 @@ static size_t xattrs_of(const char *path, char *text, size_t at)
 long mm_touch(const char *path)
 {
     struct mm_header *h = mm_area->head;
+    MM_ASSERT(mm_depth > 0);           /* no checkpoint comes between the note and the call */
     uint64_t hash = hash_of(path, h->epoch), *seen = &h->seen[hash >> 20 & (MM_SEEN - 1)];
     if (__atomic_load_n(seen, __ATOMIC_ACQUIRE) == hash)
         return 0;

@@ -124,6 +124,7 @@ static inline void enter(void)
 }
 static inline void leave(void)
 {
+    MM_ASSERT(mm_depth > 0);
     if (--mm_depth == 0) {
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
         mm_deliver_if_free();
@@ -335,6 +336,7 @@ static inline void deliver_handlers(uint64_t mask)
 {
     if (UNLIKELY(mask != MM_MASK_LEFT))
         sys_mask_back(mask);
+    MM_ASSERT(mm_holding > 0);
     mm_holding--;
     mm_deliver_if_free();
 }

@@ -219,7 +219,9 @@ void mm_fit_ref(struct mm_area *a, uint32_t slot)
 void mm_fit_unref(struct mm_area *a, uint32_t slot)
 {
     struct mm_fit *f = mm_fit_at(a, slot);
-    if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) != 0)
+    uint32_t refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
+    MM_ASSERT(refs != UINT32_MAX);     /* a slot that is referred to lives */
+    if (refs)
         return;
     uint32_t pif = f->pif;
     mm_lock(&a->head->lock);
@@ -292,6 +294,7 @@ int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
 {
     struct mm_header *h = a->head;
     uint32_t need = (uint32_t)strlen(path) + 1;
+    MM_ASSERT(mm_locked_by_me(&h->lock));
     if (need > p->path_capacity) {
         uint32_t room = (need + 63) & ~63u;
         uint64_t at = h->strings_tail;
@@ -364,6 +367,7 @@ static void unhash(struct mm_area *a, uint32_t slot)
 {
     struct mm_pif *p = mm_pif_at(a, slot);
     uint32_t *link = bucket_of(a, p->dev, p->ino);
+    MM_ASSERT(mm_locked_by_me(&a->head->lock));
     while (*link && *link != slot)
         link = &mm_pif_at(a, *link)->next_hash;
     if (*link)

@@ -80,6 +80,8 @@ static void owes(struct mm_area *a, struct mm_pif *pif, long more)
 int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long owed = 0;
+    MM_ASSERT(mm_locked_by_me(&pif->lock));
+    MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
     int r = set(a, &pif->root, block, buffer, count, &owed);
     owes(a, pif, owed);
     return r;
@@ -94,6 +96,7 @@ int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
 int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long unused = 0;
+    MM_ASSERT(mm_locked_by_me(&pif->lock));
     return set(a, &pif->saved, block, buffer, count, &unused);
 }
 
