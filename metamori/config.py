@@ -63,8 +63,8 @@ class Config:
     on_term: bool = False                  # a SIGTERM waits until a checkpoint is complete
     requeue: bool = False                  # on that signal have Slurm queue the job again
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be gone on from
-    keep_last: int = 0                     # the run prunes itself: the newest so many stay
-    max_bytes: int = 0                     # and as many as fit into a store of so many bytes
+    keep_last: int = 0                     # of the run's own checkpoints the newest so many stay
+    max_bytes: int = 0                     # as many of them as take so many bytes of the store
     track: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     origin: dict[str, str] = field(default_factory=dict, compare=False)

@@ -23,6 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 def take(path: str, message: str) -> int:
     """The new index. NoStore, NoLiveRun."""
     from metamori._area import lib
+    from metamori.cli import output
     from metamori.runtime import finish
     from metamori.runtime.area import Area
     from metamori.runtime.session import Session
@@ -38,7 +39,11 @@ def take(path: str, message: str) -> int:
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         if area.head.flags & lib.MM_MEMORY and _supervised(area):
             return _asked(area, message)
-        return Session(store, area).checkpoint(message)
+        session = Session(store, area)
+        index = session.checkpoint(message)
+        if session.said:
+            output.say(session.said)
+        return index
     except OSError as error:
         raise MetamoriError(f"no checkpoint was taken: {error}") from error
     finally:

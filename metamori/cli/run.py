@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="resume only at a checkpoint whose message fits (metamori checkpoint -m restart)")
     parser.add_argument("--stdio", action="store_true",
                         help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
-    parser.add_argument("--keep-last", metavar="N", help="prune as the run goes on: the newest N stay")
-    parser.add_argument("--max-bytes", metavar="SIZE", help="prune as the run goes on: as many as fit into SIZE stay")
+    parser.add_argument("--keep-last", metavar="N", help="of the run's own checkpoints the newest N stay")
+    parser.add_argument("--max-bytes", metavar="SIZE", help="of its own as many as fit into SIZE stay")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
 

@@ -121,6 +121,15 @@ class Area:
         self.head = lib.mm_head(self._area)
         self._ranges = ffi.new("struct mm_range[]", _RANGES)
 
+    def first_time(self, key: int) -> bool:
+        """Whether this has not been told yet in the run. Under the session lock."""
+        said = self.head.said
+        free = next((i for i in range(len(said)) if said[i] in (0, key)), None)
+        if free is None or said[free] == key:
+            return False
+        said[free] = key
+        return True
+
     @property
     def pointer(self):  # type: ignore[no-untyped-def]
         """For calls of the C side."""

@@ -69,6 +69,7 @@ def begin_area(
     head.run = run
     head.parent = store.head.index
     head.newest = store.newest
+    head.first_index = store.newest + 1
     head.next_process = store.next_process()
     head.next_object = store.next_object()
     head.cache_size = config.cache_size

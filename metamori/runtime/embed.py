@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from metamori._area import ffi, lib
 from metamori.config import Config
@@ -56,7 +57,7 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
         return _begin(path)
     if what == lib.MM_CALL_CHECKPOINT:
         message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
-        return _session(path).checkpoint(message)
+        return _aloud(path, lambda session: session.checkpoint(message))
     if what == lib.MM_CALL_RESTORE:
         rollback.roll_back(_session(path), argument, os.getpid(), ffi.cast("struct mm_actions *", data))
         return 0
@@ -64,13 +65,24 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
         rollback.go_on(_session(path))
         return 0
     if what == lib.MM_CALL_PRUNE:
-        return pruning.make_room(_session(path))
+        return _aloud(path, pruning.make_room)
     if what == lib.MM_CALL_FILES_BACK:
         resume.files_back(_session(path), argument)
         return 0
     if what == lib.MM_CALL_LAST_OUT:
         return _last_out(path, argument)
     return -errno.ENOSYS
+
+
+def _aloud(path: str, work: Callable[[Session], int]) -> int:
+    """The result; a person is told what there is to tell of it."""
+    session = _session(path)
+    try:
+        return work(session)
+    finally:
+        if session.said:
+            _say(session.said)
+        session.said = ""
 
 
 def _begin(path: str) -> int:

@@ -143,13 +143,13 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
 
 def close(session: Session) -> None:
     """Everything is home and nobody is left: the run area goes, and what the store held beside the files' own names."""
-    rules = pruning.rules(session.area)
+    rules, first = pruning.rules(session.area), session.area.head.first_index
     session.area.remove()
     move.sweep_kept(session.store)
     if rules:
         from metamori.store import prune
 
-        prune.prune(session.store, rules)
+        prune.prune(session.store, rules, first=first)
 
 
 def alive(area: Area, but: int = 0) -> list[int]:

@@ -52,8 +52,7 @@ class Live:
         try:
             self.session.checkpoint(with_memory=True)
             self._said = ""
-            if self.session.said:
-                supervise.say(self.session.said)
+            self._say_of_limits()
             return True
         except (MetamoriError, OSError) as error:
             if by_timer and isinstance(error, NotBegun):
@@ -73,6 +72,11 @@ class Live:
             pass
         self.session.area.head.memory.term = lib.MM_TERM_GOES
         supervise.pass_on(self.pid, signal.SIGTERM)
+
+    def _say_of_limits(self) -> None:
+        if self.session.said:
+            supervise.say(self.session.said)
+        self.session.said = ""
 
     def signalled(self) -> bool:
         """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
@@ -115,6 +119,7 @@ class Live:
                 return self._roll_back(request.argument)
             result = pruning.make_room(self.session) if request.what == lib.MM_CALL_PRUNE else -errno.ENOSYS
             lib.mm_request_answer(area.pointer, result)
+            self._say_of_limits()
         except NobodyLeft:
             raise
         except MetamoriError as error:
@@ -147,9 +152,10 @@ class Live:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         finish.finish(session, f"rolled back to {index}", killed=True)
+        first_index = session.area.head.first_index
         finish.close(session)
         try:
-            self._go_on_with(*start_again(store, self.config, index, self.environ))
+            self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
             raise NobodyLeft(
                 f"the run has ended: its program could not go on from checkpoint {index}: {error}") from None
@@ -169,6 +175,7 @@ class Live:
         while finish.alive(session.area) and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
         index = finish.finish(session, reason, killed)
+        self._say_of_limits()
         if killed:
             self._say_what_is_left(reason, index)
         if finish.alive(session.area):     # daemons: the last of them commits the rest
@@ -203,14 +210,15 @@ def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
 
 
 def start_again(store, config: Config, index: int, environ: dict[str, str],  # type: ignore[no-untyped-def]
-                moved: Callable[[], object] = lambda: None) -> tuple[Session, int]:
+                moved: Callable[[], object] = lambda: None, first_index: int = 0) -> tuple[Session, int]:
     """Files to the index, a new run from there, the program in it; the caller holds the store's lock. moved: done when
-    the files are there, before the program is."""
+    the files are there, before the program is. first_index: the first of its own indexes, where it began as another."""
     from metamori.runtime import again
 
     move.move_home(store, index)
     moved()
     launch = again.launch_of(store, index)
     session, _ = begin(store, config, os.getpid(), launch)
+    session.area.head.first_index = first_index or session.area.head.first_index
     start = again.prepare(session, index, environ)
     return session, supervise.spawn_as(lambda: again.become(start), os.fsdecode(start.launch.exe))

@@ -29,7 +29,7 @@ class Session:
 
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
-        self.said = ""                     # what a person should hear of the last checkpoint
+        self.said = ""                     # what a person should hear; whoever says it takes it away
         self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
         self._records = -1                 # head.records when all that it counts was known here

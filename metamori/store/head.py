@@ -89,24 +89,6 @@ def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tup
     return objects
 
 
-def carried_along(head: Head, here: State, there: State) -> Head:
-    """A live run's head at a later index of it, from records alone: who each file is, no sizes and times.
-
-    Nobody compares those while a run lives, and its end writes them anew.
-    """
-    known = {here.names[each.path].inode: (each.dev, each.ino) for each in head.identities
-             if each.ino and here.names[each.path].kind == "file"}
-    identities = []
-    for path in sorted(there.names):
-        entry, dev, ino = there.names[path], 0, 0
-        if entry.kind == "file":
-            pif = there.pifs[entry.inode]
-            same = here.pifs.get(entry.inode) == pif
-            dev, ino = known.get(entry.inode, (pif.dev, pif.ino)) if same else (pif.dev, pif.ino)
-        identities.append(Identity(path, dev, ino, 0, 0, 0))
-    return Head(there.index, tuple(identities), head.kept)
-
-
 def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int, changed_ns: int = 0) -> bool:
     """Whether a file that has the number of one that head knows is that one, by its birth. The record may be older than
     the file, which a restore has made anew, even with the old number: changed_ns, when it was last changed as head was

@@ -37,25 +37,29 @@ class Result:
     dropped: tuple[int, ...]
     before: int
     after: int
-    used: frozenset[int]                   # objects that a kept index leads to
+    shape: Shape
+    needed: int                            # bytes that what stays needs, where a limit was asked for
 
 
 def prune(
-    store: Store, rules: Rules, always: Iterable[int] = (), live: Live | None = None, *, dry_run: bool = False,
-    durable: bool = True,
+    store: Store, rules: Rules, always: Iterable[int] = (), live: Live | None = None, *, first: int = 0,
+    dry_run: bool = False, durable: bool = True,
 ) -> Result:
     """Drop what no rule keeps; head and the newest index stay. The caller holds the lock, or the live run's session.
+
+    first: the rules are about the indexes from this one on, and the bytes that these take.
 
     Raises Damaged where bytes that have to be signed anew are not what their record says, and MetamoriError when
     the system fails: before anything was changed, or so that the next command goes on from there.
     """
     recover(store, durable)
     store.refresh()
-    homes = _homes(store)
-    times = [(index, store.meta(index).time_ns if index else 0) for index in store.indexes]
+    homes = _homes(store, first)
+    times = [(index, store.meta(index).time_ns if index else 0) for index in store.indexes if index >= first]
     keep = choose(times, rules, {store.head.index, store.newest, *always},
-                  lambda those: Shape(store, those, live).nbytes(homes))
-    shape, before = Shape(store, keep, live), disk_bytes(store)
+                  lambda those: Shape(store, those, live, first).nbytes(homes))
+    shape, before = Shape(store, keep, live, first), disk_bytes(store)
+    needed = shape.nbytes(homes) if rules.max_bytes or dry_run else 0
     if not dry_run and (shape.drop or _garbage(store, shape)):
         try:
             pruning = _write_records(store, shape, homes, durable)
@@ -63,8 +67,8 @@ def prune(
         except OSError as error:
             raise MetamoriError(f"the store {store.path}: {error.strerror}; nothing was pruned") from error
         _finish(store, pruning, durable)
-    after = min(before, shape.nbytes(homes)) if dry_run else disk_bytes(store)
-    return Result(tuple(shape.keep), tuple(shape.drop), before, after, frozenset(shape.used))
+    after = min(before, needed) if dry_run else disk_bytes(store)
+    return Result(tuple(shape.keep), tuple(shape.drop), before, after, shape, needed)
 
 
 def recover(store: Store, durable: bool = True) -> bool:
@@ -80,19 +84,30 @@ def recover(store: Store, durable: bool = True) -> bool:
     return True
 
 
-def disk_bytes(store: Store) -> int:
-    """Bytes of disk that the store takes, without the run area."""
+def disk_bytes(store: Store, first: int = 0, run: int = 0) -> int:
+    """Bytes of disk that the store takes, without the run area. Of the indexes from `first` on, the buffers from that
+    of `run` on, and homes that head does not name."""
     layout = store.layout
-    folders = {folder: store.door.listdir(folder) for folder in layout.folders}
-    return sum(allocated(store, os.path.join(folder, name)) for folder, names in folders.items() for name in names)
+    homes = {each.name for each in store.head.kept} if first else ()
+
+    def counts(folder: bytes, name: bytes) -> bool:
+        if folder == layout.buffers:
+            return not name.isdigit() or int(name) >= run
+        if folder == layout.kept_folder:
+            return name not in homes
+        found = parse_record_name(name)
+        return found is None or found.index >= (first - 1 if found.kind == "undo" else first)
+
+    return sum(allocated(store, os.path.join(folder, name)) for folder in layout.folders
+               for name in store.door.listdir(folder) if counts(folder, name))
 
 
-def _homes(store: Store) -> dict[bytes, set[int]]:
-    """Names in the kept folder -> objects that they are, or may be, the homes of."""
+def _homes(store: Store, first: int) -> dict[bytes, set[int]]:
+    """Names in the kept folder -> objects that they are, or may be, the homes of; those of indexes from `first` on."""
     homes: dict[bytes, set[int]] = {}
     there = set(store.door.listdir(store.layout.kept_folder))
     for index in store.history.indexes[1:]:
-        for pif in store.meta(index).pifs:
+        for pif in store.meta(index).pifs if index >= first else ():
             homes.setdefault(pif.kept, set()).add(pif.inode)
     for kept in store.head.kept:
         homes.setdefault(kept.name, set()).add(kept.inode)
@@ -104,7 +119,7 @@ def _homes(store: Store) -> dict[bytes, set[int]]:
 
 def _garbage(store: Store, shape: Shape) -> bool:
     """Whether a buffer takes notably more than what is needed of it."""
-    return any(_wasteful(store, shape, run) for run in store.buffers.runs())
+    return any(_wasteful(store, shape, run) for run in shape.runs())
 
 
 def _wasteful(store: Store, shape: Shape, run: int) -> bool:
@@ -143,7 +158,7 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
 def _freed(store: Store, shape: Shape) -> tuple[tuple[int, ...], tuple[Hole, ...]]:
     gone: list[int] = []
     holes: list[Hole] = []
-    for run in store.buffers.runs():
+    for run in shape.runs():
         if not any(shape.needed(run)):
             gone.append(run)
         elif _wasteful(store, shape, run):
@@ -153,7 +168,7 @@ def _freed(store: Store, shape: Shape) -> tuple[tuple[int, ...], tuple[Hole, ...
 
 def _undo_records(store, shape, sums, write, remove) -> None:  # type: ignore[no-untyped-def]
     seq = max((undo.seq for undo in store.undos), default=0)
-    old = {(undo.after_index, undo.seq) for undo in store.undos}
+    old = {(undo.after_index, undo.seq) for undo in shape.undos}
     for group in shape.undo:
         if group.is_as_before():
             old.discard((group.records[0].after_index, group.records[0].seq))
@@ -171,10 +186,10 @@ def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict
     new: dict[int, MemoryEntry] = {}
     for index in shape.keep:
         memory = store.meta(index).memory if index else ()
-        if not memory or memory[0].base in (0, *shape.keep):
+        if not memory or memory[0].base in (0, *shape.stays):
             continue
         chain = [index]
-        while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.keep:
+        while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.stays:
             chain.append(base)
         paths = [store.layout.memory(each, store.meta(each).memory[0].process) for each in reversed(chain)]
         for each, path in zip(reversed(chain), paths, strict=True):
@@ -189,7 +204,7 @@ def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict
 
 
 def _index_records(store, shape, sums, write, remove, images) -> None:  # type: ignore[no-untyped-def]
-    rootless = 0 not in shape.keep
+    rootless = 0 not in shape.stays
     for index in shape.keep:
         if index == 0:
             continue

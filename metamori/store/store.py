@@ -26,7 +26,7 @@ from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, carried_along, identity_now, kept_homes, kept_now, objects_at, wait_past
+from metamori.store.head import born_then, identity_now, kept_homes, kept_now, objects_at, wait_past
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
@@ -519,11 +519,6 @@ class Store:
         head = self._write_head(Head(index, identities, tuple(homes)), durable)
         wait_past(identities)
         return head
-
-    def carry_head(self, index: int, durable: bool = True) -> Head:
-        """A live run's head goes along to one of its indexes, so that the one it began at need not stay."""
-        head = carried_along(self.head, self.state(self.head.index), self.state(index))
-        return self._write_head(head, durable)
 
     def _write_head(self, head: Head, durable: bool) -> Head:
         head = replace(head, newest=self.newest, undos=self.undo_log.last())

@@ -201,7 +201,7 @@ static void first_values(struct mm_header *h)
     for (int region = PROCESSES; region < REGIONS; region++)
         h->reserved[region] = region_step[region];
     struct stat st;
-    h->version = 2;
+    h->version = MM_AREA_VERSION;
     h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
     h->mount_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) == 0 ? st.st_ino : 0;
     h->boot = mm_boot();
@@ -255,7 +255,7 @@ struct mm_area *mm_attach(const char *store, int how)
     a->head = (struct mm_header *)a->segment[0][HEADER];
     if (e == 0 && how & MM_CREATE)
         first_values(a->head);
-    if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != 2))
+    if (e == 0 && (memcmp(a->head->magic, MM_MAGIC, 8) != 0 || a->head->version != MM_AREA_VERSION))
         e = -EINVAL;
     if (e != 0) {
         mm_detach(a);

@@ -119,6 +119,8 @@ struct mm_comeback {               /* locks, descriptors, then the paths of imag
     uint32_t images, descriptors, locks, pad;
 };
 
+#define MM_AREA_VERSION 3
+
 struct mm_header {
     char magic[8];
     uint32_t version;
@@ -132,6 +134,7 @@ struct mm_header {
     uint64_t journal_tail;     /* bytes of complete records */
     uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
     uint64_t keep_last, max_bytes;   /* how the run prunes itself, 0: it does not */
+    uint64_t first_index;      /* the indexes from this one on are its own: no other is its to prune */
     uint64_t owed, room;       /* blocks redirected in all block tables; blocks held for the end (room.c) */
     uint64_t next_process;     /* store-wide process numbers */
     uint64_t next_object;      /* store-wide file numbers; under the session lock */
