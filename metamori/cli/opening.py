@@ -49,8 +49,12 @@ def for_reading(arguments: argparse.Namespace) -> Store:
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
     store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
-    complete(store)
-    founding.note_place(store.door, store.layout)
+    try:
+        complete(store)
+        store.settle_in()
+    except BaseException:
+        store.close()
+        raise
     return store
 
 
@@ -79,7 +83,7 @@ def tracked_path(store: Store, index: int, text: str) -> bytes:
     names = store.state(index).names
     raw = os.fsencode(text)
     tries = []
-    for base in (os.getcwdb(), os.path.dirname(store.layout.root)):
+    for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root)):
         path = os.path.normpath(os.path.join(base, raw))
         tries += [path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]
     for path in tries:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
-from metamori.runtime.area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, placed
 from metamori.store import commit
 from metamori.store.door import REAL
 from metamori.tables.record import record
@@ -262,5 +262,5 @@ def _decoded(data: bytes, at: int, length: int) -> Record:
     return Record(
         at, r.kind, r.run, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
         r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.home_ctime_ns, r.start,
-        r.end, r.buffer_start, r.length_after, bool(r.whole), data[first:first + r.path_length],
+        r.end, r.buffer_start, r.length_after, bool(r.whole), placed(data[first:first + r.path_length]),
         tuple(struct.iter_unpack("=QQQ", data[ranges:body])), data[body:body + r.data_length])

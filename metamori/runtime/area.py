@@ -70,13 +70,29 @@ def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += name + value
 
 
+_moved: tuple[bytes, bytes] | None = None
+
+
+def moved(before: bytes, now: bytes) -> None:
+    """The project of the run area that this process completes lies in another folder by now; its paths are absolute."""
+    global _moved
+    _moved = (before, now) if before and before != now else None
+
+
+def placed(path: bytes) -> bytes:
+    """Where a path that the run area knows leads now."""
+    if _moved and path.startswith(_moved[0]) and path[len(_moved[0]):][:1] in (b"", b"/"):
+        return _moved[1] + path[len(_moved[0]):]
+    return path
+
+
 def touch_of(record) -> Touch:  # type: ignore[no-untyped-def]
     """From a note in the journal."""
     r = ffi.cast("struct mm_touch *", record)
     text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
                             r.path_length + r.target_length + r.xattrs_length))
     end = r.path_length + r.target_length
-    return Touch(r.epoch, text[:r.path_length], r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
+    return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
                  r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))
 
 
@@ -249,7 +265,7 @@ class Area:
         return lib.mm_pif_at(self._area, slot)
 
     def pif_path(self, pif) -> bytes:  # type: ignore[no-untyped-def]
-        return ffi.string(lib.mm_path_at(self._area, pif.path))
+        return placed(ffi.string(lib.mm_path_at(self._area, pif.path)))
 
     def pifs(self) -> Iterator[int]:
         """Slots of all PIFs in use."""

@@ -13,7 +13,7 @@ from metamori.config import Config
 from metamori.errors import Damaged
 from metamori.runtime import ahead, launches, pruning
 from metamori.runtime.area import BLOCK, Area, make_folder
-from metamori.store import commit, founding
+from metamori.store import commit
 from metamori.store.checked import missing
 from metamori.store.head import require_kept
 from metamori.store.records import Launch
@@ -41,7 +41,7 @@ def begin_area(
     said = ""
     if any(commit.exists(store.door, path) for path in store.layout.unfinished):
         said = _complete(store)
-    founding.note_place(store.door, store.layout)
+    store.settle_in()
     if store.changed_outside():
         from metamori.runtime.going_on import BEFORE_RUN
         from metamori.store import present

@@ -10,11 +10,11 @@ import struct
 from metamori._area import ffi, lib
 from metamori.errors import Damaged, StoreBusy
 from metamori.runtime import ahead
-from metamori.runtime.area import Area
+from metamori.runtime.area import Area, moved
 from metamori.runtime.finish import close, finish
 from metamori.runtime.session import Session
 from metamori.runtime.taken_over import Unverified
-from metamori.store import commit
+from metamori.store import commit, founding
 from metamori.store.store import Store
 
 __all__ = ["finish_if_needed", "require_over"]
@@ -40,6 +40,7 @@ def finish_if_needed(store: Store) -> str:
     folder = os.fsdecode(store.layout.run_area)
     if ahead.store_of(folder) not in (0, store.layout.id):
         raise _foreign(folder, "of another store")
+    moved(founding.noted_anchor(store.door, store.layout), store.layout.id.anchor)
     if not _is_of_this_boot(folder):
         return _from_what_is_durable(store)
     try:

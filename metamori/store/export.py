@@ -41,7 +41,7 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     state = store.state(index)
     entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
     _require_inside(entries)
-    base = os.path.dirname(store.layout.root)
+    base = store.layout.id.anchor or os.path.dirname(store.layout.root)
     outside = _folder_outside(base, [entry.path for entry in entries])
     copies: dict[int, bytes] = {}
     for entry in entries:

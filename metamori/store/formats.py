@@ -2,13 +2,14 @@ r"""The store's files, byte by byte, and their codecs.
 
 All numbers are little endian. Types: u8 u32 u64 unsigned, i32 i64 signed (two's complement), bool is a u8 of
 0 or 1, bytes is a u32 length and that many bytes, text is bytes that hold UTF-8 (bytes that are not UTF-8
-stand for themselves). Paths are bytes: absolute, no part of them empty, "." or ".."; names are one part.
+stand for themselves). Paths are bytes: absolute, no part of them empty, "." or "..", but those at or below the folder
+that the store lies in begin with "./" in its place (also where a field is bytes that are a path); names are one part.
 T[] is a u32 count and that many T one after the other, T[[]] the same with a u64 count. There is no
 padding anywhere. Every file is one envelope:
 
     offset  size  what
     0       8     magic: the kind of file, ASCII (below)
-    8       4     u32 version of the format: 1
+    8       4     u32 version of the format: 2; 1 where all paths are absolute, as in stores that say so
     12      4     u32 byte order mark 0x01020304: the bytes 04 03 02 01
     16      8     u64 n, length of the payload
     24      n     payload (below)
@@ -124,6 +125,7 @@ from metamori.store.wire import (
     Number,
     Pair,
     Path,
+    Place,
     Record,
     Rows,
     Text,
@@ -136,7 +138,7 @@ __all__ = ["FormatError", "decode_head", "decode_intent", "decode_launch", "deco
            "encode_meta", "encode_numbers", "encode_offsets", "encode_pruning", "encode_undo"]
 
 U32, U64, I32, I64 = "I", "Q", "i", "q"
-BYTES, TEXT, BOOL, PATH, NAME = Bytes(), Text(), Choice(False, True), Path(), Name()
+BYTES, TEXT, BOOL, PATH, PLACE, NAME = Bytes(), Text(), Choice(False, True), Path(), Place(), Name()
 
 _PROCESS = Record(ProcessEntry, process=U64, pid=U64, start_time=U64, exe=BYTES)
 _NAME = Record(
@@ -147,20 +149,20 @@ _PIF = Record(
     was_deleted=U64, size=U64, home_limit=U64, cut=U64, mode=U32, uid=U32, gid=U32, mtime_ns=I64, kept=NAME)
 _FIT = Record(
     FitEntry, process=U64, creation_type=Choice("descriptor", "stream"), descriptor=I32, stream=U64,
-    attributes=I64, stream_attributes=BYTES, mode=U32, filename=BYTES, seek_pointer=I64, was_created=U64,
+    attributes=I64, stream_attributes=BYTES, mode=U32, filename=PLACE, seek_pointer=I64, was_created=U64,
     was_closed=U64, flags=I64, inode=U64, dev=U64, ino=U64, dup_list=Many(Number(I32)), ungetc=BYTES,
     unflushed=BYTES, buffering=I64)
 _INHERITED = Record(InheritedEntry, process=U64, descriptor=I32, path=PATH, size=U64, dev=U64, ino=U64)
 _LIMITS = Many(Pair(Number(I64), Number(I64)))
-_LAUNCH = Record(Launch, exe=BYTES, argv=Many(BYTES), env=Many(BYTES), cwd=BYTES, umask=U32, limits=_LIMITS)
-_MAPPED = Record(MappedEntry, path=BYTES, size=U64, mtime_ns=I64, build_id=BYTES)
+_LAUNCH = Record(Launch, exe=PLACE, argv=Many(BYTES), env=Many(BYTES), cwd=PLACE, umask=U32, limits=_LIMITS)
+_MAPPED = Record(MappedEntry, path=PLACE, size=U64, mtime_ns=I64, build_id=BYTES)
 _DESCRIPTOR = Record(
     DescriptorEntry, descriptor=I32, kind=Choice("followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd",
                                                          "signalfd"),
-    same_as=I32, close_on_exec=BOOL, flags=I64, position=I64, path=BYTES, data=BYTES)
+    same_as=I32, close_on_exec=BOOL, flags=I64, position=I64, path=PLACE, data=BYTES)
 _MEMORY = Record(
-    MemoryEntry, process=U64, base=U64, size=U64, crc=U32, pid=U64, threads=U32, exe=BYTES, argv=Many(BYTES),
-    env=Many(BYTES), cwd=BYTES, umask=U32, limits=_LIMITS, uid=U32, gid=U32, machine=Many(BYTES),
+    MemoryEntry, process=U64, base=U64, size=U64, crc=U32, pid=U64, threads=U32, exe=PLACE, argv=Many(BYTES),
+    env=Many(BYTES), cwd=PLACE, umask=U32, limits=_LIMITS, uid=U32, gid=U32, machine=Many(BYTES),
     mapped=Many(_MAPPED), descriptors=Many(_DESCRIPTOR))
 _META = Record(
     Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,

@@ -8,10 +8,12 @@ import time
 from metamori.errors import Damaged, MetamoriError, NoStore, StoreBusy
 from metamori.store import commit, formats
 from metamori.store.door import Door
+from metamori.store.head import identity_now
 from metamori.store.layout import FORMAT_VERSION, Layout, format_line, parse_format, parse_record_name
 from metamori.store.records import Head
 
 PATIENCE_S = 10.0
+_LOOKED_AT = 64  # files, to see whether they moved along
 
 
 def read_format(door: Door, layout: Layout) -> None:
@@ -26,10 +28,34 @@ def read_format(door: Door, layout: Layout) -> None:
             f"there is no store at {os.fsdecode(layout.root)}: metamori run makes one, --store names another") from None
     if found is None:
         raise Damaged(f"{name}: this is not what a store begins with (at byte 0)")
-    if found[0] != FORMAT_VERSION:
+    if not 0 < found[0] <= FORMAT_VERSION:
         raise MetamoriError(f"{os.fsdecode(layout.root)} is a store of format version {found[0]}; this Metamori knows "
                             f"{FORMAT_VERSION}")
-    layout.id = found[1]
+    here, noted = surroundings(layout), noted_anchor(door, layout)
+    layout.id = layout.number(found[1], found[0], here)
+    if noted and noted != here and layout.id.anchor and _files_stayed(door, layout, here, noted):
+        layout.id.anchor = noted
+
+
+def surroundings(layout: Layout) -> bytes:
+    """The folder that the store lies in: what its paths are relative to, as the kernel names it."""
+    return os.path.realpath(os.path.dirname(layout.root))
+
+
+def _files_stayed(door: Door, layout: Layout, here: bytes, before: bytes) -> bool:
+    """Whether the store alone was moved, or copied: more of its files are as noted where it was than there are here."""
+    try:
+        head = formats.decode_head(commit.read_file(door, layout.head), layout.id)
+    except (OSError, formats.FormatError):
+        return False                       # who reads it next says what is wrong
+    below = [each for each in head.identities if each.ino and each.path.startswith(here + b"/")]
+    step = max(1, len(below) // _LOOKED_AT)
+    there = 0
+    for each in below[::step]:
+        now = identity_now(door, before + each.path[len(here):])
+        there += bool(now.ino) and (now.size, now.mtime_ns) == (each.size, each.mtime_ns)
+        there -= commit.exists(door, each.path)
+    return there > 0
 
 
 def create(door: Door, layout: Layout) -> None:
@@ -79,7 +105,7 @@ def _make(door: Door, layout: Layout) -> None:
         raise Damaged(f"{os.fsdecode(layout.format)} is missing")
     for folder in layout.folders:
         commit.make_folder(door, folder)
-    layout.id = int.from_bytes(os.urandom(4)) or 1
+    layout.id = layout.number(int.from_bytes(os.urandom(4)) or 1, FORMAT_VERSION, surroundings(layout))
     commit.write_file(door, layout.head, formats.encode_head(Head(0), layout.id))
     commit.write_file(door, layout.format, format_line(layout.id))
     note_place(door, layout)
@@ -89,17 +115,31 @@ def _make(door: Door, layout: Layout) -> None:
 def _place(door: Door, layout: Layout) -> bytes:
     """Number and change time of the format file: no copy of a store has the same, and nobody can set them."""
     found = door.lstat(layout.format)
-    return b"%d %d\n" % (found.st_ino, found.st_ctime_ns)
+    return b"%d %d" % (found.st_ino, found.st_ctime_ns)
+
+
+def _noted(door: Door, layout: Layout) -> tuple[bytes, bytes]:
+    """What `note_place` has noted: the place, and the folder that paths were relative to; either may be empty."""
+    try:
+        first, _, rest = commit.read_file(door, layout.lock).partition(b"\n")
+    except (FileNotFoundError, PermissionError):
+        return b"", b""
+    return first, rest[:-1] if rest.startswith(b"/") and rest.endswith(b"\n") else b""
+
+
+def noted_anchor(door: Door, layout: Layout) -> bytes:
+    """The folder that paths were relative to when the last run, or verb that writes, began; b"": not known."""
+    return _noted(door, layout)[1]
 
 
 def note_place(door: Door, layout: Layout) -> None:
     """This store is where it belongs: what is unfinished in it is this user's own work. Kept in the lock file."""
-    if is_in_place(door, layout):
+    text = _place(door, layout) + b"\n" + (layout.id.anchor and layout.id.anchor + b"\n")
+    if b"\n".join(_noted(door, layout)) + b"\n" * bool(layout.id.anchor) == text:
         return
     fd = door.open(layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
     try:
         door.fchmod(fd, commit.PRIVATE_FILE)
-        text = _place(door, layout)
         door.pwrite(fd, text, 0)
         door.ftruncate(fd, len(text))
         door.fsync(fd)                     # after a power cut it is still this user's own
@@ -109,10 +149,7 @@ def note_place(door: Door, layout: Layout) -> None:
 
 def is_in_place(door: Door, layout: Layout) -> bool:
     """False in a copy, and so in a store that somebody else has made: looking at it must not carry out what it says."""
-    try:
-        return commit.read_file(door, layout.lock) == _place(door, layout)
-    except OSError:
-        return False
+    return _noted(door, layout)[0] == _place(door, layout)
 
 
 def _has_records(door: Door, layout: Layout) -> bool:

@@ -13,6 +13,7 @@ from metamori.store.door import Door
 from metamori.store.layout import Layout
 from metamori.store.records import Head, Identity, KeptHome, PifEntry
 from metamori.store.state import State
+from metamori.tables.record import replace
 
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
 _STEP_MS = 20                              # and no longer where the clock is a server's
@@ -46,6 +47,34 @@ def wait_past(identities: Iterable[Identity]) -> None:
         if time.clock_gettime_ns(_COARSE) > newest:
             return
         time.sleep(0.001)
+
+
+def as_copied(door: Door, layout: Layout, head: Head) -> Head:
+    """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
+    and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
+    as rsync does; all others stay as noted, and so are changed from outside.
+
+    Two names of one file count as such only where they are.
+    """
+    numbers: dict[tuple[int, int], tuple[int, int]] = {}
+    identities = []
+    for each in head.identities:
+        now = identity_now(door, each.path)
+        alike = bool(each.ino and now.ino) and each.size == now.size and _same_time(each.mtime_ns, now.mtime_ns)
+        if alike and each.mtime_ns:        # not of folders
+            alike = numbers.setdefault((each.dev, each.ino), (now.dev, now.ino)) == (now.dev, now.ino)
+        identities.append(now if alike else each)
+    homes = []
+    for kept in head.kept:
+        home = kept_now(door, layout, kept)
+        alike = bool(kept.ino) and kept.size == home.size and _same_time(kept.mtime_ns, home.mtime_ns)
+        homes.append(home if alike else kept)
+    return replace(head, identities=tuple(identities), kept=tuple(homes))
+
+
+def _same_time(noted_ns: int, now_ns: int) -> bool:
+    """Archives keep whole seconds."""
+    return now_ns == noted_ns or now_ns == noted_ns // 10**9 * 10**9
 
 
 def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[KeptHome, ...]:

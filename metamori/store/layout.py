@@ -1,8 +1,11 @@
 """The only builder of names inside a store. Pure: it never touches a disk.
 
-    format                       "metamori store 1 NNNNNNNN CCCCCCCC\\n": the version, the store's own number
-                                 in hexadecimal digits, the CRC-32 of the 25 bytes up to it
-    lock                         flock: held by a live run's supervisor, or by a verb that writes
+    format                       "metamori store 2 NNNNNNNN CCCCCCCC\\n": the version, the store's own number
+                                 in hexadecimal digits, the CRC-32 of the 25 bytes up to it. Version 1: all paths are
+                                 absolute
+    lock                         flock: held by a live run's supervisor, or by a verb that writes. It holds what no copy
+                                 of the store has in common with it (inode number and change time of `format`), and
+                                 the folder that it was in
     head                         the index that the user's files are at, and their identities then
     intent                       present while files are being moved: the redo list
     prune                        present while indexes are being pruned: what is to be put, removed and freed
@@ -17,7 +20,7 @@
     run/                         the run area of a live or unfinished run
     run/intent                   present while a restore inside the program moves names: the redo list
 
-Every path is bytes, absolute.
+Every path is bytes, absolute; records keep those below the folder that the store is in relative to it.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ import os
 import re
 import zlib
 
+from metamori.store.wire import StoreNumber
 from metamori.tables.record import record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
 _RECORD = re.compile(rb"(\d+)\.(meta|offset|undo|memory)\.(\d+)")
 _STAGE_PREFIX = b".metamori-stage-"
@@ -48,7 +52,13 @@ class Layout:
 
     def __init__(self, root: str | bytes) -> None:
         self.root: bytes = os.path.abspath(os.fsencode(root))
-        self.id = 0                    # the store's own number, once its format file was read
+        self.id = StoreNumber()        # once its format file was read
+
+    def number(self, number: int, version: int, anchor: bytes) -> StoreNumber:
+        """The store's own, as the codecs take it."""
+        found = StoreNumber(number)
+        found.anchor = anchor if version > 1 and anchor != b"/" else b""
+        return found
 
     def _in(self, *parts: bytes) -> bytes:
         return b"/".join((self.root, *parts))

@@ -1,8 +1,9 @@
 """What the store's files say, as values. Immutable; no I/O. The bytes on disk: formats.py.
 
-All paths are absolute and bytes, all times ns since 1970, all sizes, offsets and ranges bytes (ranges half
-open). `inode` is always the store's own number of a file, never reused; `ino` is the filesystem's. Index 0
-is the state before the store's first run. FitEntry and PifEntry are defined beside the live tables.
+All paths are absolute here (formats.py keeps them relative) and bytes, all times ns since 1970, all sizes, offsets and
+ranges bytes (ranges half open). `inode` is always the store's own number of a file, never reused; `ino` is the
+filesystem's. Index 0 is the state before the store's first run. FitEntry and PifEntry are defined beside the live
+tables.
 Records that come by the million are NamedTuples (a tenth of a dataclass's cost), the others dataclasses.
 """
 

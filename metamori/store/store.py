@@ -26,7 +26,15 @@ from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import born_then, identity_now, kept_homes, kept_now, objects_at, wait_past
+from metamori.store.head import (
+    as_copied,
+    born_then,
+    identity_now,
+    kept_homes,
+    kept_now,
+    objects_at,
+    wait_past,
+)
 from metamori.store.layout import Layout, parse_record_name
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
@@ -63,6 +71,7 @@ class Store:
         self._checked: OrderedDict[int, tuple[int, Checked]] = OrderedDict()   # and as of which undo record
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
+        self._is_copied: bool | None = None
         self._lock_fd = -1
 
     # -- opening ---------------------------------------------------------------------------------
@@ -426,7 +435,24 @@ class Store:
     def head(self) -> Head:
         if self._head is None:
             self._head = self._decoded(self.layout.head, formats.decode_head)
+            if self.is_copied:
+                self._head = as_copied(self.door, self.layout, self._head)
         return self._head
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether nothing has written here yet since the store was copied: what is noted of inodes is another's."""
+        if self._is_copied is None:
+            self._is_copied = not founding.is_in_place(self.door, self.layout)
+        return self._is_copied
+
+    def settle_in(self) -> None:
+        """This store is at home here, from now on: the caller holds the lock, and nothing is unfinished."""
+        if self.is_copied:
+            data = formats.encode_head(self.head, self.layout.id)    # what it says of the records stays as it was
+            commit.write_file(self.door, self.layout.head, data)
+        founding.note_place(self.door, self.layout)
+        self._is_copied = False
 
     def find_object(self, dev: int, ino: int, btime_ns: int = 0) -> int:
         """The object that a file is, by what head knows; 0 for a file that no index knows.

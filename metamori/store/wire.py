@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from metamori.store.rows import Table
 
-VERSION = 1
+VERSION = 2                                # 1: no path is relative
 ORDER_MARK = 0x01020304
 _ENVELOPE = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
@@ -34,13 +34,25 @@ class FormatError(ValueError):
         self.offset = offset
 
 
+class StoreNumber(int):
+    """A store's own number. anchor: the folder that its paths are relative to, absolute; empty: all are absolute."""
+
+    anchor = b""
+
+
+class Output(list[bytes]):
+    """The pieces of a file. anchor: as in StoreNumber."""
+
+    anchor = b""
+
+
 class Reader:
     """Takes values off `data` from `pos` on; never past `end`."""
 
-    __slots__ = ("data", "end", "pos")
+    __slots__ = ("anchor", "data", "end", "pos")
 
-    def __init__(self, data: bytes, pos: int, end: int) -> None:
-        self.data, self.pos, self.end = data, pos, end
+    def __init__(self, data: bytes, pos: int, end: int, anchor: bytes = b"") -> None:
+        self.data, self.pos, self.end, self.anchor = data, pos, end, anchor
 
     def advance(self, nbytes: int) -> int:
         """Step over `nbytes`; returns where they begin. FormatError when there are not so many."""
@@ -90,8 +102,27 @@ class Text(Bytes):
         return super().get(reader).decode("utf-8", "surrogateescape")
 
 
-class Path(Bytes):
-    """Bytes that are an absolute path as the kernel gives it: no empty part, no "." and no "..". Or nothing at all."""
+class Place(Bytes):
+    """An absolute path, or what was given for one. One at or below the anchor is "./" and the rest; what begins
+    with "./" itself is ".//" and the rest."""
+
+    def put(self, out: list[bytes], value: bytes) -> None:
+        anchor = getattr(out, "anchor", b"")
+        if anchor and value.startswith(anchor) and value[len(anchor):len(anchor) + 1] in (b"", b"/"):
+            value = b"." + (value[len(anchor):] or b"/")
+        elif anchor and value.startswith(b"./"):
+            value = b".//" + value[2:]
+        super().put(out, value)
+
+    def get(self, reader: Reader) -> bytes:
+        path = super().get(reader)
+        if not reader.anchor or not path.startswith(b"./"):
+            return path
+        return b"./" + path[3:] if path.startswith(b".//") else reader.anchor + (path[1:] if len(path) > 2 else b"")
+
+
+class Path(Place):
+    """As the kernel gives it: no empty part, no "." and no "..". Or nothing at all."""
 
     def get(self, reader: Reader) -> bytes:
         at = reader.pos
@@ -295,9 +326,10 @@ class Record:
 
 def seal(magic: bytes, codec: Codec, value: Any, store: int) -> bytes:
     """The bytes of a whole file of a store. ValueError when a field does not fit its place."""
-    out: list[bytes] = [b""]
+    out = Output([b""])
+    out.anchor = getattr(store, "anchor", b"")
     codec.put(out, value)
-    out[0] = _ENVELOPE.pack(magic, VERSION, ORDER_MARK, sum(map(len, out)))
+    out[0] = _ENVELOPE.pack(magic, VERSION if out.anchor else 1, ORDER_MARK, sum(map(len, out)))
     data = b"".join(out)
     return data + _CRC.pack(zlib.crc32(data, store))
 
@@ -311,14 +343,14 @@ def unseal(magic: bytes, codec: Codec, data: bytes, store: int) -> Any:
         raise FormatError(f"this file begins with {found!r}, not {magic!r}", 0)
     if order != ORDER_MARK:
         raise FormatError("byte order mark", 12)
-    if version != VERSION:
+    if not 0 < version <= VERSION:
         raise FormatError(f"format version {version}; this program knows {VERSION}", 8)
     end = _ENVELOPE.size + length
     if len(data) != end + _CRC.size:
         raise FormatError(f"{end + _CRC.size} bytes announced, the file has {len(data)}", 16)
     if zlib.crc32(memoryview(data)[:end], store) != _CRC.unpack_from(data, end)[0]:
         raise FormatError("the checksum is not this store's", end)
-    reader = Reader(data, _ENVELOPE.size, end)
+    reader = Reader(data, _ENVELOPE.size, end, getattr(store, "anchor", b"") if version > 1 else b"")
     value = codec.get(reader)
     if reader.pos != end:
         raise FormatError(f"{end - reader.pos} bytes after the last field", reader.pos)

@@ -289,9 +289,9 @@ def test_copies_without_some_records(made: Made, tmp_path: Path) -> None:
 
 def test_a_future_version(made: Made) -> None:
     with Hurt(made):
-        (made.store / "format").write_bytes(b"metamori store 2\n")
+        (made.store / "format").write_bytes(b"metamori store 3\n")
         answer = verb(made.store, "log")
-        assert answer.code == 1 and "version 2" in answer.err
+        assert answer.code == 1 and "version 3" in answer.err
     for path in made.files():
         if path.parent.name in ("checkpoints", "store"):
             with Hurt(made):

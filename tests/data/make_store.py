@@ -16,7 +16,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-VERSION = 1
+VERSION = 2
 PLACE = Path("/tmp/metamori-kept-store")
 ROOT = Path(__file__).resolve().parents[2]
 JOB = """

@@ -52,7 +52,7 @@ def test_rows_are_u64_columns_in_order():
 @pytest.mark.parametrize(("raw", "offset"), [
     pytest.param(b"", 0, id="empty"),
     pytest.param(by_hand(b"mtmrHEAx", HEAD_PAYLOAD), 0, id="magic"),
-    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD, version=2), 8, id="version"),
+    pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD, version=3), 8, id="version"),
     pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD, mark=0x04030201), 12, id="byte-order"),
     pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD) + b"x", 16, id="length"),
     pytest.param(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)[:-1] + b"x", 24 + len(HEAD_PAYLOAD), id="checksum"),
