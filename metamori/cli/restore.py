@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _copy(arguments)
     with opening.for_writing(arguments) as store:
         store.require_restorable(arguments.index)
+        if not arguments.force:
+            store.require_not_lost(arguments.index)
         changed, losses = store.changed_outside(), Losses(store)
         lost = losses.at(arguments.index)
         if arguments.dry_run:
@@ -99,7 +101,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     target = partial.without(store, asked, lost) if lost else asked
     if lost:
         output.say(f"{lost_text(asked, paths)}; all else is back, and that is checkpoint {target}")
-    work = move.move_home(store, target)
+    work = move.move_home(store, target, unknown=arguments.force)
     for note in work.notes:
         output.say(note)
     truncated = truncate_stdio(store, asked) if arguments.stdio else []
@@ -108,6 +110,10 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
         "lost": _lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
+    if asked <= store.lost_up_to:
+        output.result(arguments, data, f"what is known of checkpoint {asked} was brought back; what a run changed "
+                                       "whose records were removed may differ")
+        return Damaged.exit_code
     output.result(arguments, data, f"the files are at checkpoint {target}; they were at {before}")
     return Damaged.exit_code if lost else 0
 

@@ -196,10 +196,14 @@ def too_old(libc: str) -> str:
 def follow(live) -> int:  # type: ignore[no-untyped-def]
     """A run that has begun, to its end; the exit status of `run`."""
     from metamori.runtime import supervise
+    from metamori.runtime.live import StoreGone
 
     status = live.run()
     try:
         live.end(status)
+    except StoreGone as error:
+        supervise.say(str(error))
+        return FAILED
     except (MetamoriError, OSError) as error:
         supervise.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
         return FAILED

@@ -10,7 +10,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
@@ -117,6 +117,12 @@ def make_folder(store_path: str) -> str:
     return path
 
 
+def no_longer_alive(run_area: str) -> None:
+    """Before a run area goes: one that goes without that was removed by somebody else."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(os.path.dirname(run_area), "alive"))
+
+
 def _check(result: int, path: str) -> None:
     if result < 0:
         raise OSError(-result, os.strerror(-result), path)
@@ -164,6 +170,7 @@ class Area:
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
+        no_longer_alive(self.path)
         gone = self.path + ".over"
         shutil.rmtree(gone, ignore_errors=True)
         os.rename(self.path, gone)

@@ -65,6 +65,7 @@ def begin_area(
     flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
     ahead.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     area = Area(store.path, create=True)
+    commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
     head = area.head
     head.run = run
     head.parent = store.head.index

@@ -17,6 +17,7 @@ from metamori.config import Config
 from metamori.errors import MetamoriError
 from metamori.runtime import finish, going_on, launches, pruning, slurm, supervise
 from metamori.runtime.begin import begin
+from metamori.runtime.gone import Watch
 from metamori.runtime.memory import NotBegun
 from metamori.runtime.session import Session
 from metamori.store import move
@@ -24,6 +25,10 @@ from metamori.store import move
 
 class NobodyLeft(MetamoriError):
     """The program was ended for a rollback, and its new process does not start."""
+
+
+class StoreGone(MetamoriError):
+    """The store of the run was removed under it."""
 
 
 class Live:
@@ -34,21 +39,41 @@ class Live:
         self._go_on_with(session, pid)
         self._said = ""
         self._requeued = False
+        self._is_gone = False
 
     def _go_on_with(self, session: Session, pid: int) -> None:
         """The run area has to know its first process: of one that came back /proc has neither words nor environment."""
         self.session, self.pid = session, pid
         session.area.head.first_pid = pid
+        self._store_watch = Watch(session.store, session.area)
 
     def run(self) -> int:
         """Until the program ends by itself; its wait status."""
         return supervise.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
                                self.signalled, self.serve if self.config.memory else None,
                                lambda due: launches.note_due(self.session.area, due),
-                               self.terminated if self.config.on_term else None)
+                               self.terminated if self.config.on_term else None, self.look_at_store)
+
+    def look_at_store(self) -> None:
+        """Each second. When the run area is gone: what is redirected goes home at once, and a person is told."""
+        if self._is_gone or not self._store_watch.is_gone():
+            return
+        self._is_gone = True
+        text = (f"the store {self.session.store.path} of this run was removed, or moved: no checkpoint can be taken "
+                "any more, and what it held is lost. The command goes on without; ")
+        try:
+            failed = self._store_watch.write_back()
+        except (MetamoriError, OSError) as error:
+            supervise.say(f"{text}its files are written back at its end ({error})")
+            return
+        supervise.say(text + (f"what it wrote could not be written back to {', '.join(map(os.fsdecode, failed[:5]))}"
+                              if failed else "all that it wrote is in its files") + "; this run ends with 125")
 
     def checkpoint(self, by_timer: bool = True) -> bool:
         """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
+        self.look_at_store()
+        if self._is_gone:
+            return False
         try:
             self.session.checkpoint(with_memory=True)
             self._said = ""
@@ -153,6 +178,7 @@ class Live:
         os.waitpid(self.pid, 0)
         finish.finish(session, f"rolled back to {index}", killed=True)
         first_index = session.area.head.first_index
+        self._store_watch.close()
         finish.close(session)
         try:
             self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
@@ -164,6 +190,13 @@ class Live:
     def end(self, status: int) -> None:
         """The run's last index, and its files' bytes home."""
         session = self.session
+        self.look_at_store()
+        if self._is_gone:
+            failed = self._store_watch.write_back()    # what was opened in between
+            lacking = "".join(f"; {os.fsdecode(each)} lacks what was written last" for each in failed)
+            raise StoreGone(f"the store {session.store.path} was removed while the command ran: nothing is recorded of "
+                            f"this run{lacking}")
+        self._store_watch.close()
         killed = os.WIFSIGNALED(status)
         reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
         if self._requeued:

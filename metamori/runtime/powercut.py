@@ -19,7 +19,7 @@ from metamori._area import lib
 from metamori.errors import Damaged
 from metamori.runtime import notes, torn
 from metamori.runtime.ahead import Record, began, began_ns, read
-from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch
+from metamori.runtime.area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
 from metamori.runtime.base import REASON, Base, base_of
 from metamori.runtime.cut import Cut, PifCut, look
 from metamori.runtime.fold import Fold
@@ -76,6 +76,7 @@ def _noted(run_area: str) -> list[Touch]:
 
 def _retire(run_area: str) -> None:
     """The run is over, in one step."""
+    no_longer_alive(run_area)
     shutil.rmtree(run_area + ".over", ignore_errors=True)
     os.rename(run_area, run_area + ".over")
 

@@ -52,6 +52,10 @@ def finish_if_needed(store: Store) -> str:
             shutil.rmtree(folder)
             return ""
         return _damaged(store, folder, "its header is not one" if error.errno == errno.EINVAL else "a file is missing")
+    if area.head.flags & lib.MM_GONE:      # moved away while it was alive: it went on, and wrote back without it
+        area.close()
+        shutil.rmtree(folder)
+        return "what the last run did is lost: its store was moved or removed while it was alive"
     why = area.unsound()
     if why:
         area.close()

@@ -24,6 +24,7 @@ REQUEST = 62                               # MM_REQUEST_SIGNAL of shim_c/src/are
 WAITED = signal.valid_signals() - _LEFT_ALONE
 
 
+LOOK_S = 1.0
 _before: set[int] | None = None            # the signals that were blocked before the first command was started
 
 
@@ -97,21 +98,22 @@ def _out_of_the_way(fd: int) -> int:
 
 def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], object], signalled: Callable[[], bool],
           serve: Callable[[], int] | None = None, note_due: Callable[[float], None] | None = None,
-          terminated: Callable[[], None] | None = None) -> int:
+          terminated: Callable[[], None] | None = None, look: Callable[[], object] = lambda: None) -> int:
     """Until the command ends; its wait status. `checkpoint` is called by the timer.
 
     signalled: is called on `on_signal`; whether the command is to have the signal too.
 
     serve: answers the run's calls; the pid of the process that is the command from now on, or 0.
     terminated: takes a SIGTERM in hand.
-    note_due: is told when the timer's next checkpoint is due, on the monotonic clock.
+    note_due: is told when the timer's next checkpoint is due, on the monotonic clock. look: is called each second.
     """
     due = time.monotonic() + every_s if every_s else 0.0
     if due and note_due:
         note_due(due)
     while True:
-        wait = max(0.0, due - time.monotonic()) if due else 3600.0
+        wait = min(LOOK_S, max(0.0, due - time.monotonic()) if due else LOOK_S)
         found = signal.sigtimedwait(WAITED, wait)
+        look()
         if due and time.monotonic() >= due:
             checkpoint()
             due = time.monotonic() + every_s

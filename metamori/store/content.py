@@ -25,6 +25,7 @@ class Reader:
     """The bytes of one object at one index."""
 
     def __init__(self, store: Store, index: int, inode: int) -> None:
+        store.require_not_lost(index)
         self._store, self._index, self._inode = store, index, inode
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size

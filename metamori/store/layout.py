@@ -18,6 +18,8 @@
     kept/<name>                  the homes of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
     run/                         the run area of a live or unfinished run
+    alive                        there from a run's beginning to its end: without `run/` that was removed meanwhile
+    lost                         the newest index when that was found out by a verb that writes, or a run; in digits
     run/intent                   present while a restore inside the program moves names: the redo list
 
 Every path is bytes, absolute; records keep those below the folder that the store is in relative to it.
@@ -107,6 +109,14 @@ class Layout:
     @property
     def run_area(self) -> bytes:
         return self._in(b"run")
+
+    @property
+    def alive(self) -> bytes:
+        return self._in(b"alive")
+
+    @property
+    def lost(self) -> bytes:
+        return self._in(b"lost")
 
     @property
     def unfinished(self) -> tuple[bytes, ...]:

@@ -55,14 +55,18 @@ def unknown(store: Store) -> list[str]:
 
 def move_home(
     store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
+    unknown: bool = False,
 ) -> Plan:
     """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
 
-    `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. Raises
+    `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. `unknown`: also to an
+    index that a run may have spoiled whose records were removed. Raises
     NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError when the system fails on the
     way, and then the next call goes on.
     """
     recover(store, durable=durable)
+    if not unknown:
+        store.require_not_lost(index)
     work = plan(store, index)
     if work.lost:
         path, start, end = work.lost[0]

@@ -446,8 +446,37 @@ class Store:
             self._is_copied = not founding.is_in_place(self.door, self.layout)
         return self._is_copied
 
+    @property
+    def lost_up_to(self) -> int:
+        """The newest index that a run has spoiled whose run area was removed while it was alive; -1: there is none.
+
+        It may have overwritten home bytes of all of them, and made and removed files, and nothing is left that says so.
+        """
+        alive, run_area = self.layout.alive, self.layout.run_area
+        was_alive = commit.exists(self.door, alive) and not commit.exists(self.door, run_area)
+        if was_alive and commit.exists(self.door, alive):    # asked twice: a run that ends takes `alive` away first
+            return self.newest
+        try:
+            text = commit.read_file(self.door, self.layout.lost)
+        except FileNotFoundError:
+            return -1
+        return int(text) if text.strip().isdigit() else self.newest
+
+    def require_not_lost(self, index: int) -> None:
+        """Damaged when nobody knows what a run has done to an index's files."""
+        if index <= (lost := self.lost_up_to):
+            raise Damaged("a run's own records were removed while it was alive: what it did to the files is not known, "
+                          f"and checkpoints up to {lost} may have lost bytes")
+
+    def note_lost(self) -> None:
+        """For good: indexes that come after this are not concerned. The caller holds the lock."""
+        if (lost := self.lost_up_to) >= 0:
+            commit.write_file(self.door, self.layout.lost, b"%d\n" % lost)
+            commit.remove_file(self.door, self.layout.alive)
+
     def settle_in(self) -> None:
         """This store is at home here, from now on: the caller holds the lock, and nothing is unfinished."""
+        self.note_lost()
         if self.is_copied:
             data = formats.encode_head(self.head, self.layout.id)    # what it says of the records stays as it was
             commit.write_file(self.door, self.layout.head, data)

@@ -43,7 +43,7 @@ def verify(store: Store, whole: bool = True) -> Report:
     StoreBusy when something seems to be wrong and somebody prunes meanwhile.
     """
     report = Report(notes=store.unfinished(), whole=whole)
-    for part in (_indexes, _undos, _head, _losses) if whole else (_indexes, _undos, _head):
+    for part in (_lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
         try:
             report.problems += part(store, report)
         except Damaged as error:
@@ -52,6 +52,12 @@ def verify(store: Store, whole: bool = True) -> Report:
         raise store.being_pruned()
     report.problems = list(dict.fromkeys(report.problems))
     return report
+
+
+def _lost(store: Store, report: Report) -> Iterator[str]:
+    if store.indexes:
+        store.require_not_lost(store.indexes[0])
+    yield from ()
 
 
 def _indexes(store: Store, report: Report) -> Iterator[str]:

@@ -83,6 +83,8 @@ int mm_tracked(const char *path)
 {
     if (path[0] != '/' || mm_below(path, mm_area->store) || (UNLIKELY(mm_elsewhere) && mm_leads_elsewhere(path)))
         return 0;
+    if (UNLIKELY(mm_area->head->flags & MM_GONE))
+        return 0;
     for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
         if (mm_below(path, i->path))
             return 0;
@@ -424,6 +426,10 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
     }
     if (r == 0) {
         is_kept(p, 0, 0);
+        return 0;
+    }
+    if (r == -ENOENT && sys(SYS_faccessat, AT_FDCWD, path, F_OK) == 0) {   /* the store was removed: it goes as natively */
+        __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
         return 0;
     }
     if (r != -EXDEV && r != -EPERM && r != -EMLINK)

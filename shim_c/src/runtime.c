@@ -201,6 +201,8 @@ void mm_runtime_let_go(int held)
 
 int mm_runtime_call(int what, long argument, void *data)
 {
+    if (UNLIKELY(mm_area && mm_area->head->flags & MM_GONE))
+        return -ENOENT;                /* what is at the store's path now, if anything, is not this run's */
     if (UNLIKELY(mm_memory_run()) && !data)
         return mm_request(mm_area, what, argument, NULL);
     uint64_t mask = sys_mask_all();
