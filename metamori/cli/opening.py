@@ -23,8 +23,6 @@ def index_number(text: str) -> int:
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
-    if (lost := store.lost_up_to) >= 0:
-        output.say(f"a run's own records were removed while it was alive: checkpoints up to {lost} may have lost bytes")
     if not any(commit.exists(store.door, path) for path in store.layout.unfinished):
         return store
     if not founding.is_in_place(store.door, store.layout):

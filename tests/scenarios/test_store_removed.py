@@ -50,7 +50,7 @@ def test_the_store_goes(lab: Lab, what: str, options: list[str]) -> None:
         lab.restore(0, code=12)
         lab.restore(1, "--to", lab.folder / "copy", code=12)
         lab.verb("verify", code=12)
-        assert "removed while it was alive" in lab.verb("log").stderr
+        assert "removed while it was alive" in lab.verb("log", code=12).stderr
         assert not difference(picture(lab.work), picture(twin)), "nothing was touched"
         assert lab.verb("restore", 1, "--force", code=None).returncode in (12, 14)    # 14: a new file is in the way
         assert lab.run("true").returncode == 0
