@@ -217,7 +217,8 @@ struct mm_pif {
     uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
     uint64_t old_size, old_mtime_ns;  /* before the run touched it */
     uint32_t old_mode, old_uid, old_gid;
-    uint32_t path_capacity;
+    uint16_t path_capacity;
+    uint16_t listed;           /* it may be on the list of mapped files */
     uint32_t refs;             /* FITs that point here */
     uint32_t root;             /* block table, 0: every block is home */
     uint32_t next_hash, next_dirty;
@@ -232,8 +233,8 @@ struct mm_pif {
     uint64_t ahead_size;       /* when that was written */
     uint64_t redirected;       /* entries in its block table */
     uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
-    uint32_t listed;           /* it may be on the list of mapped files */
     uint32_t names_lock;       /* tid of who takes a name or a descriptor away, or gives one: MM_KEPT and MM_NAMELESS change under it */
+    uint32_t pages;            /* the block table's pages; root is this, or 0 while no block is redirected */
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */

@@ -131,6 +131,8 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer);
 void mm_frame_free(struct mm_area *a, uint32_t frame);
 
 /* table.c */
+int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run);
+void mm_table_empty(struct mm_area *a, struct mm_pif *pif);
 void mm_table_free(struct mm_area *a, struct mm_pif *pif);
 
 /* slots.c */

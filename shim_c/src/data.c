@@ -6,7 +6,8 @@
  *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
  *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
- *  6. With MM_HOME (home.c) there are no table entries: every byte is at home.
+ *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
+ *  7. With MM_HOME (home.c) there are no table entries: every byte is at home.
  * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
  */
 #include "shim.h"
@@ -49,11 +50,14 @@ uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
 {
     if (p->alloc_next < mm_area->head->epoch_block)
         p->taken = 0;
-    if (p->alloc_next < mm_area->head->epoch_block || p->alloc_end - p->alloc_next < count) {
+    if (p->alloc_next < mm_area->head->epoch_block || p->alloc_next + count > p->alloc_end) {
         uint64_t reserve = count < 64 ? 64 : count;
-        p->alloc_next = mm_blocks_take(mm_area, reserve);
-        p->alloc_end = p->alloc_next + reserve;
+        /* killed in between, it begins behind its old end and is empty */
+        __atomic_store_n(&p->alloc_next, mm_blocks_take(mm_area, reserve), __ATOMIC_RELEASE);
+        MM_STOP("data.reserving");
+        __atomic_store_n(&p->alloc_end, p->alloc_next + reserve, __ATOMIC_RELEASE);
     }
+    MM_ASSERT(p->alloc_next + count <= p->alloc_end && p->alloc_end <= mm_area->head->next_block);
     uint64_t first = p->alloc_next;
     p->alloc_next += count;
     if (p->taken < 1u << 30)
@@ -96,15 +100,16 @@ static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, 
         long r = locked ? mm_buffer_read(slot, p, to, run, from, at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
         return r == 0 ? read_zeros(to, run) : r;
     }
-    if (at >= p->home_limit)
-        return read_zeros(to, run < count ? run : count);
     if (!p->root)
         run = count;
     else
         for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, block + i); i++)
             run += MM_BLOCK;
-    if (run > p->home_limit - at)
-        run = p->home_limit - at;
+    uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_ACQUIRE);   /* after all entries that were looked at */
+    if (at >= limit)
+        return read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count);
+    if (run > limit - at)
+        run = limit - at;
     long r = sys_pread(fd, to, run < count ? run : count, at);
     return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
 }
@@ -132,6 +137,7 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0;
     if (size < 0)
         return size;
+    MM_STOP("data.sized");
     for (int i = 0; i < n; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length && at < (uint64_t)size;) {
@@ -443,9 +449,10 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
         return fresh;
     make_virtual(p, length);
     if (length < size) {
+        if (length < p->home_limit)    /* before entries go: where there is none, what the home held shows */
+            __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
         forget_rest(p, length, fresh);
-        if (length < p->home_limit)
-            p->home_limit = length;
+        MM_STOP("data.forgotten");
     }
     mm_stamp(p);
     return 0;

@@ -42,24 +42,23 @@ static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start,
     return 0;
 }
 
-/* Buffered bytes to their places at home, whose own bytes there are saved before. */
+/* Buffered bytes to their places at home, whose own bytes there are saved before.  The table says of them what it said. */
 static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
 {
     struct mm_range range[64];
     long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
-    for (long n = 1; r == 0 && n > 0 && p->root;) {
-        n = mm_collect(mm_area, p, 0, 0, range, 64);
-        for (long i = 0; r == 0 && i < n && i < 64; i++)
-            r = save_blocks(slot, p, home, range[i].block * MM_BLOCK, (range[i].block + range[i].count) * MM_BLOCK);
+    for (uint64_t from = 0, n = 64; r == 0 && n == 64;) {
+        for (n = 0; r == 0 && n < 64 && mm_table_next(mm_area, p, from, &range[n]); n++) {
+            from = range[n].block + range[n].count;
+            r = save_blocks(slot, p, home, range[n].block * MM_BLOCK, from * MM_BLOCK);
+        }
         if (r == 0)
             r = mm_ahead_sync();
-        for (long i = 0; r == 0 && i < n && i < 64; i++) {
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
             uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
             if (at + length > size)
                 length = at < size ? size - at : 0;
             r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
-            if (r == 0)
-                r = mm_table_set(mm_area, p, range[i].block, 0, range[i].count);
         }
     }
     return r;
@@ -95,7 +94,13 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
     sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
     p->ahead_block = 0;
-    mm_table_free(mm_area, p);
+    /* who reads without the lock looks for an entry first, and where it finds none at the limit: in this order it finds the
+       bytes in the buffer, or at home, where they are by now */
+    MM_STOP("home.copied");
+    __atomic_store_n(&p->home_limit, MM_NO_LIMIT, __ATOMIC_RELEASE);
+    MM_STOP("home.shown");
+    mm_table_empty(mm_area, p);
+    MM_STOP("home.cleared");
     mm_cache_drop(mm_area, slot);
     __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
     if (isolated)
@@ -103,7 +108,6 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     if (whole || isolated)
         p->fresh_from = 0;
     p->cut = 0;                        /* from now on its bytes are the home's, and none of the buffer's */
-    p->home_limit = MM_NO_LIMIT;
     return 0;
 }
 

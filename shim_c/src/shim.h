@@ -255,7 +255,8 @@ static inline uint64_t mm_known_size(const struct mm_pif *p)
 {
     if (p->flags & MM_VIRTUAL)
         return p->size;
-    return !ISOLATED(p) ? p->fresh_from : p->home_limit != MM_NO_LIMIT ? p->home_limit : 0;
+    uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_RELAXED);
+    return !ISOLATED(p) ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
 }
 
 #ifndef RWF_NOAPPEND

@@ -3,8 +3,11 @@
  * Three levels of 512 entries, like a processor's page table: 2^27 blocks of 4 KB, 512 GB.
  * A leaf entry is a buffer block number.  An upper entry is (epoch << 32 | page): the epoch is the last one that set an
  * entry below it, so that a checkpoint visits only what changed.
- * Invariants: entries are changed under the PIF's lock; a reader may look without it, since every entry is one
- * aligned word and buffer blocks are never handed out twice.
+ * Invariants
+ *  1. Entries are changed under the PIF's lock.  A reader may look without it, since every entry is one aligned word and
+ *     buffer blocks are never handed out twice.
+ *  2. So an entry is cleared last: before it, whatever says what the home holds there (data.c, home.c) is true.
+ *  3. Pages belong to their file until it is gone: whoever still walks in them finds its entries, old or new.
  */
 #define _GNU_SOURCE
 #include "area_internal.h"
@@ -20,6 +23,7 @@ static uint64_t get(struct mm_area *a, const uint32_t *from, uint64_t block)
     uint32_t root = __atomic_load_n(from, __ATOMIC_ACQUIRE);
     if (!root || block >= LIMIT)
         return 0;
+    MM_STOP("table.walk");
     uint64_t mid = __atomic_load_n(&level_at(a, root)[INDEX(block, 2)], __ATOMIC_ACQUIRE);
     if (!mid)
         return 0;
@@ -37,16 +41,8 @@ static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
 }
 
 /* owed: how many more entries there are. */
-static int set(struct mm_area *a, uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count, long *owed)
+static int set(struct mm_area *a, const uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count, long *owed)
 {
-    if (block + count > LIMIT)
-        return -EFBIG;
-    if (!*at) {
-        uint32_t page = mm_page_take(a);
-        if (!page)
-            return -ENOSPC;
-        __atomic_store_n(at, page, __ATOMIC_RELEASE);
-    }
     uint64_t *root = mm_page(a, *at);
     while (count) {
         uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
@@ -76,13 +72,28 @@ static void owes(struct mm_area *a, struct mm_pif *pif, long more)
     }
 }
 
+/* The page of the upper level. */
+static int make(struct mm_area *a, uint32_t *at)
+{
+    uint32_t page = *at ? *at : mm_page_take(a);
+    if (!page)
+        return -ENOSPC;
+    __atomic_store_n(at, page, __ATOMIC_RELEASE);
+    return 0;
+}
+
 /* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
 int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long owed = 0;
     MM_ASSERT(mm_locked_by_me(&pif->lock));
     MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
-    int r = set(a, &pif->root, block, buffer, count, &owed);
+    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->pages);
+    if (r < 0)
+        return r;
+    MM_ASSERT(!pif->root || pif->root == pif->pages);
+    __atomic_store_n(&pif->root, pif->pages, __ATOMIC_RELEASE);
+    r = set(a, &pif->root, block, buffer, count, &owed);
     owes(a, pif, owed);
     return r;
 }
@@ -97,10 +108,30 @@ int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t
 {
     long unused = 0;
     MM_ASSERT(mm_locked_by_me(&pif->lock));
-    return set(a, &pif->saved, block, buffer, count, &unused);
+    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->saved);
+    return r < 0 ? r : set(a, &pif->saved, block, buffer, count, &unused);
 }
 
-/* Forget every entry from a block on.  Pages stay: readers may be looking at them; they go with the PIF. */
+/* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none.  Called with the
+ * PIF's lock held. */
+int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run)
+{
+    uint64_t *root = pif->root ? mm_page(a, pif->root) : NULL, step;
+    for (uint64_t block = from; root && block < LIMIT; block = (block / step + 1) * step) {
+        uint64_t mid = root[INDEX(block, 2)], leaf = mid ? level_at(a, mid)[INDEX(block, 1)] : 0;
+        uint64_t entry = leaf ? level_at(a, leaf)[INDEX(block, 0)] : 0;
+        step = !mid ? FAN * FAN : !leaf ? FAN : 1;
+        if (!entry)
+            continue;
+        *run = (struct mm_range){ block, entry, 1 };
+        while (get(a, &pif->root, block + run->count) == entry + run->count)
+            run->count++;
+        return 1;
+    }
+    return 0;
+}
+
+/* Forget every entry from a block on. */
 void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
 {
     if (!pif->root || from >= LIMIT)
@@ -146,11 +177,19 @@ static void release(struct mm_area *a, uint32_t *from)
     mm_page_give(a, page);
 }
 
-/* Give back all pages.  Only when nobody can be looking: the file is gone, or the run is frozen. */
+/* No block is redirected any more. */
+void mm_table_empty(struct mm_area *a, struct mm_pif *pif)
+{
+    mm_table_clear(a, pif, 0);
+    __atomic_store_n(&pif->root, 0, __ATOMIC_RELEASE);
+}
+
+/* Give back all pages: nobody can be looking, the file is gone. */
 void mm_table_free(struct mm_area *a, struct mm_pif *pif)
 {
-    mm_table_clear(a, pif, 0);         /* so that its entries are counted */
-    release(a, &pif->root);
+    MM_ASSERT(!(pif->flags & MM_USED));
+    mm_table_empty(a, pif);            /* so that its entries are counted */
+    release(a, &pif->pages);
 }
 void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->saved); }
 

@@ -11,6 +11,7 @@ struct worker {
     pthread_t id;
     sem_t asked, done;
     char *line;                              /* alone: answered straight away */
+    char *later;                             /* or when it is asked for: `begin`, `await` */
 };
 static struct worker workers[THREADS];
 
@@ -19,6 +20,7 @@ static void *working(void *which)
     struct worker *me = which;
     for (;;) {
         sem_wait(&me->asked);
+        answer_kept = me->later;
         if (me->line)
             obey(me->line);
         else if (me->joins)
@@ -71,6 +73,28 @@ OP(on) /* thread, then a line for it */
         ;
 }
 
+OP(begin) /* the same, without waiting: others go on meanwhile */
+{
+    struct worker *w = &workers[WHICH];
+    w->line = malloc(4096);
+    w->later = malloc(1 << 16);
+    joined(word + 2, count - 2, w->line, 4096);
+    sem_post(&w->asked);
+    reply("0");
+}
+
+OP(await) /* thread: the answer to what it began */
+{
+    (void)count;
+    struct worker *w = &workers[WHICH];
+    while (sem_wait(&w->done))
+        ;
+    char *answer = w->later;
+    w->later = NULL;
+    reply("%s", answer);
+    free(answer);
+}
+
 static void over(struct worker *w)
 {
     void *result = NULL;
@@ -94,4 +118,7 @@ OP(cancelthread)
 }
 
 const struct entry thread_operations[] = {
-    {"thread", 1, op_thread}, {"on", 2, op_on}, {"endthread", 1, op_endthread}, {"cancelthread", 1, op_cancelthread}, {0, 0, 0}};
+    {"thread", 1, op_thread},       {"on", 2, op_on},
+    {"begin", 2, op_begin},         {"await", 1, op_await},
+    {"endthread", 1, op_endthread}, {"cancelthread", 1, op_cancelthread},
+    {0, 0, 0}};
