@@ -322,21 +322,22 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
 }
 
 /* A thread that executed a new program has its leader's number from then on, and what the leader held. */
-static void release_if(uint32_t *lock, uint32_t tid)
+void mm_release_if(uint32_t *lock, uint32_t tid)
 {
+    mm_tid = tid;                      /* the caller's own */
     if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~MM_WAITED) == tid)
         mm_unlock(lock);
 }
 void mm_release_locks(struct mm_area *a, uint32_t tid)
 {
-    release_if(&a->head->lock, tid);
-    release_if(&a->head->session_lock, tid);
-    release_if(&a->head->ahead_lock, tid);
+    mm_release_if(&a->head->lock, tid);
+    mm_release_if(&a->head->session_lock, tid);
+    mm_release_if(&a->head->ahead_lock, tid);
     for (int i = 0; i < MM_NAME_LOCKS; i++)
-        release_if(&a->head->name_lock[i], tid);
+        mm_release_if(&a->head->name_lock[i], tid);
     for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
-        release_if(&mm_pif_at(a, slot)->lock, tid);
-        release_if(&mm_pif_at(a, slot)->names_lock, tid);
+        mm_release_if(&mm_pif_at(a, slot)->lock, tid);
+        mm_release_if(&mm_pif_at(a, slot)->names_lock, tid);
     }
 }
 

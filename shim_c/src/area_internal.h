@@ -122,6 +122,7 @@ static inline void mm_unlock(uint32_t *lock)
         sys_futex_wake(lock, 1);
 }
 void mm_release_locks(struct mm_area *a, uint32_t tid);
+void mm_release_if(uint32_t *lock, uint32_t tid);
 uint32_t mm_page_take(struct mm_area *a);
 void mm_page_give(struct mm_area *a, uint32_t page);
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);

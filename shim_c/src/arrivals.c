@@ -63,21 +63,26 @@ static int same_file(int fd, const struct mm_fit *f)
     return sys(SYS_fstat, fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino;
 }
 
-/* After exec: the descriptors of this process that stayed open. */
+/* After exec: the descriptors of this process that stayed open.  The thread that was the first one may have been reading at the
+ * kernel's position when it was ended: the lock that it held names this thread now, and whoever shares the description waits. */
 static void adopt_own(void)
 {
-    uint32_t *root = mm_page(mm_area, mm_self->fd_root);
+    uint32_t *root = mm_page(mm_area, mm_self->fd_root), me = (uint32_t)sys_gettid();
     for (int fd = 0; fd < MM_FDS; fd++) {
         if (!root[fd >> 10]) {
             fd |= 1023;
             continue;
         }
         uint32_t fit = ((uint32_t *)mm_page(mm_area, root[fd >> 10]))[fd & 1023];
-        if (fit && same_file(fd, mm_fit_at(mm_area, fit))) {
+        if (!fit)
+            continue;
+        mm_release_if(&mm_fit_at(mm_area, fit)->lock, me);
+        if (same_file(fd, mm_fit_at(mm_area, fit))) {
             mm_map(fd, fit, 0, 0);
-        } else if (fit) {
+        } else {                       /* closed; or another thread was ended between its dup2 and the note of it */
             mm_fd_set(mm_area, mm_self_slot, fd, 0);
             mm_fit_unref(mm_area, fit);
+            mm_came(fd, 0);
         }
     }
 }
@@ -187,6 +192,16 @@ void mm_fork_in_parent(void)
         errno = forking_errno;
 }
 
+/* A thread of the parent was about to close it, and is not here to end that. */
+static int still_open(int fd)
+{
+    int open = same_file(fd, mm_fit_at(mm_area, mm_fds[fd].fit));
+    if (!open)
+        mm_fds[fd].fit = mm_fds[fd].pif = 0;
+    mm_fds[fd].generation = 0;
+    return open;
+}
+
 /* In the child: a slot of its own. */
 void mm_after_fork(void)
 {
@@ -218,11 +233,16 @@ void mm_after_fork(void)
     mm_self->unfollowed = unfollowed;
     mm_self->calls = mm_depth > 0;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
-        if (!mm_fds[fd].fit)
+        uint32_t fit = mm_fds[fd].fit;
+        if (!fit)
             continue;
         if (!referenced)               /* made by a raw system call */
-            mm_fit_ref(mm_area, mm_fds[fd].fit);
-        mm_fd_set(mm_area, slot, fd, mm_fds[fd].fit);
+            mm_fit_ref(mm_area, fit);
+        if (UNLIKELY(mm_fds[fd].generation == MM_CHANGING) && !still_open(fd)) {
+            mm_fit_unref(mm_area, fit);
+            continue;
+        }
+        mm_fd_set(mm_area, slot, fd, fit);
     }
     mm_deliver_if_free();
 }

@@ -44,11 +44,22 @@ int mm_memory_run(void)
         && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
 }
 
+/* The FIT of a descriptor whose number means the same file as a moment ago, or 0. */
+uint32_t mm_stable(int fd)
+{
+    while (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE) == MM_CHANGING))
+        sys_pause_us(50);
+    return __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
+}
+
 /* The PIF of a descriptor after PIFs have appeared: a reader's file may be written by now. */
 uint32_t mm_pif_again(int fd)
 {
     struct mm_descriptor *d = &mm_fds[fd];
-    struct mm_fit *f = mm_fit_at(mm_area, d->fit);
+    uint32_t fit = mm_stable(fd), looked = __atomic_load_n(&d->generation, __ATOMIC_ACQUIRE);
+    if (!fit || looked == MM_CHANGING)
+        return fit ? mm_pif_again(fd) : 0;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
     uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
     if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
@@ -63,7 +74,7 @@ uint32_t mm_pif_again(int fd)
     int appeared = !__atomic_load_n(&d->pif, __ATOMIC_RELAXED) && pif;
     /* pif_of reads them in the other order: who sees the generation sees its pif */
     __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
-    __atomic_store_n(&d->generation, generation, __ATOMIC_RELEASE);
+    __atomic_compare_exchange_n(&d->generation, &looked, generation, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);   /* not MM_CHANGING */
     if (UNLIKELY(mm_on_tracked != NULL) && appeared)
         mm_on_tracked(fd);
     return pif;

@@ -45,26 +45,6 @@ void mm_stamp(struct mm_pif *p)
     p->mtime_ns = (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
 
-/* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
-uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
-{
-    if (p->alloc_next < mm_area->head->epoch_block)
-        p->taken = 0;
-    if (p->alloc_next < mm_area->head->epoch_block || p->alloc_next + count > p->alloc_end) {
-        uint64_t reserve = count < 64 ? 64 : count;
-        /* killed in between, it begins behind its old end and is empty */
-        __atomic_store_n(&p->alloc_next, mm_blocks_take(mm_area, reserve), __ATOMIC_RELEASE);
-        MM_STOP("data.reserving");
-        __atomic_store_n(&p->alloc_end, p->alloc_next + reserve, __ATOMIC_RELEASE);
-    }
-    MM_ASSERT(p->alloc_next + count <= p->alloc_end && p->alloc_end <= mm_area->head->next_block);
-    uint64_t first = p->alloc_next;
-    p->alloc_next += count;
-    if (p->taken < 1u << 30)
-        p->taken += (uint32_t)count;
-    return first;
-}
-
 static long read_zeros(char *to, size_t count)
 {
     return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);

@@ -13,7 +13,7 @@ uint32_t mm_table_lock;
 /* this thread is in fork: what its handlers open gets a reference more */
 __thread int mm_forking __attribute__((tls_model("initial-exec")));
 
-static int table_begin(void)
+int mm_table_begin(void)
 {
     mm_holding++;
     uint32_t holder = __atomic_load_n(&mm_table_lock, __ATOMIC_RELAXED) & 0x7fffffff;
@@ -23,7 +23,7 @@ static int table_begin(void)
     return 1;
 }
 
-static void table_end(int locked_here)
+void mm_table_end(int locked_here)
 {
     if (locked_here)
         mm_unlock(&mm_table_lock);
@@ -35,7 +35,7 @@ static void table_end(int locked_here)
 __attribute__((no_sanitize("thread")))
 void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
 {
-    int mine = table_begin();
+    int mine = mm_table_begin();
     __atomic_store_n(&mm_fds[fd].pif, pif, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].fit, fit, __ATOMIC_RELEASE);
@@ -43,7 +43,7 @@ void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
         __atomic_store_n(&mm_top_fd, fd, __ATOMIC_RELEASE);
     if (UNLIKELY(mm_forking && !mine))
         mm_fit_ref(mm_area, fit);
-    table_end(mine);
+    mm_table_end(mine);
 }
 
 /* pif: 0, or one that has a reference more for it. */
@@ -165,6 +165,29 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     return 0;
 }
 
+/* The number is about to be given back, or to mean another file: from here on nobody decides by what it meant, and whoever looks
+ * waits for mm_went.  0: nobody followed it.  there: the number still leads to the description. */
+static int begin_going(int fd, struct mm_going *going, int there)
+{
+    if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
+        return 0;
+    struct mm_descriptor *d = &mm_fds[fd];
+    if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
+        return 0;                      /* another thread closes it */
+    *going = (struct mm_going){ d->fit, __atomic_load_n(&d->pif, __ATOMIC_RELAXED) };
+    if (UNLIKELY(!going->fit)) {       /* and did so just now */
+        __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
+        return 0;
+    }
+    mm_fd_set(mm_area, mm_self_slot, fd, 0);
+    struct mm_fit *f = mm_fit_at(mm_area, going->fit);
+    if (there && f->owned && f->refs == 1)   /* whoever holds the description unseen finds the position where it belongs */
+        sys_lseek(fd, f->position, SEEK_SET);
+    return 1;
+}
+
+int mm_going(int fd, struct mm_going *going) { return begin_going(fd, going, 1); }
+
 static void last_closed(uint32_t slot)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
@@ -175,31 +198,31 @@ static void last_closed(uint32_t slot)
     release(p, mask);
 }
 
-/* there: the number still leads to the description. */
-static void forget(int fd, int there)
+/* The kernel has done it, and may have given the number to another thread's file, of which there is note by now. */
+void mm_went(int fd, const struct mm_going *going)
 {
-    if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
-        return;
-    int mine = table_begin();
-    uint32_t fit = mm_fds[fd].fit, pif = __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
-    __atomic_store_n(&mm_fds[fd].fit, 0, __ATOMIC_RELEASE);
-    __atomic_store_n(&mm_fds[fd].pif, 0, __ATOMIC_RELAXED);
-    table_end(mine);
-    if (!fit)
-        return;                        /* another thread closed it */
-    mm_fd_set(mm_area, mm_self_slot, fd, 0);
-    struct mm_fit *f = mm_fit_at(mm_area, fit);
-    if (there && f->owned && f->refs == 1)   /* whoever holds the description unseen finds the position where it belongs */
-        sys_lseek(fd, f->position, SEEK_SET);
-    if (pif)
-        mm_drop_reader(pif);
-    if (pif && f->refs == 1)
-        last_closed(pif);
-    mm_fit_unref(mm_area, fit);
+    int mine = mm_table_begin();
+    struct mm_descriptor *d = &mm_fds[fd];
+    if (d->fit == going->fit && __atomic_load_n(&d->generation, __ATOMIC_RELAXED) == MM_CHANGING) {
+        __atomic_store_n(&d->fit, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&d->pif, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
+    }
+    mm_table_end(mine);
+    if (going->pif)
+        mm_drop_reader(going->pif);
+    if (going->pif && mm_fit_at(mm_area, going->fit)->refs == 1)
+        last_closed(going->pif);
+    mm_fit_unref(mm_area, going->fit);
 }
 
-/* A descriptor is about to be closed. */
-void mm_closing(int fd) { forget(fd, 1); }
+/* A descriptor that no other thread knows is about to be closed. */
+void mm_closing(int fd)
+{
+    struct mm_going going;
+    if (mm_going(fd, &going))
+        mm_went(fd, &going);
+}
 
 /* The C library has put something else at a number, or closed it, by calls of its own. */
 void mm_replaced_unseen(int fd)
@@ -213,7 +236,9 @@ void mm_replaced_unseen(int fd)
     if (sys(SYS_fstat, fd, &st) == 0 && ((st.st_dev == f->dev && st.st_ino == f->ino)
                                          || (p && st.st_dev == p->dev && st.st_ino == p->ino)))
         return;
-    forget(fd, 0);
+    struct mm_going going;
+    if (begin_going(fd, &going, 0))
+        mm_went(fd, &going);
 }
 
 /* The process is no part of the run any more: no call looks at them. */
@@ -227,13 +252,17 @@ void mm_duplicated(int fd, int to)
 {
     if ((unsigned)fd >= MM_FDS || (unsigned)to >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
         return;
-    int mine = table_begin();
+    int mine = mm_table_begin();
     struct mm_descriptor d = mm_fds[fd];
     if (d.fit)
         mm_fit_ref(mm_area, d.fit);
-    table_end(mine);
-    if (!d.fit)
+    mm_table_end(mine);
+    if (!d.fit) {                      /* another thread has closed it since */
+        mm_came(to, 1);
         return;
+    }
+    if (d.generation == MM_CHANGING)   /* or is about to */
+        d.generation = 0;
     if (mm_fd_set(mm_area, mm_self_slot, to, d.fit) < 0) {
         mm_fit_unref(mm_area, d.fit);
         return;

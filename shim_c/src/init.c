@@ -111,6 +111,7 @@ void mm_in_child(void)
     begin_lock = mm_streams_lock = mm_noted_lock = 0;
     mm_limit_after_fork();
     mm_actions_after_fork();
+    mm_renumber_in_child();
     if (mm_area)
         mm_after_fork();
 }

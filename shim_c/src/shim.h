@@ -66,8 +66,9 @@ typedef void (*mm_handler)(int);
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
     uint32_t pif;              /* 0: nothing of this file is followed */
-    uint32_t generation;       /* of the PIF table when pif was looked up */
+    uint32_t generation;       /* of the PIF table when pif was looked up, or MM_CHANGING */
 };
+#define MM_CHANGING UINT32_MAX         /* no generation: the number is about to mean another file, or none (renumber.c) */
 extern struct mm_descriptor mm_fds[MM_FDS];
 
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet */
@@ -114,11 +115,14 @@ static inline int active(void)
 /* the same before a call that changes something: by hand in LD_PRELOAD, the run begins here */
 static inline int following(void) { return active() || (UNLIKELY(mm_ready == 2) && mm_begin_late()); }
 void mm_enter_wait(void);
+/* renumber.c: in the count of calls while a descriptor of this process becomes another file's: those that begin wait */
+#define MM_RENUMBERING 0x80000000u
+extern uint32_t mm_renumbering;        /* what they wait at */
 static inline void enter(void)
 {
     if (mm_depth++ == 0) {
-        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
-        if (UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))
+        if (UNLIKELY(__atomic_add_fetch((int32_t *)&mm_self->calls, 1, __ATOMIC_SEQ_CST) < 0)
+            || UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))
             mm_enter_wait();
     }
 }
@@ -152,6 +156,7 @@ struct open_how;
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 void mm_closing(int fd);
 void mm_replaced_unseen(int fd);
+uint32_t mm_stable(int fd);
 void mm_forget_descriptors(void);
 void mm_duplicated(int fd, int to);
 uint32_t mm_pif_again(int fd);
@@ -167,6 +172,8 @@ void mm_readers_after_exec(void);
 int mm_stranger(void);
 void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation);
 extern uint32_t mm_table_lock;
+int mm_table_begin(void);
+void mm_table_end(int locked_here);
 extern __thread int mm_forking __attribute__((tls_model("initial-exec")));
 int mm_is_ours(int fd);
 int mm_next_own(int from);
@@ -181,6 +188,16 @@ void mm_fork_in_parent(void);
 void mm_after_fork(void);
 extern int mm_memory_shared;
 void mm_other_world(unsigned long clone_flags);
+
+/* renumber.c */
+struct mm_going { uint32_t fit, pif; };
+struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
+int mm_going(int fd, struct mm_going *going);
+void mm_went(int fd, const struct mm_going *going);
+long mm_close(int fd);
+void mm_onto_begin(struct mm_onto *onto, int fd, int to);
+void mm_onto_end(const struct mm_onto *onto, int done);
+void mm_renumber_in_child(void);
 
 /* elsewhere.c */
 extern int mm_elsewhere;                 /* names may lead elsewhere than in the rest of the run */

@@ -5,6 +5,26 @@
  */
 #include "shim.h"
 
+/* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
+uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
+{
+    if (p->alloc_next < mm_area->head->epoch_block)
+        p->taken = 0;
+    if (p->alloc_next < mm_area->head->epoch_block || p->alloc_next + count > p->alloc_end) {
+        uint64_t reserve = count < 64 ? 64 : count;
+        /* killed in between, it begins behind its old end and is empty */
+        __atomic_store_n(&p->alloc_next, mm_blocks_take(mm_area, reserve), __ATOMIC_RELEASE);
+        MM_STOP("data.reserving");
+        __atomic_store_n(&p->alloc_end, p->alloc_next + reserve, __ATOMIC_RELEASE);
+    }
+    MM_ASSERT(p->alloc_next + count <= p->alloc_end && p->alloc_end <= mm_area->head->next_block);
+    uint64_t first = p->alloc_next;
+    p->alloc_next += count;
+    if (p->taken < 1u << 30)
+        p->taken += (uint32_t)count;
+    return first;
+}
+
 /* Whole blocks of a write that lie in the buffer in so many pieces that new neighbouring blocks are the better place: their
  * number, or 0.  The old ones stay unused in the buffer.  Of the seams between blocks a move leaves fewer by a fourth of its
  * blocks at least; other writes make two for each block that they redirect, once in an interval: so no interval leaves

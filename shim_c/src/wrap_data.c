@@ -50,6 +50,7 @@ static int at_kernels_position(int fd, uint32_t slot, long number, const void *w
     uint32_t fit = mm_fds[fd].fit;
     struct mm_fit *f = mm_fit_at(mm_area, fit);
     int held = mm_position_begin(f), native = is_native(mm_pif_at(mm_area, slot)) && !f->owned;
+    MM_STOP("data.positioned");
     if (native)
         *r = sys(number, fd, what, count);
     mm_position_end(f, held);

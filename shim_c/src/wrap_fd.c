@@ -295,8 +295,7 @@ EXPORT int close(int fd)
         pthread_testcancel();
         enter();
         shown_to_the_loader(fd);
-        mm_closing(fd);
-        long r = sys_close(fd);
+        long r = mm_close(fd);
         leave();
         return r < 0 ? fail(r) : 0;
     } else if (mm_is_ours(fd)) {
@@ -338,11 +337,17 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
         return REAL(close_range)(first, last, flags);
     if (first > last)
         return fail(-EINVAL);
-    enter();
+    if (flags & ~CLOSE_RANGE_UNSHARE)
+        return fail(-EINVAL);
     for (int fd = (int)first; fd <= mm_top_fd && (unsigned)fd <= last; fd++)
-        if (mm_fds[fd].fit)
-            mm_closing(fd);
-    leave();
+        if (mm_fds[fd].fit) {
+            enter();
+            if (flags)                 /* in a table of this thread's own, which the kernel makes */
+                mm_closing(fd);
+            else
+                mm_close(fd);
+            leave();
+        }
     unsigned from = first;
     for (;;) {
         unsigned ours = last;
@@ -371,27 +376,27 @@ EXPORT int dup(int fd)
     return to;
 }
 
+static int has_fit(int fd) { return active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
+
 static int onto(int fd, int to, int flags, int three)
 {
     if (mm_is_ours(fd))
         return fail(-EBADF);
-    if (active() && fd != to) {
-        if (sys(SYS_fcntl, fd, F_GETFD) >= 0) {
-            mm_move_own(to);
-            mm_closing(to);
-        }
-    }
+    if (active() && fd != to && sys(SYS_fcntl, fd, F_GETFD) >= 0)
+        mm_move_own(to);
+    int followed = active() && fd != to && (has_fit(fd) || has_fit(to)) && (unsigned)to < MM_FDS && !mm_stranger();
+    struct mm_onto onto;
+    if (followed)
+        mm_onto_begin(&onto, fd, to);
     int r = three ? REAL(dup3)(fd, to, flags) : REAL(dup2)(fd, to);
-    if (r >= 0 && active() && fd != to)
-        mm_duplicated(fd, to);
+    if (followed)
+        mm_onto_end(&onto, r >= 0);
     return r;
 }
 
 EXPORT int dup2(int fd, int to) { return onto(fd, to, 0, 0); }
 
 EXPORT int dup3(int fd, int to, int flags) { return onto(fd, to, flags, 1); }
-
-static int has_fit(int fd) { return active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
 
 static int is_lock(int command)
 {

@@ -14,7 +14,8 @@
 static LARGE struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
 static uint32_t noted_count;
 
-/* What buffer.c remembers of the program's pages is void. */
+/* What buffer.c remembers of the program's pages is void.  Before a call that takes pages away and after it: a thread that
+ * tries them in between finds them there. */
 static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
 
 /* 0 when there is no room.  Ranges are never taken out: one too many only means a copy too many. */
@@ -154,10 +155,8 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
     return r;
 }
 
-EXPORT void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t at)
+static void *map(void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
-    if (flags & MAP_FIXED)
-        mapped_anew();
     if (UNLIKELY(at == (off_t)IORING_OFF_SQES) && fd >= 0 && mm_area && !(flags & MAP_ANONYMOUS))
         mm_ring_mapped(fd);
     if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_area || !mm_fds[fd].fit))
@@ -177,10 +176,23 @@ EXPORT void *mmap(void *address, size_t length, int protection, int flags, int f
     return r;
 }
 
+EXPORT void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t at)
+{
+    if (LIKELY(!(flags & MAP_FIXED)))
+        return map(address, length, protection, flags, fd, at);
+    mapped_anew();
+    void *r = map(address, length, protection, flags, fd, at);
+    mapped_anew();
+    return r;
+}
+
 EXPORT int munmap(void *address, size_t length)
 {
     mapped_anew();
-    return REAL(munmap)(address, length);
+    MM_STOP("map.goes");
+    int r = REAL(munmap)(address, length);
+    mapped_anew();
+    return r;
 }
 
 static int refuse(long e)
@@ -193,14 +205,18 @@ EXPORT int mprotect(void *address, size_t length, int protection)
 {
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
-    return e < 0 ? refuse(e) : REAL(mprotect)(address, length, protection);
+    int r = e < 0 ? refuse(e) : REAL(mprotect)(address, length, protection);
+    mapped_anew();
+    return r;
 }
 
 EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
 {
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
-    return e < 0 ? refuse(e) : REAL(pkey_mprotect)(address, length, protection, key);
+    int r = e < 0 ? refuse(e) : REAL(pkey_mprotect)(address, length, protection, key);
+    mapped_anew();
+    return r;
 }
 
 EXPORT int madvise(void *address, size_t length, int advice)
@@ -227,6 +243,7 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     va_end(list);
     mapped_anew();
     void *r = REAL(mremap)(address, old, length, flags, to);
+    mapped_anew();
     if (r != MAP_FAILED && mm_area && mm_area->head->mapped)
         mm_watch((uintptr_t)r, length);
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);

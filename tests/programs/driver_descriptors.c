@@ -31,7 +31,7 @@ OP(creat) { reply_number(creat(word[1], mode_of(count, word, 2))); }
 OP(close) { UNUSED; reply_number(close(FD)); }
 OP(dup) { UNUSED; reply_number(dup(FD)); }
 OP(dup2) { UNUSED; reply_number(dup2(FD, (int)number(word[2]))); }
-OP(dup3) { UNUSED; reply_number(dup3(FD, (int)number(word[2]), O_CLOEXEC)); }
+OP(dup3) { reply_number(dup3(FD, (int)number(word[2]), count > 3 ? ~0 : O_CLOEXEC)); }
 OP(dupfd) { UNUSED; reply_number(fcntl(FD, F_DUPFD, (int)number(word[2]))); }
 OP(getfl) { UNUSED; reply_number(fcntl(FD, F_GETFL) & (O_ACCMODE | O_APPEND)); }
 OP(getfd) { UNUSED; reply_number(fcntl(FD, F_GETFD)); }

@@ -27,6 +27,11 @@ OP(map) /* descriptor, length, r or rw, shared or private, offset: a slot */
     reply_number(map_count++);
 }
 OP(peek) { UNUSED; reply_bytes(number(word[2]), MAP->at + number(word[3])); }
+OP(writemap) /* descriptor, slot, length, offset: what lies there is written at the file's beginning */
+{
+    UNUSED;
+    reply_number(pwrite(number(word[1]), maps[number(word[2])].at + number(word[4]), size_of(word[3]), 0));
+}
 OP(poke) /* slot, length, offset, seed */
 {
     UNUSED;
@@ -68,6 +73,6 @@ OP(punch) /* slot, length, offset */
 }
 
 const struct entry map_operations[] = {
-    {"map", 5, op_map}, {"peek", 3, op_peek}, {"poke", 4, op_poke}, {"childpoke", 4, op_childpoke},
+    {"map", 5, op_map}, {"peek", 3, op_peek}, {"writemap", 4, op_writemap}, {"poke", 4, op_poke}, {"childpoke", 4, op_childpoke},
     {"msync", 1, op_msync}, {"unmap", 3, op_unmap}, {"remap", 2, op_remap}, {"protect", 2, op_protect},
     {"punch", 3, op_punch}, {0, 0, 0}};

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
 from pathlib import Path
 
 import pytest
+from conftest import Compile
 from lab import Lab, Session
 from stops import Stops
 
@@ -31,6 +33,23 @@ def stops(lab: Lab, tmp_path: Path) -> Stops:
 
 def number(answer: str) -> int:
     return int(answer.split()[0])
+
+
+def contents(driver: Session) -> dict[str, str]:
+    """The files as the program sees them."""
+    found = {}
+    for name in "fg":
+        fd = driver.ask(f"open {name} r")
+        if not fd.startswith("-1"):
+            found[name] = driver.ask(f"pread {fd} 250000 0").split()[1]
+            driver.ask(f"close {fd}")
+    return found
+
+
+def restored(lab: Lab, index: int) -> dict[str, str]:
+    """The files as an index has them."""
+    lab.restore(index, "--to", lab.folder / "copy")
+    return {path.name: f"{zlib.crc32(path.read_bytes()):08x}" for path in (lab.folder / "copy").rglob("?")}
 
 
 def begun(lab: Lab, *options: str, threads: int = 1) -> Session:
@@ -119,3 +138,91 @@ def test_killed_between_two_stores_of_a_reservation(lab: Lab, stops: Stops) -> N
     assert driver.ask(f"pread {g} 2000000 0") == before
     driver.ask("endtwin 0")
     assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+@pytest.mark.parametrize("call", ["dup2", "dup3"])
+def test_write_beside_a_descriptor_that_is_given_away(lab: Lab, stops: Stops, options: list[str], call: str) -> None:
+    """A log is rotated by dup2 while a thread writes to it: the write goes to one of the two."""
+    driver = begun(lab, *options, threads=2)
+    driver.must(["fill g w,creat 196608 7"])
+    index, before = number(driver.ask("checkpoint")), contents(driver)
+    f, g = (number(driver.ask(f"open {name} rw")) for name in "fg")
+    driver.must([f"pwrite {f} 4096 0 2", f"lseek {f} 8192 set"])
+    stops.arm("renumber.onto")
+    driver.ask(f"begin 0 {call} {g} {f}")
+    stops.wait("renumber.onto")
+    driver.ask(f"begin 1 write {f} 4096 3")
+    stops.go("renumber.onto")
+    assert number(driver.ask("await 0")) == f
+    assert number(driver.ask("await 1")) == 4096
+    old = number(driver.ask("open f rw"))
+    for fd in (f, old):
+        assert driver.ask(f"pread {fd} 196608 0").startswith("196608 ")
+    written = [driver.ask(f"lseek {fd} 0 cur") for fd in (f, g)]
+    assert written == ["4096", "4096"]
+    driver.must([f"close {f}", f"close {g}"])
+    assert driver.end() == 0
+    if "single" not in options:
+        assert restored(lab, index) == before
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_write_beside_a_close(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """A descriptor that is being closed is no file that nobody follows."""
+    driver = begun(lab, *options, threads=2)
+    index, before = number(driver.ask("checkpoint")), contents(driver)
+    fd = number(driver.ask("open f rw"))
+    driver.must([f"pwrite {fd} 4096 0 2", f"lseek {fd} 8192 set"])
+    stops.arm("renumber.closing")
+    driver.ask(f"begin 0 close {fd}")
+    stops.wait("renumber.closing")
+    driver.ask(f"begin 1 write {fd} 4096 3")
+    stops.go("renumber.closing")
+    assert driver.ask("await 0") == "0"
+    assert driver.ask("await 1") in ("4096", "-1 EBADF")
+    assert driver.end() == 0
+    if "single" not in options:
+        assert restored(lab, index) == before
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_dup3_that_fails(lab: Lab, options: list[str]) -> None:
+    """The descriptor that was to be replaced is what it was."""
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 196608 7"])
+    index, before = number(driver.ask("checkpoint")), contents(driver)
+    f, g = (number(driver.ask(f"open {name} rw")) for name in "fg")
+    driver.must([f"pwrite {f} 4096 0 2", f"pwrite {g} 4096 0 4"])
+    content = driver.ask(f"pread {f} 8192 0")
+    assert driver.ask(f"dup3 {g} {f} wrong") == "-1 EINVAL"
+    assert driver.ask(f"pread {f} 8192 0") == content
+    driver.must([f"pwrite {f} 4096 8192 5"])
+    assert driver.end() == 0
+    if "single" not in options:
+        assert restored(lab, index) == before
+
+
+def test_memory_that_goes_while_another_thread_tries_it(lab: Lab, stops: Stops) -> None:
+    """What a thread found in memory just before it was unmapped is not remembered as being there."""
+    driver = begun(lab, threads=2)
+    fd = number(driver.ask("open f rw"))
+    driver.must([f"pwrite {fd} 100 0 2", f"pwrite {fd} 100 0 3"])
+    driver.must(["fill g w,creat 8192 4"])
+    other = number(driver.ask("open g r"))
+    slot = number(driver.ask(f"map {other} 8192 r private 0"))
+    stops.arm("map.goes")
+    driver.ask(f"begin 0 unmap {slot} 8192 0")
+    stops.wait("map.goes")
+    assert driver.ask(f"on 1 writemap {fd} {slot} 100 0") == "100"
+    stops.go("map.goes")
+    assert driver.ask("await 0") == "0"
+    assert driver.ask(f"on 1 writemap {fd} {slot} 100 0") == "-1 EFAULT"
+    assert driver.end() == 0
+
+
+def test_program_executed_while_its_first_thread_reads(lab: Lab, stops: Stops, compiled: Compile) -> None:
+    """The new program's thread has the number of the one that held the lock of the position."""
+    stops.arm("data.positioned")
+    done = lab.run([compiled("exec_beside_read"), stops.folder / "data.positioned.reached"], timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"100\n"), done.stderr.decode()
