@@ -16,6 +16,8 @@ __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 __attribute__((weak)) struct mm_life mm_life;      /* init.c has the one that counts */
 void mm_begin(void) { mm_life.begin(); }
 int mm_begin_late(void) { return mm_life.begin_late(); }
+void mm_in_child(void) { mm_life.in_child(); }
+void mm_last_out(void) { mm_life.last_out(); }
 
 void (*mm_on_tracked)(int fd);
 int (*mm_make_room)(void);

@@ -17,15 +17,6 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
-long mm_size(struct mm_pif *p, int fd)
-{
-    if (p->flags & MM_VIRTUAL)
-        return (long)p->size;
-    struct stat st;
-    long r = sys(SYS_fstat, fd, &st);
-    return r < 0 ? r : st.st_size;
-}
-
 static void make_virtual(struct mm_pif *p, uint64_t size)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));

@@ -1,6 +1,7 @@
 /* init.c - how a process joins the run, and how it leaves. */
 #include "shim.h"
 #include "runtime.h"
+#include "memory/engine.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -103,7 +104,7 @@ static int begin_late(void)
 }
 
 /* After a fork, in the child. */
-void mm_in_child(void)
+static void in_child(void)
 {
     mm_tid = mm_known_tid = 0;
     mm_runtime_after_fork();
@@ -152,7 +153,7 @@ __attribute__((constructor)) static void begin(void)
     const char *store = store_by_hand();
     mm_environment_init(mm_memory_keep);
     if (store && !mm_variable("METAMORI_DISABLE")) {
-        pthread_atfork(mm_fork_begin, mm_fork_in_parent, mm_in_child);
+        pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
         int e = join(store);
         if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
@@ -169,8 +170,6 @@ __attribute__((constructor)) static void begin(void)
     }
     errno = saved;
 }
-
-struct mm_life mm_life = { begin, begin_late };
 
 /* A metamori verb that was started inside a run: it is no part of it. */
 EXPORT void metamori_step_out(void)
@@ -191,7 +190,7 @@ static int others_live(void)
 }
 
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
-void mm_last_out(void)
+static void last_out(void)
 {
     if (!mm_area || mm_depth)
         return;
@@ -210,5 +209,8 @@ void mm_last_out(void)
     }
 }
 
-__attribute__((destructor)) static void at_exit(void) { mm_last_out(); }
+struct mm_as_program mm_as_program = { open, close, fcntl, mmap, mm_hold_term };
+struct mm_life mm_life = { begin, begin_late, in_child, last_out };
+
+__attribute__((destructor)) static void at_exit(void) { last_out(); }
 

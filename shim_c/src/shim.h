@@ -94,13 +94,16 @@ static inline void mm_deliver_if_free(void)
 struct mm_life {
     void (*begin)(void);                 /* joins the run */
     int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
+    void (*in_child)(void);              /* after a fork, in the child */
+    void (*last_out)(void);              /* the process ends: was it the run's last? */
 };
 extern struct mm_life mm_life;
 void mm_begin(void);
 int mm_begin_late(void);
+void mm_in_child(void);
+void mm_last_out(void);
 void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int mm_same_namespace(struct mm_area *area);
-void mm_in_child(void);
 void mm_resolve(void);
 void mm_old_libc(void);
 extern int mm_ready;
@@ -499,6 +502,9 @@ void mm_ring_mapped(int fd);
 void mm_ring_may_use(int fd);
 long mm_before_raw(long number, long a, long b, long c);
 
+/* wrap_signal.c */
+void mm_hold_term(void);
+
 /* wrap_stream.c */
 void mm_streams_init(void);
 void mm_old_libc(void);
@@ -518,7 +524,6 @@ const char *mm_memory_keep(const char *text);
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);
 int mm_made_room(void);
-void mm_last_out(void);
 void mm_runtime_after_fork(void);
 int mm_runtime_hold(void);
 void mm_runtime_let_go(int held);

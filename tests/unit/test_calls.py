@@ -25,11 +25,13 @@ def listed() -> set[str]:
 
 
 def exported(library: Path) -> dict[str, str]:
-    """Symbol -> version, of what a library defines."""
+    """Symbol -> version, of what a library defines for others."""
+    table = subprocess.run(["readelf", "-W", "--dyn-syms", library], capture_output=True, text=True, check=True).stdout
+    hidden = set(re.findall(r" HIDDEN +\d+ (\S+)$", table, re.MULTILINE))
     lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
                            check=True).stdout.splitlines()
     pairs = [line.split()[-1].replace("@@", "@").partition("@") for line in lines]
-    return {name: version for name, _, version in pairs}
+    return {name: version for name, _, version in pairs if name not in hidden}
 
 
 def stem(name: str) -> str:

@@ -8,13 +8,6 @@
 
 #include <sys/resource.h>
 
-void mm_cannot_come_back(const char *what, const char *more)
-{
-    own_say("the program cannot come back: ", what, more);
-    sys(SYS_exit_group, 125);
-    __builtin_unreachable();
-}
-
 static void read_tables(const char *path)
 {
     struct mm_engine *e = ENGINE;
@@ -198,7 +191,7 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
             mm_shared_file_back(v->start, v->end - v->start, (int)v->protection, e->then.path + v->path, v->offset);
     }
     mm_process_state_back(&e->image);
-    mm_hold_term();
+    mm_as_program.hold_term();
 }
 
 struct plan {

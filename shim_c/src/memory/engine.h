@@ -179,7 +179,15 @@ void mm_fill_from(const char *path);
 
 int mm_next_own(int from);
 extern struct mm_process *mm_self;
-void mm_hold_term(void);               /* ../wrap_signal.c */
+/* The wrappers, which lie above; init.c fills it in. */
+struct mm_as_program {
+    int (*open)(const char *path, int flags, ...);
+    int (*close)(int fd);
+    int (*fcntl)(int fd, int command, ...);
+    void *(*mmap)(void *at, size_t length, int protection, int flags, int fd, off_t offset);
+    void (*hold_term)(void);
+};
+extern struct mm_as_program mm_as_program;
 int mm_term_waits(void *context);
 /* ../memory_glue.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);

@@ -1,4 +1,4 @@
-/* stop.c - one thread gets the signal, becomes the leader and has all others park; each notes where it stands.
+/* stop.c - the leader has all other threads park; each notes where it stands.
  *
  * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack, and the way
  * back is the kernel's own, also in another process.  Blocked signals cannot keep a thread from it: the C library lets
@@ -10,10 +10,6 @@
 #include <ucontext.h>
 
 #define PATIENCE_NS 3000000000ul
-
-struct action { uint64_t handler, flags, restorer, mask; };
-/* the C library's own use of the signal: cancelling threads */
-__attribute__((section("mm_program"))) static struct action theirs;
 
 static uint32_t known_tid(uint32_t real)
 {
@@ -53,79 +49,6 @@ void mm_note_thread(struct mm_thread *t)
                   | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
     note_processors(t);
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
-}
-
-static void park(void *argument)
-{
-    struct mm_engine *e = ENGINE;
-    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
-    mm_note_thread(argument);
-    __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-    while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
-        sys_futex_wait(&e->stop, stop, 1000000);
-}
-
-static void lead(void *argument)
-{
-    mm_note_thread(argument);
-    mm_save();
-}
-
-static int is_entering(const ucontext_t *context)
-{
-    uint64_t at = (uint64_t)context->uc_mcontext.gregs[REG_RIP];
-    return at >= (uint64_t)__start_mm_entry && at < (uint64_t)__stop_mm_entry;
-}
-
-/* Nothing of the program is known here, not even that the frame pointer means something. */
-static void on_signal(int number, siginfo_t *info, void *context)
-{
-    struct mm_engine *e = ENGINE;
-    uint64_t value = (uint64_t)info->si_value.sival_ptr;
-    uint32_t me = (uint32_t)sys_gettid(), none = 0;
-    if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
-        if (theirs.handler > 1)
-            ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
-        return;
-    }
-    mm_wait_again(context);
-    if (value == MM_MEMORY_ASK) {
-        if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
-            && mm_memory_head->memory.pid == (uint32_t)sys_getpid()
-            && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            e->entering = is_entering(context);
-            if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0) {
-                int again = e->again;
-                __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
-                if (again)
-                    mm_answer(MM_MEMORY_AGAIN);
-            }
-        }
-        return;
-    }
-    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
-    if (stop != (uint32_t)value || !(stop & 1))
-        return;                            /* that stop was given up */
-    for (uint32_t i = 1; i < THREADS; i++)
-        if (e->signalled[i] == me) {
-            if (is_entering(context))
-                __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
-            /* only from here on is its stack free for another; one that came back was never counted */
-            if (mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK)) == 0)
-                __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-            return;
-        }
-}
-
-void mm_handler_install(void)
-{
-    struct action ours = { (uint64_t)on_signal, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
-                           (uint64_t)mm_return_from_signal, ~0ul }, now;
-    sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, 0, &now, 8);
-    if (now.handler == ours.handler)
-        return;
-    theirs = now;
-    sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &ours, 0, 8);
 }
 
 /* Has a process ("/proc/") or a thread ("/proc/self/task/") ended?  One that nobody has reaped yet has, too: the main thread
