@@ -14,7 +14,7 @@ from metamori.cli import opening, output
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.runtime.going_on import BEFORE_RESTORE as REASON
-from metamori.store import export, move, partial, present
+from metamori.store import export, move, partial, present, spoiled
 from metamori.store.compare import compare
 from metamori.store.holders import Losses, sentence
 from metamori.store.plan import Plan
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opening.for_writing(arguments) as store:
         store.require_restorable(arguments.index)
         if not arguments.force:
-            store.require_not_lost(arguments.index)
+            spoiled.require_none(store, arguments.index)
         changed, losses = store.changed_outside(), Losses(store)
         lost = losses.at(arguments.index)
         if arguments.dry_run:
@@ -110,7 +110,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
         "lost": _lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
-    if asked <= store.lost_up_to:
+    if asked <= spoiled.up_to(store):
         output.result(arguments, data, f"what is known of checkpoint {asked} was brought back; what a run changed "
                                        "whose records were removed may differ")
         return Damaged.exit_code

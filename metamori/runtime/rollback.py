@@ -18,10 +18,10 @@ from metamori.errors import MetamoriError, NoSuchCheckpoint
 from metamori.runtime import ahead, reopen
 from metamori.runtime import cut as instants
 from metamori.runtime.area import BLOCK, NO_LIMIT, Area
-from metamori.runtime.finish import alive
 from metamori.runtime.finish import kept_homes as run_homes
 from metamori.runtime.fold import Fold
 from metamori.runtime.mapped import Capture
+from metamori.runtime.others import require_alone
 from metamori.runtime.session import Session
 from metamori.runtime.taken_over import TakenOver, Unverified
 from metamori.runtime.whereabouts import arrived, find_names, movable, named, put_aside
@@ -43,12 +43,6 @@ class NotThere(MetamoriError):
     errno = errno.ESRCH
 
 
-class OthersAlive(MetamoriError):
-    """Other processes of the run would have to be rolled back too."""
-
-    errno = errno.EBUSY
-
-
 def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
@@ -65,12 +59,13 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
         raise NotThere(f"this process took no part in checkpoint {index}")
     if session.single:
         store.require_restorable(index)
-    _alone(session, pid)
+    require_alone(session.area, pid)
     area.lock_session()
     try:
         area.freeze()
         try:
-            _alone(session, pid)           # none was forked in between: a fork is a call that the freeze waits for
+            # none was forked in between: a fork is a call that the freeze waits for
+            require_alone(session.area, pid)
             _back_or_as_it_is(session, index)
             reopen.actions_for(session, index, number, actions)
         except BaseException:
@@ -79,23 +74,6 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     except BaseException:
         area.unlock_session()
         raise
-
-
-def _alone(session: Session, pid: int) -> None:
-    """OthersAlive unless the process is the only one: of the run, and it has no child that is about to join it."""
-    if alive(session.area, pid) or any(lib.mm_start_time(child) for child in _children(pid)):
-        raise OthersAlive("other processes of the run are alive")
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        try:
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
-        except OSError:                    # the thread has ended, or this kernel does not tell
-            continue
-    return found
 
 
 def _back_or_as_it_is(session: Session, index: int) -> None:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
-from metamori.store import commit
+from metamori.store import commit, spoiled
 from metamori.store.door import PIECE_BYTES
 from metamori.store.head import identity_now, lstat_or_none, require_kept
 from metamori.store.holders import Holders
@@ -25,7 +25,7 @@ class Reader:
     """The bytes of one object at one index."""
 
     def __init__(self, store: Store, index: int, inode: int) -> None:
-        store.require_not_lost(index)
+        spoiled.require_none(store, index)
         self._store, self._index, self._inode = store, index, inode
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from metamori.errors import Damaged, MetamoriError
-from metamori.store import commit
+from metamori.store import commit, spoiled
 from metamori.store.apply import Applier, read_intent, write_intent
 from metamori.store.checked import missing
 from metamori.store.head import identity_now, kept_now, lstat_or_none
@@ -66,7 +66,7 @@ def move_home(
     """
     recover(store, durable=durable)
     if not unknown:
-        store.require_not_lost(index)
+        spoiled.require_none(store, index)
     work = plan(store, index)
     if work.lost:
         path, start, end = work.lost[0]

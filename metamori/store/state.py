@@ -15,7 +15,7 @@ from metamori.store.maps import Maps, merged
 from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.rows import runs
 from metamori.tables.aml import AddressMap
-from metamori.tables.view import Piece, nothing, resolve
+from metamori.tables.view import NOTHING, Piece, resolve
 
 
 class State:
@@ -39,7 +39,7 @@ class State:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
         pif = self.pifs[inode]
         saved = self._undo_map(inode, self.index)
-        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or nothing(), (saved,))
+        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or NOTHING, (saved,))
 
     def surely_like(self, other: State, inode: int) -> bool:
         """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""

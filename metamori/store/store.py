@@ -9,8 +9,6 @@ Invariants:
      a run commit checkpoints under their supervisor's lock.
   4. Before home bytes change that some index resolves to, an undo record of them is durable.
   5. Offline, the files are at `head`: each named object's home has exactly its bytes at head.
-
-States of the lock: none -> lock() -> held -> unlock() or close() -> none.
 """
 
 from __future__ import annotations
@@ -21,21 +19,14 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, TypeVar
 
 from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
-from metamori.store import commit, formats, founding
+from metamori.store import commit, formats, founding, spoiled
 from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import (
-    as_copied,
-    born_then,
-    identity_now,
-    kept_homes,
-    kept_now,
-    objects_at,
-    wait_past,
-)
-from metamori.store.layout import Layout, parse_record_name
+from metamori.store.head import as_copied, born_then, identity_now, kept_homes, kept_now, objects_at, wait_past
+from metamori.store.layout import parse_record_name
+from metamori.store.lock import StoreLock
 from metamori.store.owner import require_own
 from metamori.store.recent import Recent
 from metamori.store.records import Head, KeptHome, Meta, NameEntry, Numbers, Offsets, PifEntry, Undo, UndoEntry
@@ -48,12 +39,11 @@ _STATE_CACHE = 8
 _Record = TypeVar("_Record")
 
 
-class Store:
+class Store(StoreLock):
     """One store. Made by `open` or `create_or_open`; `door` is what tests replace."""
 
     def __init__(self, path: str | bytes, door: Door = REAL) -> None:
-        self.layout = Layout(path)
-        self.door = door
+        super().__init__(path, door)
         self.buffers = Buffers(door, self.layout)
         self.undo_log = UndoLog(door, self.layout)
         self._history = History()
@@ -72,7 +62,6 @@ class Store:
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
         self._is_copied: bool | None = None
-        self._lock_fd = -1
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -102,55 +91,6 @@ class Store:
                 raise MetamoriError(
                     f"no store can be made at {store.path}: {error.strerror}; --store names another place") from error
         return cls.open(path, door=door)
-
-    @property
-    def path(self) -> str:
-        """Absolute."""
-        return os.fsdecode(self.layout.root)
-
-    # -- lock ------------------------------------------------------------------------------------
-
-    def lock(self) -> None:
-        """Take the lock for this process until `unlock`; StoreBusy when another has it."""
-        if self._lock_fd >= 0:
-            return
-        fd = self.door.open(self.layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
-        try:
-            if not self.door.flock(fd):
-                raise StoreBusy(f"the store {self.path} is in use by a live run or another command")
-            self.door.fchmod(fd, commit.PRIVATE_FILE)
-        except BaseException:
-            self.door.close(fd)
-            raise
-        self._lock_fd = fd
-
-    def unlock(self) -> None:
-        if self._lock_fd >= 0:
-            self.door.close(self._lock_fd)
-            self._lock_fd = -1
-
-    def is_busy(self) -> bool:
-        """Whether somebody else holds the lock right now."""
-        if self._lock_fd >= 0:
-            return False
-        try:
-            self.lock()
-        except (StoreBusy, PermissionError):
-            return True
-        self.unlock()
-        return False
-
-    def unfinished(self) -> list[str]:
-        """What a kill left to be done, in words; none of it is damage."""
-        found = []
-        if any(commit.exists(self.door, path) for path in (self.layout.intent, self.layout.leaving)):
-            found.append("a restore was interrupted; the next command that writes completes it")
-        if commit.exists(self.door, self.layout.prune):
-            found.append("a prune was interrupted; the next command that writes completes it")
-        if commit.exists(self.door, self.layout.run_area):
-            found.append("a run is alive" if self.is_busy() else
-                         "a run was killed; the next command that writes completes it")
-        return found
 
     def close(self) -> None:
         self.unlock()
@@ -446,37 +386,9 @@ class Store:
             self._is_copied = not founding.is_in_place(self.door, self.layout)
         return self._is_copied
 
-    @property
-    def lost_up_to(self) -> int:
-        """The newest index that a run has spoiled whose run area was removed while it was alive; -1: there is none.
-
-        It may have overwritten home bytes of all of them, and made and removed files, and nothing is left that says so.
-        """
-        alive, run_area = self.layout.alive, self.layout.run_area
-        was_alive = commit.exists(self.door, alive) and not commit.exists(self.door, run_area)
-        if was_alive and commit.exists(self.door, alive):    # asked twice: a run that ends takes `alive` away first
-            return self.newest
-        try:
-            text = commit.read_file(self.door, self.layout.lost)
-        except FileNotFoundError:
-            return -1
-        return int(text) if text.strip().isdigit() else self.newest
-
-    def require_not_lost(self, index: int) -> None:
-        """Damaged when nobody knows what a run has done to an index's files."""
-        if index <= (lost := self.lost_up_to):
-            raise Damaged("a run's own records were removed while it was alive: what it did to the files is not known, "
-                          f"and checkpoints up to {lost} may have lost bytes")
-
-    def note_lost(self) -> None:
-        """For good: indexes that come after this are not concerned. The caller holds the lock."""
-        if (lost := self.lost_up_to) >= 0:
-            commit.write_file(self.door, self.layout.lost, b"%d\n" % lost)
-            commit.remove_file(self.door, self.layout.alive)
-
     def settle_in(self) -> None:
         """This store is at home here, from now on: the caller holds the lock, and nothing is unfinished."""
-        self.note_lost()
+        spoiled.note(self)
         if self.is_copied:
             data = formats.encode_head(self.head, self.layout.id)    # what it says of the records stays as it was
             commit.write_file(self.door, self.layout.head, data)

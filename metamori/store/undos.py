@@ -10,7 +10,6 @@ import os
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 
 from metamori.errors import Damaged
@@ -20,6 +19,7 @@ from metamori.store.layout import Layout, parse_record_name
 from metamori.store.records import Undo, UndoEntry
 from metamori.store.rows import part, runs
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.view import NOTHING
 
 _COMBINED_MAX = 4096
 _HELD_MAX = 500_000                        # entries of records held in memory: 24 MB
@@ -158,7 +158,7 @@ class UndoLog:
         known = self._by_inode.get(inode, [])
         keys = known[bisect_left(known, (index, 0)):]
         if not keys:
-            return _nothing()
+            return NOTHING
         cached = self._combined.get((inode, *keys[0]))
         if cached is None:
             cached = AddressMap()
@@ -177,8 +177,3 @@ class UndoLog:
         in_order = all(one.end <= other.start for one, other in pairwise(mine))
         for entry in mine if in_order else reversed(mine):
             yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)
-
-
-@cache
-def _nothing() -> AddressMap:
-    return AddressMap()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
-from metamori.store import commit, image
+from metamori.store import commit, image, spoiled
 from metamori.store.checked import missing
 from metamori.store.head import lstat_or_none, require_kept
 from metamori.store.holders import Holders, Losses, sentence
@@ -56,7 +56,7 @@ def verify(store: Store, whole: bool = True) -> Report:
 
 def _lost(store: Store, report: Report) -> Iterator[str]:
     if store.indexes:
-        store.require_not_lost(store.indexes[0])
+        spoiled.require_none(store, store.indexes[0])
     yield from ()
 
 

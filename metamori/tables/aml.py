@@ -211,3 +211,15 @@ class AddressMap:
         taken[-1] = taken[-1].clip(start, end)
         self.nbytes -= sum(aml.end - aml.start for aml in taken)
         return taken
+
+
+class EmptyMap(AddressMap):
+    """Maps nothing, and stays so: made without the import that a map costs."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._by_end, self.nbytes = {}, 0
+
+    def find(self, start: int, end: int) -> Iterator[AML]:
+        return iter(())

@@ -11,22 +11,16 @@ Byte b of a file of `size` bytes is, in this order of precedence:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Literal, NamedTuple
 
-from metamori.tables.aml import AML, AddressMap
+from metamori.tables.aml import AML, AddressMap, EmptyMap
 
 Kind = Literal["buffer", "zero", "home", "lost"]
 BUFFER: Kind = "buffer"
 ZERO: Kind = "zero"
 HOME: Kind = "home"
 LOST: Kind = "lost"
-
-
-@cache
-def nothing() -> AddressMap:
-    """An empty map, never changed; not made before it is wanted, since it imports sortedcontainers."""
-    return AddressMap()
+NOTHING = EmptyMap()
 
 
 class Piece(NamedTuple):
@@ -107,7 +101,7 @@ def _first_wins(undos: Iterable[AddressMap]) -> AddressMap:
     """One map of several, oldest first: of a byte that two know, the older record holds."""
     maps = [each for each in undos if len(each)]
     if len(maps) <= 1:
-        return maps[0] if maps else nothing()
+        return maps[0] if maps else NOTHING
     combined = maps[-1].copy()
     for older in reversed(maps[:-1]):
         combined.overlay(older)

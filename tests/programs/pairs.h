@@ -55,6 +55,7 @@ struct place {
 struct place place(struct side *side, const char *name);
 void placed(struct place *place);
 
+void state_of(int world, char *out, size_t room);
 void write_file(const char *path, size_t size, unsigned seed);
 
 #endif

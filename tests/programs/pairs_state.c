@@ -1,0 +1,92 @@
+/* pairs_state.c - what stands in a world, in one line. */
+#define _GNU_SOURCE
+#include "pairs.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+struct entry {
+    char path[512];
+    struct stat st;
+};
+static struct entry entries[256];
+static int entry_count;
+
+static int by_path(const void *one, const void *other)
+{
+    return strcmp(((const struct entry *)one)->path, ((const struct entry *)other)->path);
+}
+
+static void collect(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return;
+    for (const struct dirent *d; (d = readdir(dir));) {
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+            continue;
+        struct entry *e = &entries[entry_count++];
+        if (snprintf(e->path, sizeof e->path, "%s/%s", folder, d->d_name) >= (int)sizeof e->path)
+            abort();
+        if (lstat(e->path, &e->st) < 0)
+            abort();
+        if (S_ISDIR(e->st.st_mode))
+            collect(strcpy((char[sizeof e->path]){ 0 }, e->path));
+    }
+    closedir(dir);
+}
+
+static uint32_t sum_of(const char *path)
+{
+    unsigned char bytes[4096];
+    uint32_t sum = 2166136261u;
+    int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;)
+        for (ssize_t i = 0; i < n; i++)
+            sum = (sum ^ bytes[i]) * 16777619u;
+    close(fd);
+    return sum;
+}
+
+/* One line: every name with its kind, mode, owner, size, bytes, links, attribute, and its time where a call set that. */
+void state_of(int world, char *out, size_t room)
+{
+    char folder[40];
+    entry_count = 0;
+    snprintf(folder, sizeof folder, "w%d", world);
+    collect(folder);
+    qsort(entries, entry_count, sizeof entries[0], by_path);
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < entry_count; i++) {
+        const struct entry *e = &entries[i], *first = e;
+        char kind = S_ISREG(e->st.st_mode) ? 'f' : S_ISDIR(e->st.st_mode) ? 'd' : S_ISLNK(e->st.st_mode) ? 'l' : 'o';
+        for (int j = i - 1; j >= 0; j--)
+            if (entries[j].st.st_ino == e->st.st_ino)
+                first = &entries[j];
+        n += snprintf(out + n, room - n, " %s:%c", strchr(e->path, '/') + 1, kind);
+        if (kind == 'l') {
+            char target[100] = "";
+            readlink(e->path, target, sizeof target - 1);
+            n += snprintf(out + n, room - n, ":%s", target);
+            continue;
+        }
+        n += snprintf(out + n, room - n, ":%o:%u", (unsigned)e->st.st_mode & 07777, (unsigned)e->st.st_gid);
+        if (kind != 'f')
+            continue;
+        char value[32] = "";
+        getxattr(e->path, "user.k", value, sizeof value - 1);
+        n += snprintf(out + n, room - n, ":%ld:%08x:%s", (long)e->st.st_size, sum_of(e->path), value);
+        if (e->st.st_nlink > 1)
+            n += snprintf(out + n, room - n, ":%d=%s", (int)e->st.st_nlink, strchr(first->path, '/') + 1);
+        if (e->st.st_mtime < 1500000000)
+            n += snprintf(out + n, room - n, "@%ld", (long)e->st.st_mtime);
+    }
+}
