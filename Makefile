@@ -33,9 +33,9 @@ build: $(STAMP)  ## compile the preload library and the runtime in place, into m
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@$(PY) demo/demo.py
 
-test: build  ## all tests but the slow ones, on up to four processors; the scenarios also with assertions on
-	@METAMORI_CHECKED=1 $(PYTEST) -q -n auto --maxprocesses 4 --dist worksteal tests/scenarios
-	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+test: build  ## all tests but the slow ones, on up to four processors; the scenarios with assertions compiled in
+	@METAMORI_CHECKED=1 $(PYTEST) -n auto --maxprocesses 4 --dist worksteal tests/scenarios
+	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal --ignore tests/scenarios $(ARGS)
 
 test-slurm: build  ## jobs of a real Slurm, in a folder of its own on the loopback device (some minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/slurm $(ARGS)

@@ -16,6 +16,29 @@ static uint32_t renumber_lock;
 
 void mm_renumber_in_child(void) { renumber_lock = mm_renumbering = 0; }
 
+/* fd has been duplicated: both numbers lead to one description. */
+void mm_duplicated(int fd, int to)
+{
+    if ((unsigned)fd >= MM_FDS || (unsigned)to >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
+        return;
+    int mine = mm_table_begin();
+    struct mm_descriptor d = mm_fds[fd];
+    if (d.fit)
+        mm_fit_ref(mm_area, d.fit);
+    mm_table_end(mine);
+    if (!d.fit) {                      /* another thread has closed it since */
+        mm_came(to, 1);
+        return;
+    }
+    if (d.generation == MM_CHANGING)   /* or is about to */
+        d.generation = 0;
+    if (mm_fd_set(mm_area, mm_self_slot, to, d.fit) < 0) {
+        mm_fit_unref(mm_area, d.fit);
+        return;
+    }
+    mm_map(to, d.fit, d.pif, d.generation);
+}
+
 /* The kernel's close of a followed descriptor, or of any. */
 long mm_close(int fd)
 {

@@ -443,7 +443,7 @@ long mm_ahead_moved(uint32_t pif, const char *copy);
 long mm_ahead_blocks(uint32_t pif);
 long mm_ahead_all(void);
 
-/* names.c */
+/* paths.c, touch.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
