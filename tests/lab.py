@@ -115,7 +115,9 @@ class Session:
     def _line(self) -> str:
         assert self.process.stdout
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            answer = select.poll()         # select knows no descriptor from 1024 on
+            answer.register(self.process.stdout, select.POLLIN)
+            ready = answer.poll(PATIENCE * 1000)
             assert ready, f"no answer for {PATIENCE:.0f} s; stderr: {self.stderr()}"
             more = os.read(self.process.stdout.fileno(), 1 << 16)
             assert more, f"no answer: {self.last_words()}"

@@ -65,7 +65,6 @@ def begin_area(
     flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
     ahead.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     area = Area(store.path, create=True)
-    commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
     head = area.head
     head.run = run
     head.parent = store.head.index
@@ -82,6 +81,8 @@ def begin_area(
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:
         launches.note(area, launch)
+    # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
+    commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
     return area, said
 
 

@@ -156,8 +156,11 @@ class Buffers:
         return list(zip(places, crcs, strict=True))
 
     def sync(self, run: int) -> None:
-        """Make everything in the buffer of a run durable."""
-        fd = self.writer(run)
+        """Make everything in the buffer of a run durable; of a run killed before it had one, that is nothing."""
+        try:
+            fd = self.writer(run)
+        except FileNotFoundError:
+            return
         try:
             self._door.fsync(fd)
         finally:

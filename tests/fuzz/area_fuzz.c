@@ -14,6 +14,7 @@
 
 #include "area.c"
 #include "cache.c"
+#include "processes.c"
 #include "slots.c"
 #include "sound.c"
 #undef FAN
@@ -28,6 +29,9 @@ char *mm_scratch_take(void) { return scratch[taken++ & 7]; }
 void mm_scratch_give(char **p) { (void)p; taken--; }
 int mm_owner_gone(uint32_t tid, const void *word) { (void)tid; (void)word; return 1; }
 uint64_t mm_start_time(uint32_t pid) { (void)pid; return 0; }
+uint64_t mm_boot(void) { return 0; }
+uint64_t mm_area_place;
+void mm_lift_limit(int back) { (void)back; }
 
 static struct mm_area *area;
 static char *whole[REGIONS];           /* as it was made */
@@ -53,7 +57,7 @@ static uint32_t a_file(uint64_t ino, const char *path)
     return slot;
 }
 
-static void make(void)
+static void make_area(void)
 {
     char path[64];
     if (!mkdtemp(store))
@@ -124,7 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char why[256];
     if (!area)
-        make();
+        make_area();
     for (; size >= 7; data += 7, size -= 7) {
         int region = data[0] % REGIONS;
         size_t at = (data[1] | data[2] << 8) * 4;

@@ -1,9 +1,10 @@
 /* exec_fuzz.c - what of the preload library reads foreign bytes in the program's own process, under libFuzzer: the head of a
  * program that is about to be executed (ELF, interpreter lines), and the environment that it is to get.
  *
- * `make fuzz` builds it with clang. What it does not call is not there: only exec.c and elf.c are compiled in.
+ * `make fuzz` builds it with clang. What it does not call is not there: only exec.c, environment.c and elf.c are compiled in.
  */
 #include "elf.c"
+#include "environment.c"
 #include "exec.c"
 
 __thread int mm_depth, mm_holding;
@@ -36,11 +37,11 @@ static void an_environment(const uint8_t *data, size_t size)
     for (char *p = text; p <= text + size && count < 4000; p += strlen(p) + 1)
         list[count++] = p;
     list[count] = NULL;
-    leads_here(list);
-    says_leave(list);
+    mm_leads_here(list);
+    mm_says_leave(list);
     for (int way = 0; way < 2; way++) {
         struct mm_image image = { .envp = list };
-        way ? put_back(&image, list) : strip(&image, list);
+        way ? mm_put_back(&image, list) : mm_strip(&image, list);
         size_t found = 0;
         for (char *const *each = image.envp; *each; each++)
             found += strlen(*each) > 0;
@@ -55,7 +56,7 @@ static void an_environment(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    library = "/somewhere/" LIBRARY;
+    mm_library = "/somewhere/" LIBRARY;
     if (size < 1 || size > 60000)
         return 0;
     data[0] & 1 ? an_environment(data + 1, size - 1) : a_program(data + 1, size - 1);
