@@ -301,23 +301,11 @@ static void play_phase(int phase, int world, struct order *order, struct played 
     play_in_order(order);
 }
 
-static void clear(int world)
-{
-    char command[40];
-    entry_count = 0;
-    snprintf(command, sizeof command, "w%d", world);
-    collect(command);
-    qsort(entries, entry_count, sizeof entries[0], by_path);
-    for (int i = entry_count - 1; i >= 0; i--)
-        remove(entries[i].path);
-    remove(command);
-}
-
 /* The world as it was after the earlier phases. */
 static void play_history(int world, struct order *history, int phase)
 {
     struct played unused[2];
-    clear(world);
+    clear_world(world);
     set->begin(world);
     for (int who = 0; who < 2; who++) {
         if (sides[who].held >= 0)
@@ -420,7 +408,7 @@ static int oracle(void)
                 break;
             }
         }
-        clear(world);
+        clear_world(world);
     }
     printf("%d pairs, %d wrong\n", checked, wrong);
     return wrong != 0;

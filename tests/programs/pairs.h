@@ -56,6 +56,8 @@ struct place place(struct side *side, const char *name);
 void placed(struct place *place);
 
 void state_of(int world, char *out, size_t room);
+/* Removes what stands there. */
+void clear_world(int world);
 void write_file(const char *path, size_t size, unsigned seed);
 
 #endif

@@ -90,3 +90,15 @@ void state_of(int world, char *out, size_t room)
             n += snprintf(out + n, room - n, "@%ld", (long)e->st.st_mtime);
     }
 }
+
+void clear_world(int world)
+{
+    char command[40];
+    entry_count = 0;
+    snprintf(command, sizeof command, "w%d", world);
+    collect(command);
+    qsort(entries, entry_count, sizeof entries[0], by_path);
+    for (int i = entry_count - 1; i >= 0; i--)
+        remove(entries[i].path);
+    remove(command);
+}
