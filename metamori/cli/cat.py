@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import base64
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.errors import MetamoriError
 from metamori.store.content import Reader
 from metamori.store.door import PIECE_BYTES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=opening.index_number, help="a checkpoint, or 0")
+    parser.add_argument("index", metavar="INDEX", type=indexes.wanted, help="a checkpoint, or 0")
     parser.add_argument("path", metavar="PATH", help="a tracked file")
 
 
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
-        store.require(arguments.index)
+        arguments.index = indexes.find(store, arguments.index)
         path = opening.tracked_path(store, arguments.index, arguments.path)
         entry = store.state(arguments.index).names[path]
         if entry.kind != "file":

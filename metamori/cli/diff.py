@@ -7,7 +7,7 @@ import difflib
 import os
 from typing import Any
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.errors import MetamoriError
 from metamori.store.compare import Change, compare
 from metamori.store.content import Reader
@@ -18,15 +18,15 @@ _COLOURS = {"A": "green", "D": "red", "M": "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("first", metavar="A", type=opening.index_number, help="a checkpoint")
-    parser.add_argument("second", metavar="B", type=opening.index_number, help="another")
+    parser.add_argument("first", metavar="A", type=indexes.wanted, help="a checkpoint")
+    parser.add_argument("second", metavar="B", type=indexes.wanted, help="another")
     parser.add_argument("path", metavar="PATH", nargs="?", help="a file whose lines are to be compared")
 
 
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
-        for index in (arguments.first, arguments.second):
-            store.require(index)
+        arguments.first = indexes.find(store, arguments.first)
+        arguments.second = indexes.find(store, arguments.second)
         if arguments.path is not None:
             return _one(arguments, store)
         changes = list(compare(store, arguments.first, arguments.second))

@@ -7,7 +7,7 @@ import argparse
 import os
 from typing import Any
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.errors import Damaged
 from metamori.store.holders import Losses, listed
 from metamori.store.store import Store
@@ -33,13 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _entry(store: Store, index: int) -> dict[str, Any]:
     """`files`: how many files the checkpoint has a record of, that is, that changed since its parent."""
+    message = indexes.message(store, index)
     if index == 0:
-        message = "before the first run" if 0 in store.indexes else "before the first run (pruned)"
         return {"index": 0, "parent": None, "time": None, "message": message, "bytes": 0, "files": 0, "memory": None}
     meta = store.meta(index)
     return {
         "index": index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),
-        "message": meta.message or meta.reason, "bytes": meta.bytes_added, "files": len(meta.pifs),
+        "message": message, "bytes": meta.bytes_added, "files": len(meta.pifs),
         "memory": sum(image.size for image in meta.memory) if meta.memory else None,
     }
 

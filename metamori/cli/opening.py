@@ -13,13 +13,6 @@ from metamori.store import commit, founding, move, prune
 from metamori.store.store import Store
 
 
-def index_number(text: str) -> int:
-    """For argparse: an index of a checkpoint."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not the index of a checkpoint")
-    return int(text)
-
-
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.cli.resume import go_on
 from metamori.cli.run import add_on_term, environment, own_part, signal_number
 from metamori.config import Config, parse_duration
@@ -13,7 +13,7 @@ from metamori.errors import ChangedOutside, MetamoriError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", nargs="?", type=opening.index_number,
+    parser.add_argument("index", metavar="INDEX", nargs="?", type=indexes.wanted,
                         help="a checkpoint (default: the newest that holds memory, else the newest)")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
@@ -29,8 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     store = opening.for_writing(arguments)
     try:
-        index = arguments.index
-        if index is None:
+        if arguments.index is not None:
+            index = indexes.find(store, arguments.index)
+        else:
             index = newest_with_memory(store) or store.newest
             output.say(f"going on from checkpoint {index}")
         config = _config(arguments, store, index)

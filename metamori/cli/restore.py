@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Any
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.runtime.going_on import BEFORE_RESTORE as REASON
@@ -23,7 +23,7 @@ from metamori.store.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=opening.index_number,
+    parser.add_argument("index", metavar="INDEX", type=indexes.wanted,
                         help="a checkpoint, or 0 for the state before the first run")
     parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise Usage("--to goes with neither --dry-run nor --stdio")
         return _copy(arguments)
     with opening.for_writing(arguments) as store:
+        arguments.index = indexes.find(store, arguments.index)
         store.require_restorable(arguments.index)
         if not arguments.force:
             spoiled.require_none(store, arguments.index)
@@ -60,6 +61,7 @@ def lost_text(index: int, lost: list[bytes]) -> str:
 
 def _copy(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
+        arguments.index = indexes.find(store, arguments.index)
         store.require_restorable(arguments.index)
         losses = Losses(store)
         lost = losses.at(arguments.index)

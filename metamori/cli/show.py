@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from metamori.cli import opening, output
+from metamori.cli import indexes, opening, output
 from metamori.store.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.pif import NO_LIMIT
 
@@ -14,12 +14,13 @@ Record = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=opening.index_number, help="a checkpoint, from 1 on")
+    parser.add_argument("index", metavar="INDEX", type=indexes.wanted, help="a checkpoint, from 1 on")
 
 
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
-        meta, offsets = store.meta(arguments.index), store.offsets(arguments.index)
+        index = indexes.find(store, arguments.index)
+        meta, offsets = store.meta(index), store.offsets(index)
     records = [_meta(meta), *_offsets(offsets), *(_fit(meta, fit) for fit in meta.fits),
                *(_pif(meta, pif) for pif in meta.pifs)]
     names = [_name(entry) for entry in meta.names]
