@@ -130,8 +130,8 @@ def _nameless(session: Session, state: State, inode: int) -> bytes:
     home = store.layout.kept(name)
     if not os.path.exists(home):
         return b""
-    st, pif = os.stat(home), state.pifs[inode]
-    slot = area.new_pif(st.st_dev, st.st_ino, pif.filename)
+    pif = state.pifs[inode]
+    slot = area.new_pif(home, pif.filename)
     p = area.pif(slot)
     p.object, p.fresh_from, p.deleted = inode, pif.size, 1
     p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid = pif.size, pif.mtime_ns, pif.mode, pif.uid, pif.gid

@@ -331,9 +331,10 @@ class Area:
         """The PIF's file is this one from now on."""
         lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
 
-    def new_pif(self, dev: int, ino: int, path: bytes) -> int:
-        """A PIF for a file that no process has opened for writing. OSError ENOSPC."""
-        slot: int = lib.mm_pif_new(self._area, dev, ino, 0, path)
+    def new_pif(self, home: bytes, path: bytes) -> int:
+        """A PIF for a file that no process has opened for writing: the one at `home`. OSError."""
+        st = REAL.lstat(home)
+        slot: int = lib.mm_pif_new(self._area, st.st_dev, st.st_ino, REAL.birth_ns(home), path)
         if not slot:
             raise OSError(errno.ENOSPC, "the run area has no room")
         return slot

@@ -15,6 +15,7 @@ from metamori.errors import NoSuchCheckpoint
 from metamori.runtime.area import NO_LIMIT
 from metamori.runtime.rollback import back, go_on
 from metamori.runtime.session import Session
+from metamori.store.door import REAL
 from metamori.store.head import kept_homes
 from metamori.tables.view import differences
 
@@ -66,9 +67,9 @@ def _new_pif(session: Session, inode: int, home: bytes) -> None:
         found = os.lstat(home)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or area.find_pif(found.st_dev, found.st_ino):
+    if not stat.S_ISREG(found.st_mode) or area.find_pif(found.st_dev, found.st_ino, REAL.birth_ns(home)):
         return
-    slot = area.new_pif(found.st_dev, found.st_ino, home)
+    slot = area.new_pif(home, home)
     p = area.pif(slot)
     p.object = inode
     p.old_size, p.old_mtime_ns = found.st_size, found.st_mtime_ns

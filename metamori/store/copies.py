@@ -28,11 +28,8 @@ _AT_ONCE = 4 << 20
 def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) -> None:
     """Keep copies of a run's files, whose homes have all that the index says; it is the newest. clone: long ones too.
 
-    Where there is no room there are none: the run ends no less well. Nor are there any in a store with checkpoints of
-    levels: a job that goes on from one takes its files back inside the next run, to where they lie in place.
+    Where there is no room there are none: the run ends no less well.
     """
-    if store.has_levels:
-        return
     try:
         entries = _Copies(store, index, run, clone).make()
         if entries:

@@ -55,7 +55,6 @@ class Store(StoreLock):
         self._single_floor = 0
         self._merged = 0
         self._rootless = False
-        self.has_levels = False            # a checkpoint of it belongs to a level: metamori/levels/files.py
         self._counters = Counters(door, self.layout)
         self._loaded = False
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
@@ -240,7 +239,6 @@ class Store(StoreLock):
             raise Damaged(why) from error
         self._merged += meta.merged
         self._rootless = self._rootless or meta.rootless
-        self.has_levels = self.has_levels or meta.message.startswith("level ")
         if meta.mode == "single" and not meta.reason.startswith(("killed", "power cut")):
             self._single_floor = meta.index
         names = {entry.path: entry for entry in meta.initial_names if entry.path not in self._initial_names}

@@ -138,8 +138,21 @@ int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
     return 0;
 }
 
+/* Whether a file of this number has a PIF without its birth: who asks with the birth does not find that one. */
+__attribute__((unused))
+static int has_unborn(struct mm_area *a, uint64_t dev, uint64_t ino)
+{
+    for (uint32_t slot = *bucket_of(a, dev, ino); slot; slot = mm_pif_at(a, slot)->next_hash) {
+        const struct mm_pif *p = mm_pif_at(a, slot);
+        if (p->ino == ino && p->dev == dev && p->flags & MM_USED && !p->btime_ns)
+            return 1;
+    }
+    return 0;
+}
+
 /* A PIF for a file that has none; another thread or process may have been first.  as: what it is from the first moment
- * on, since whoever finds it acts on that.  0: no room (ENOSPC). */
+ * on, since whoever finds it acts on that.  It says the file's birth where the filesystem knows it: a file with two PIFs
+ * has its bytes in two places.  0: no room (ENOSPC). */
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path)
 {
     struct mm_header *h = a->head;
@@ -149,6 +162,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         mm_unlock(&h->lock);
         return slot;
     }
+    MM_ASSERT(!as->btime_ns || !has_unborn(a, as->dev, as->ino));
     if (h->free_pif) {
         slot = h->free_pif;
         h->free_pif = mm_pif_at(a, slot)->next_hash;
@@ -182,7 +196,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
     return slot;
 }
 
-/* One of which no more is known (a restore says the rest, while the run is frozen). */
+/* One of which no more is known (the caller says the rest, while the run is frozen). */
 uint32_t mm_pif_new(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path)
 {
     struct mm_pif as = { .dev = dev, .ino = ino, .btime_ns = btime_ns, .flags = MM_USED,
