@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ class FailingAgain(FailingDoor):
 
     def arm(self, nth: int) -> None:
         self.count, self._nth = 0, nth
+
+
+@pytest.fixture(autouse=True)
+def none_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A failed operation leaves no descriptor behind: with its stores closed a test has those that it began with."""
+    stores, begin = [], Store.__init__
+
+    def noted(store: Store, *given: Any, **named: Any) -> None:
+        begin(store, *given, **named)
+        stores.append(store)
+
+    monkeypatch.setattr(Store, "__init__", noted)
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    for store in stores:
+        store.close()
+    assert {os.readlink(f"/proc/self/fd/{fd}") for fd in set(os.listdir("/proc/self/fd")) - before
+            if os.path.exists(f"/proc/self/fd/{fd}")} == set()
 
 
 def history(folder: Path) -> dict[int, Snapshot]:
