@@ -249,8 +249,8 @@ class BuildNative(build_ext):
             return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
-        names = ("area", "ask", "cache", "crc", "freeze", "owner", "processes", "room", "scratch", "slots", "sound",
-                 "spare", "stream_peek", "table")
+        names = ("area", "ask", "cache", "crc", "freeze", "lift", "owner", "processes", "room", "scratch", "slots",
+                 "sound", "spare", "stream_peek", "table")
         engine = [SHIM / "src" / f"{name}.c" for name in names]
         build_library(self.target / "_area.abi3.so", [source, *engine],
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)

@@ -1,11 +1,11 @@
 /* area.c - the run area's files, mapped piece by piece; its locks; its pages. */
 #define _GNU_SOURCE
 #include "area_internal.h"
+#include "lift.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -35,23 +35,22 @@ static int region_open(struct mm_area *a, int region, int flags)
 #pragma GCC visibility push(hidden)
 void mm_lift_limit(int back) __attribute__((weak));
 #pragma GCC visibility pop
-static void lift_limit(int back, struct rlimit *was)
+static void lift_limit(int back)
 {
-    if (mm_lift_limit) {
+    if (mm_lift_limit)
         mm_lift_limit(back);
-    } else if (back || sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, was) == 0) {
-        struct rlimit more = { was->rlim_max, was->rlim_max };
-        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, back ? was : &more, 0);
-    }
+    else if (back)
+        mm_lift_end(MM_SIZE_LIMIT);
+    else
+        mm_lift(MM_SIZE_LIMIT, NULL);
 }
 
 /* Allocate file space for bytes [from, to) of a region: after this they can be touched without SIGBUS. */
 static long region_allocate(int fd, uint64_t from, uint64_t to)
 {
-    struct rlimit was;
-    lift_limit(0, &was);
+    lift_limit(0);
     long r = sys(SYS_fallocate, fd, 0, from, to - from);
-    lift_limit(1, &was);
+    lift_limit(1);
     if (r != -EOPNOTSUPP && r != -ENOSYS)
         return r;
     static const char zeros[MM_BLOCK];

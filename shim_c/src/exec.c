@@ -190,7 +190,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         mm_readers_before_exec();
         mm_self->executing = !mm_stranger();
     }
-    if (mm_area && UNLIKELY(!mm_unlimited()) && replaces) {
+    if (mm_area && replaces && !mm_stranger()) {    /* who shares our memory would leave it held */
         image->limited = 1;
         image->mask = mm_limit_begin();
     }

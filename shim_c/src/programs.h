@@ -15,7 +15,7 @@ struct mm_image {
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
     int outside;                       /* the new program will not be followed */
-    int limited;                       /* nobody lifts the file size limit: it gets the program's own */
+    int limited;                       /* nobody lifts a limit: it gets the program's own */
     uint64_t mask;
 };
 /* environment.c */

@@ -57,19 +57,15 @@ static int from(int fd, long floor)
 
 static int high(int fd)
 {
-    struct rlimit now, more;
     int up = -1;
-    if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
-        return fd;
-    if (now.rlim_cur < now.rlim_max) {          /* beyond the program's limit, which does not count ours */
-        more = (struct rlimit){ now.rlim_max, now.rlim_max };
-        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
-        up = from(fd, now.rlim_cur < 100 ? 100 : now.rlim_cur <= FEW ? (long)now.rlim_cur : 1000);
-        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
-    }
+    uint64_t mask = sys_mask_all(), hard, soft = mm_lift(MM_FILES_LIMIT, &hard);
+    if (soft < hard)                            /* beyond the program's limit, which does not count ours */
+        up = from(fd, soft < 100 ? 100 : soft <= FEW ? (long)soft : 1000);
+    mm_lift_end(MM_FILES_LIMIT);
+    sys_mask_back(mask);
     for (long floor = 1000; up < 0 && floor >= 100; floor /= 2)
         up = from(fd, floor);
-    for (long top = (long)now.rlim_max - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
+    for (long top = (long)hard - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
         up = from(fd, top);                     /* nobody may raise it: at least the last numbers of all */
     return up >= 0 ? up : fd;
 }

@@ -37,6 +37,7 @@
 #include <wchar.h>
 
 #include "area_internal.h"
+#include "lift.h"
 
 #pragma GCC visibility push(hidden)    /* as in area_internal.h */
 
@@ -319,7 +320,6 @@ long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t 
 /* limits.c */
 extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
 static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }
-extern uint32_t mm_lifters;
 void mm_lift_limit(int back);
 int mm_unlimited_slow(void);
 static inline int mm_unlimited(void) { return mm_no_limit() || mm_unlimited_slow(); }
@@ -374,7 +374,7 @@ static inline uint64_t hold(struct mm_pif *p)
 
 static inline void release(struct mm_pif *p, uint64_t mask)
 {
-    if (UNLIKELY(__atomic_load_n(&mm_lifters, __ATOMIC_RELAXED)))
+    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
         mm_lift_limit(1);
     mm_unlock(&p->lock);
     deliver_handlers(mask);

@@ -5,10 +5,10 @@
  */
 #define _GNU_SOURCE
 #include "area_internal.h"
+#include "lift.h"
 
 #include <limits.h>
 #include <stdio.h>
-#include <sys/resource.h>
 
 static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
 static int lent[MM_SPARE] = { -1, -1, -1 };
@@ -59,15 +59,15 @@ static long open_lent(int dir, const char *path, int flags, int mode)
 long mm_open_spare(int dir, const char *path, int flags, int mode)
 {
     long fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
-    struct rlimit now, more;
-    if (fd != -EMFILE || sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &now) < 0)
+    uint64_t hard, mask;
+    if (fd != -EMFILE)
         return fd;
-    if (now.rlim_cur < now.rlim_max) {
-        more = (struct rlimit){ now.rlim_max, now.rlim_max };
-        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+    mask = sys_mask_all();
+    if (mm_lift(MM_FILES_LIMIT, &hard) < hard)
         fd = sys_openat(dir, path, flags | O_CLOEXEC, mode);
-        sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &now, 0);
-    }
+    MM_STOP("spare.lifted");
+    mm_lift_end(MM_FILES_LIMIT);
+    sys_mask_back(mask);
     return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
 }
 

@@ -101,9 +101,9 @@ EXPORT void _exit(int status)
     __builtin_unreachable();
 }
 
-/* The file size limit: as the program set it, whichever thread has it lifted (limits.c). */
+/* Limits that the library lifts: as the program set them, whichever thread needs them lifted (lift.c). */
 #define WITH_ITS_LIMIT(resource, type, call) \
-    ({ if (resource != RLIMIT_FSIZE) \
+    ({ if (resource != RLIMIT_FSIZE && resource != RLIMIT_NOFILE) \
            return call; \
        uint64_t mask_ = mm_limit_begin(); \
        type r_ = call; \

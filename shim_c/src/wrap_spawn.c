@@ -38,6 +38,16 @@ static int changes_files(const posix_spawn_file_actions_t *actions)
     return changes;
 }
 
+/* Does it open anything?  A FIFO may keep it waiting. */
+static int opens(const posix_spawn_file_actions_t *actions)
+{
+    const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
+    for (int i = 0; list && i < actions->__used; i++)
+        if (list[i].kind == DO_OPEN)
+            return 1;
+    return 0;
+}
+
 static int one(const struct action *a)
 {
     switch (a->kind) {
@@ -142,9 +152,14 @@ static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
     mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
     int here = image.outside, r = 0;   /* its process slot tells how long it lives */
     image.outside = 0;
-    if (!here)
+    if (!here) {
+        int may_wait = opens(actions);
+        uint64_t mask = may_wait ? 0 : mm_limit_begin();
         r = search ? REAL(posix_spawnp)(pid, file, actions, attr, argv, image.envp)
                    : REAL(posix_spawn)(pid, file, actions, attr, argv, image.envp);
+        if (!may_wait)
+            mm_limit_end(mask);
+    }
     mm_image_failed(&image);
     return here ? spawn(pid, file, actions, attr, argv, envp, search) : r;
 }

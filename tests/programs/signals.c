@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int file, count;
@@ -142,6 +143,41 @@ static int limited(int beyond)
     return 0;
 }
 
+/* Whether a file can be opened by a program that has no number left; it is the library that needs one more. */
+static void *cut_short(void *unused)
+{
+    say("cut", truncate("one", 100));
+    return unused;
+}
+
+/* The program lowers its limit on descriptors while one thread is where the library has it lifted; another program is started. */
+static int descriptors(void)
+{
+    struct rlimit limit, raised = { 60, 0 };
+    getrlimit(RLIMIT_NOFILE, &limit);
+    raised.rlim_max = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &raised);
+    while (dup(0) >= 0)
+        ;
+    pthread_t one;
+    pthread_create(&one, NULL, cut_short, NULL);
+    getchar();                           /* it stands where the limit is lifted */
+    if (!fork()) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        say("child", limit.rlim_cur);
+        _exit(0);
+    }
+    wait(NULL);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    say("limit", limit.rlim_cur);
+    limit.rlim_cur = 50;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    pthread_join(one, NULL);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    say("limit", limit.rlim_cur);
+    return 0;
+}
+
 int main(int argc, char **word)
 {
     (void)argc;
@@ -152,5 +188,5 @@ int main(int argc, char **word)
         return sent(atoi(what + 5));
     return !strcmp(what, "fault") ? fault() : !strcmp(what, "within") ? within(0) : !strcmp(what, "within and leave") ? within(1)
          : !strcmp(what, "one-shot") ? one_shot() : !strcmp(what, "cut") ? cut() : !strcmp(what, "limit") ? limited(0)
-         : !strcmp(what, "limit beyond") ? limited(1) : 2;
+         : !strcmp(what, "limit beyond") ? limited(1) : !strcmp(what, "descriptors") ? descriptors() : 2;
 }

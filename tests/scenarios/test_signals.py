@@ -144,3 +144,17 @@ def test_a_size_limit_and_two_threads(lab: Lab, compiled: Compile, beyond: bool)
     other = ["new -1 File too large", "came 1"] if beyond else ["two 8192", "came 0"]
     assert said == sorted(["limit 8192", "one 8192", *other])
     program.check_indexes()
+
+
+def test_a_limit_on_descriptors_and_two_threads(lab: Lab, compiled: Compile) -> None:
+    """The library has it lifted where the program has used up its numbers: what the program sets meanwhile holds."""
+    program = Program(lab, compiled, "descriptors")
+    program.stops.arm("spare.lifted")
+    program.start()
+    program.stops.wait("spare.lifted")
+    program.go_on()
+    time.sleep(0.3)                        # the other thread goes all its way meanwhile, if it can
+    program.stops.go("spare.lifted")
+    assert sorted(program.end()) == sorted(["child 60", "limit 60", "cut 0", "limit 50"])
+    assert (lab.work / "one").stat().st_size == 100
+    program.check_indexes()
