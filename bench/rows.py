@@ -111,7 +111,7 @@ def page(found: dict[str, Any]) -> str:
     every = list(rows(found))
     missed_rows = [row for row in every if not row[5]]
     lines = ["# Figures", "",
-             "Written by `python -m bench rows FILE --into docs/figures.md` from one run of",
+             "Written by `python -m bench rows FILE --into bench/FIGURES.md` from one run of",
              f"`make bench-all BENCH='--form {found.get('form', 'full')} --rounds {rounds}'` on {where['processor']},",
              f"{where['cores']} cores, {where['memory_gib']} GiB, Linux {where['kernel']}, commit {where['commit']},",
              f"{where['time']}, {minutes} minutes; medians of {rounds} alternating rounds.",

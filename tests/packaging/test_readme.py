@@ -1,7 +1,4 @@
-"""README.md: what can be typed is typed, what can be compiled is compiled, each cell of the table names what is there.
-
-Its story with LAMMPS is docs/how-to/lammps.md's, which tests/cookbook/test_lammps.py runs.
-"""
+"""README.md: what can be typed is typed, what can be compiled is compiled, each cell of the table names what is."""
 
 from __future__ import annotations
 
@@ -36,6 +33,10 @@ def bash(script: str, folder: Path, **more: str) -> subprocess.CompletedProcess[
 def test_the_first_screen_says_how_to_try_it() -> None:
     first = PAGE.splitlines()[:40]
     assert {"make demo", "make test", "pip install"} <= {" ".join(line.split()[:2]) for line in first if line}
+
+
+def test_the_first_commands_say_what_the_page_shows(tmp_path: Path) -> None:
+    typed.compare(typed.typed(typed.steps(PAGE), tmp_path))
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The driver under valgrind's memcheck, under Metamori: nothing to complain of, the native answers, the way back.
 
 A checkpoint from inside would load Python into the program, with a C library of its own, whose string functions
-valgrind does not replace and then misjudges (docs/reliability.md): checkpoints come from outside. Looking for leaks it
+valgrind does not replace and then misjudges (bench/LEDGER.md): checkpoints come from outside. Looking for leaks it
 would read the run area's mappings, gigabytes without anything in them, for minutes.
 """
 
