@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 from typing import Any
 
 from metamori.cli import indexes, opening, output
 from metamori.errors import MetamoriError
+from metamori.printed import name_text
 from metamori.store.compare import Change, compare
 from metamori.store.content import Reader
 from metamori.store.store import Store
@@ -95,7 +95,7 @@ def _content(store: Store, index: int, path: bytes) -> bytes:
 
 
 def _unified(arguments: argparse.Namespace, sides: list[bytes | None]) -> list[str]:
-    name = os.fspath(arguments.path)
+    name = name_text(arguments.path)
     before_name, after_name = labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
     if any(b"\0" in (side or b"") for side in sides):
         return [f"{labels[0]} and {labels[1]} differ; they are not text, or too large to compare by line"]

@@ -4,26 +4,33 @@ is missing of the store itself."""
 from __future__ import annotations
 
 import argparse
-import os
+from datetime import datetime
 from typing import Any
 
 from metamori.cli import indexes, opening, output
+from metamori.config import parse_count
 from metamori.errors import Damaged
+from metamori.printed import columns, cut, line_text
 from metamori.store.holders import Losses, listed
 from metamori.store.store import Store
 from metamori.store.verify import verify
 
+_TIME, _SIZE, _FILES, _MESSAGE_MIN = 19, 8, 5, 14
+_FIXED = 2 + _TIME + _SIZE + _FILES + 4    # the mark, the columns, and what is between them
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument("-n", "--newest", metavar="N", help="only the newest N")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    newest = parse_count(arguments.newest) if arguments.newest is not None else None
     with opening.for_reading(arguments) as store:
-        losses = _losses(store)
-        entries = [_entry(store, index) | {"lost": _lost(store, losses, index)} for index in store.history.indexes]
+        losses, known = _losses(store), store.history.indexes
+        entries = [_entry(store, index) | {"lost": _lost(store, losses, index)}
+                   for index in known[-newest if newest else 0:]]
         head = store.head.index
-        text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head))
+        text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head, output.terminal_width()))
         problems = verify(store, whole=False).problems
     output.result(arguments, {"head": head, "checkpoints": entries}, text)
     for problem in problems:
@@ -62,28 +69,70 @@ def _lost(store: Store, losses: Losses | None, index: int) -> list[dict[str, Any
         return []
 
 
-def _lines(store: Store, entries: dict[int, dict[str, Any]], head: int) -> list[str]:
+def _lines(store: Store, entries: dict[int, dict[str, Any]], head: int, width: int) -> list[str]:
+    """width: of the terminal, for a header and lines that fit; 0: none, and nothing is cut."""
+    tree = [(index, name) for index, name in _tree(store) if index in entries]
+    room = max(8, *(len(name) + 1 for _, name in tree))
+    if width:
+        room = min(room, max(8, width - _FIXED - _MESSAGE_MIN))
+    lines = [_header(room)] if width else []
+    older = len(store.history.indexes) - len(tree)
+    if width and older:
+        lines.append(output.paint(f"  … {older} older", "dim"))
+    for index, name in tree:
+        name = name if len(name) < room else "…" + name[len(name) - room + 2:]
+        mark = output.paint("*", "green") if index == head else " "
+        if width:
+            lines.append(f"{mark} {_short(entries[index], name, room, width - 2)}")
+        else:
+            lines.append(f"{mark} {_line(entries[index], f'{name:<{room}}')}".rstrip())
+    return lines
+
+
+def _tree(store: Store) -> list[tuple[int, str]]:
     """The newest child goes on in its parent's column; older branches hang to its right."""
-    lines: list[str] = []
+    found: list[tuple[int, str]] = []
     pending: list[tuple[int, str, str]] = [(0, "", "")]
     while pending:
         index, lead, rest = pending.pop()
-        lines.append(_line(store, entries[index], f"{lead}{index}", index == head))
+        found.append((index, f"{lead}{index}"))
         children = store.history.children(index)
         if children:
             pending.append((children[-1], rest, rest))
             pending += [(child, f"{rest}├─", f"{rest}│ ") for child in reversed(children[:-1])]
-    return lines
+    return found
 
 
-def _line(store: Store, entry: dict[str, Any], name: str, is_head: bool) -> str:
-    mark = output.paint("*", "green") if is_head else " "
-    gone = [os.fsencode(each["path"]) for each in entry["lost"]]
+def _header(room: int) -> str:
+    return output.paint(f"  {'index':<{room}}{'time':<{_TIME}} {'size':>{_SIZE}} {'files':>{_FILES}}  message", "bold")
+
+
+def _said(entry: dict[str, Any]) -> tuple[str, str]:
+    """A checkpoint's message, and what besides: its memory, what of it is lost."""
+    gone = [output.path_bytes(each) for each in entry["lost"]]
     lost = f" [{listed(gone, output.path_text)} lost]" if gone else ""
-    if entry["index"] == 0:
-        return f"{mark} {name:<8}{entry['message']}{lost}"
-    when = output.time_local(store.meta(entry["index"]).time_ns)
-    count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
-    size = output.size_text(entry["bytes"])
     memory = "" if entry["memory"] is None else f" [memory {output.size_text(entry['memory'])}]"
-    return f"{mark} {name:<8}{when}  {size:>8}  {count:<9} {entry['message']}{memory}{lost}".rstrip()
+    return line_text(entry["message"]), memory + lost
+
+
+def _short(entry: dict[str, Any], name: str, room: int, width: int) -> str:
+    """A line for a terminal: what besides the message is to be said has its room first."""
+    message, besides = _said(entry)
+    if entry["index"] == 0:
+        return cut(f"{name:<{room}}{message}{besides}", width)
+    start = (f"{name:<{room}}{_local(entry):<{_TIME}} {output.size_text(entry['bytes']):>{_SIZE}} "
+             f"{entry['files']:>{_FILES}}  ")
+    left = max(_MESSAGE_MIN // 2, width - len(start) - columns(besides))
+    return cut(f"{start}{cut(message, left)}{besides}", width)
+
+
+def _line(entry: dict[str, Any], name: str) -> str:
+    message, besides = _said(entry)
+    if entry["index"] == 0:
+        return f"{name}{message}{besides}"
+    count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
+    return f"{name}{_local(entry)}  {output.size_text(entry['bytes']):>8}  {count:<9} {message}{besides}"
+
+
+def _local(entry: dict[str, Any]) -> str:
+    return datetime.fromisoformat(entry["time"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")

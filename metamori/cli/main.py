@@ -138,8 +138,9 @@ def _step_out() -> None:
 def _say(message: str) -> None:
     if "metamori.cli.output" in sys.modules:
         sys.modules["metamori.cli.output"].clear_progress()
-    printable = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    sys.stderr.write(f"metamori: {printable}\n")
+    from metamori.printed import line_text
+
+    sys.stderr.write(f"metamori: {line_text(message)}\n")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,17 @@ import argparse
 import base64
 import json
 import os
+import shutil
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
 from metamori.config import size_text
+from metamori.printed import line_text, name_text
 
 __all__ = [
-    "clear_progress", "flush", "paint", "path_fields", "path_text", "progress", "result", "say", "size_text",
-    "time_local", "time_utc", "write_bytes",
+    "clear_progress", "flush", "paint", "path_bytes", "path_fields", "path_text", "progress", "result", "say",
+    "size_text", "terminal_width", "time_local", "time_utc", "write_bytes",
 ]
 
 SCHEMA = 1
@@ -46,13 +48,42 @@ def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> No
     if arguments.json:
         sys.stdout.write(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=True) + "\n")
     elif text:
-        sys.stdout.write(_printable(text) + "\n")
+        text = _printable(text) + "\n"
+        if not _paged(text):
+            sys.stdout.write(text)
+
+
+def _paged(text: str) -> bool:
+    """Shown by the user's pager, as git does it: on a terminal that it does not fit on."""
+    pager = os.environ.get("PAGER", "less").strip()
+    size = shutil.get_terminal_size()
+    if not sys.stdout.isatty() or text.count("\n") < size.lines or pager in ("", "cat") \
+            or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    if shutil.which(pager.split()[0]) is None:
+        return False
+    import subprocess
+
+    sys.stdout.flush()
+    shown = subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", "LV": "-c"} | os.environ)
+    try:
+        shown.communicate(text.encode())
+    except BrokenPipeError:                # quit before the end
+        shown.wait()
+    except KeyboardInterrupt:              # the pager has it too, and decides
+        shown.wait()
+    return True
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that is standard output; 0 where that is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def say(message: str) -> None:
     """A line for a person."""
     clear_progress()
-    sys.stderr.write(f"metamori: {_printable(message)}\n")
+    sys.stderr.write(f"metamori: {line_text(message)}\n")
 
 
 def write_bytes(data: bytes) -> None:
@@ -72,11 +103,17 @@ def path_fields(path: bytes, key: str = "path") -> dict[str, str]:
         return {key: path.decode("utf-8", "replace"), f"{key}_b64": base64.b64encode(path).decode()}
 
 
+def path_bytes(fields: dict[str, Any], key: str = "path") -> bytes:
+    """The path that `path_fields` was given."""
+    exact = fields.get(f"{key}_b64")
+    return base64.b64decode(exact) if exact else fields[key].encode()
+
+
 def path_text(path: bytes) -> str:
-    """A path for a person: relative when it is below the current folder."""
+    """A path for a person: relative when it is below the current folder, and quoted where it has to be."""
     text = os.fsdecode(path)
     here = os.getcwd()
-    return os.path.relpath(text, here) if text.startswith(here.rstrip("/") + "/") else text
+    return name_text(os.path.relpath(text, here) if text.startswith(here.rstrip("/") + "/") else text)
 
 
 def time_utc(time_ns: int) -> str:

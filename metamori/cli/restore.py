@@ -13,6 +13,7 @@ from typing import Any
 from metamori.cli import indexes, opening, output
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
+from metamori.printed import line_text, name_text
 from metamori.runtime.going_on import BEFORE_RESTORE as REASON
 from metamori.store import export, move, partial, present, spoiled
 from metamori.store.compare import compare
@@ -78,7 +79,7 @@ def _copy(arguments: argparse.Namespace) -> int:
         output.say(lost_text(arguments.index, lost))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
-                  f"{made.names} names of checkpoint {arguments.index} are in {arguments.to}")
+                  f"{made.names} names of checkpoint {arguments.index} are in {name_text(arguments.to)}")
     return Damaged.exit_code if lost or unknown else 0
 
 
@@ -136,7 +137,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
         text.append("refused without --force: " + lost_text(target, lost))
     if not changed and not lost:
         text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
-    text += work.notes
+    text += map(line_text, work.notes)
     data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 from metamori.cli import indexes, opening, output
+from metamori.printed import line_text, name_text
 from metamori.store.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.pif import NO_LIMIT
 
@@ -98,24 +98,25 @@ def _name(entry: NameEntry) -> Record:
 
 def _text(meta: Meta, records: list[Record], names: list[Record]) -> list[str]:
     title = f"checkpoint {meta.index}, from {meta.parent}, {output.time_local(meta.time_ns)}"
-    said = f": {meta.message or meta.reason}" if meta.message or meta.reason else ""
+    said = f": {line_text(meta.message or meta.reason)}" if meta.message or meta.reason else ""
     lines = [output.paint(title, "bold") + said,
              f"run {meta.run}, process {meta.process}, {meta.mode}{', isolated' * meta.isolate}, "
              f"{output.size_text(meta.bytes_added)} added", ""]
     for image in meta.memory:
         kind = f"what changed since checkpoint {image.base}" if image.base else "complete"
         lines += [output.paint(f"{meta.index}.memory.{image.process}", "bold"),
-                  f"    {output.size_text(image.size)}, {kind}; {os.fsdecode(image.exe)}, "
+                  f"    {output.size_text(image.size)}, {kind}; {name_text(image.exe)}, "
                   f"{image.threads} thread{'s' * (image.threads != 1)}"]
     for record in records:
         lines.append(output.paint(record["name"], "bold"))
-        lines += [f"    {key:<18}{_value(key, value)}" for key, value in record.items()
+        lines += [f"    {key:<18}{line_text(_value(key, value))}" for key, value in record.items()
                   if key not in ("name", "ranges") and value not in ([], "", None)]
         lines += [f"    {start}-{end} is at {low}-{high} of the buffer"
                   for start, end, low, high in record.get("ranges", ())]
     if names:
         lines += ["", output.paint("names", "bold")]
-        lines += [f"    {each['kind']:<9}{each['inode'] or '':<6}{each['path']}" for each in names]
+        lines += [f"    {each['kind']:<9}{each['inode'] or '':<6}{name_text(output.path_bytes(each))}"
+                  for each in names]
     return lines
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from metamori.cli import output
 from metamori.config import parse_duration, size_text
 from metamori.errors import NoLiveRun
+from metamori.printed import line_text
 from metamori.store.store import Store
 
 
@@ -100,7 +101,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     following = "no timer" if due is None else f"the next in {due:.0f} s"
     count = len(found["processes"])
     return [
-        f"run {found['run']}: {found['command'] or 'by hand'} ({count} process{'es' * (count != 1)})",
+        f"run {found['run']}: {line_text(found['command'] or 'by hand')} ({count} process{'es' * (count != 1)})",
         f"files: {found['files']} with {size_text(found['bytes_in_files'])}{rate}",
         f"buffered: {size_text(found['bytes_buffered'])}",
         f"last: {newest}{_age(found['last_checkpoint'])}; {following}",

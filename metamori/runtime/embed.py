@@ -118,12 +118,14 @@ def _lock(store: Store) -> None:
 
 def _say(text: str) -> None:
     """One line on the program's stderr: this thread's own descriptors are not the program's (runtime.c)."""
+    from metamori.printed import line_text
+
     try:
         fd = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return                             # a socket, or closed: nobody is there to read it
     try:
-        os.write(fd, f"metamori: {text}\n".encode(errors="surrogateescape"))
+        os.write(fd, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
     finally:
         os.close(fd)
 

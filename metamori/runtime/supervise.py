@@ -154,7 +154,9 @@ def end_as(status: int) -> int:
 
 def say(text: str) -> None:
     """One line on stderr, in one piece."""
+    from metamori.printed import line_text
+
     try:
-        os.write(2, f"metamori: {text}\n".encode(errors="surrogateescape"))
+        os.write(2, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
     except OSError:
         sys.stderr = None

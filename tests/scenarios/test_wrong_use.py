@@ -35,7 +35,7 @@ def test_unknown_index(lab: Lab) -> None:
         assert "77" in one_line(done.stderr)
 
 
-@pytest.mark.parametrize("words", [["restore"], ["restore", "one"], ["restore", "-1"], ["no"], ["cat", "1"]])
+@pytest.mark.parametrize("words", [["restore"], ["restore", "one"], ["restore", "-0"], ["no"], ["cat", "1"]])
 def test_usage(lab: Lab, words: list[str]) -> None:
     lab.run("true")
     assert lab.verb(*words, code=2).stderr.strip()

@@ -1,0 +1,40 @@
+"""Names and messages as they are printed."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metamori.printed import columns, cut, line_text, name_text
+
+
+@pytest.mark.parametrize("name, printed", [
+    (b"plain name", "plain name"), ("Größe 大".encode(), "Größe 大"), (b"back\\slash's", "back\\slash's"),
+    (b"a\nb", "$'a\\nb'"), (b"\x1b[31m", "$'\\e[31m'"), (b"it's\t", "$'it\\'s\\t'"), (b"caf\xe9", "$'caf\\xe9'"),
+    ("a\u202eb".encode(), "$'a\\u202eb'"), ("a\x9bb".encode(), "$'a\\u009bb'"), (b"\x7f", "$'\\x7f'"),
+])
+def test_a_name_is_quoted_only_where_it_has_to_be(name: bytes, printed: str) -> None:
+    assert name_text(name) == printed
+
+
+def test_a_shell_takes_a_quoted_name_back() -> None:
+    name = bytes(each for each in range(1, 256) if each != ord("/"))
+    done = subprocess.run(["bash", "-c", f"printf %s {name_text(name)}"], capture_output=True, check=True)
+    assert done.stdout == name
+
+
+@given(st.binary())
+def test_nothing_unseen_is_left(name: bytes) -> None:
+    text = name_text(name)
+    assert all(letter.isprintable() or letter >= "\xa0" for letter in text)
+    assert "\n" not in line_text(name.decode("utf-8", "surrogateescape"))
+
+
+@given(st.text(), st.integers(1, 40))
+def test_what_is_cut_fits(text: str, width: int) -> None:
+    short = cut(text, width)
+    assert columns(short) <= width
+    assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
