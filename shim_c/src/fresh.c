@@ -98,7 +98,9 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     long fresh = sys_openat(AT_FDCWD, temporary, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fresh < 0)
         return 0;
-    if (!like((int)fresh, fd, &st) || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.pif != slot
+    int alike = like((int)fresh, fd, &st);
+    MM_STOP("fresh.alike");
+    if (!alike || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.pif != slot
         || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);

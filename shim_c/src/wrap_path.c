@@ -13,24 +13,13 @@ static int fail(long error)
     return -1;
 }
 
-/* A call that gives, takes or changes what stands at one path: note it, call, and say what came of it. */
-#define NOTED(dir, path, resolve, call) \
-    ({ SCRATCH(name_); int r_, c_ = following() ? resolve(dir, path, name_, 4096) : -ENOENT; \
-       if (c_ != 0) name_[0] = 0; \
-       if (mm_in_the_dark(c_)) { r_ = fail(c_); } \
-       else if (c_ != 0 || !mm_tracked(name_)) { r_ = call; } else { \
-           enter(); \
-           long e_ = mm_touch(name_); \
-           r_ = e_ < 0 ? fail(e_) : call; \
-           leave(); \
-       } r_; })
-
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
 struct way {
     struct mm_names names;
     int entered;               /* between enter() and leave(), with the names held */
     int all;                   /* all of them */
     int again;                 /* hold all: the call changes where paths lead, or they lead nowhere yet */
+    int follow;                /* the call follows a link that stands there */
 };
 
 static void end_way(struct way *way)
@@ -45,9 +34,9 @@ static void end_way(struct way *way)
 }
 
 /* One that is not followed gets an empty name.  0, or why nobody can tell. */
-static int lookup(int dir, const char *path, char *name)
+static int lookup(const struct way *way, int dir, const char *path, char *name)
 {
-    int c = mm_canonical(dir, path, name, PATH_ROOM);
+    int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM);
     if (c == 0 && !mm_tracked(name))
         name[0] = 0;
     return c;
@@ -59,7 +48,7 @@ static int lookup(int dir, const char *path, char *name)
 static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
 {
     int all = way->again;
-    *way = (struct way){ 0 };
+    *way = (struct way){ .follow = way->follow };
     name[0] = 0;
     if (other)
         other[0] = 0;
@@ -70,9 +59,9 @@ static int begin_way(struct way *way, int dir, const char *path, char *name, int
         if (all) {
             enter();
             mm_hold_all_names(&way->names);
-            *way = (struct way){ .names = way->names, .entered = 1, .all = 1 };
+            *way = (struct way){ .names = way->names, .entered = 1, .all = 1, .follow = way->follow };
         }
-        int c = lookup(dir, path, name), d = other ? lookup(other_dir, other_path, other) : 0;
+        int c = lookup(way, dir, path, name), d = other ? lookup(way, other_dir, other_path, other) : 0;
         int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
         if (c != 0)
             name[0] = 0;
@@ -99,9 +88,10 @@ static int begin_way(struct way *way, int dir, const char *path, char *name, int
     }
 }
 
-/* The same for a call that gives one name: noted, called, and let go. */
-#define NAMED(dir, path, call) \
-    ({ SCRATCH(name_); struct way way_ = { 0 }; \
+/* The same for a call that gives one name, or changes what stands there: noted, called, and let go. */
+#define NAMED(dir, path, call) NOTED(dir, path, 0, call)
+#define NOTED(dir, path, follows, call) \
+    ({ SCRATCH(name_); struct way way_ = { .follow = (follows) }; \
        long e_ = begin_way(&way_, dir, path, name_, 0, NULL, NULL); \
        if (e_ == 0 && name_[0]) e_ = mm_touch(name_); \
        int r_ = e_ < 0 ? fail(e_) : call; \
@@ -342,10 +332,10 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
     return NAMED(AT_FDCWD, path, REAL(bind)(socket, address, length));
 }
 
-/* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor. */
+/* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
+ * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
 #define AT_PATH(dir, path, flags, call) \
-    ((flags) & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path) ? NOTED(dir, path, mm_canonical, call) \
-                                                           : NOTED(dir, path, mm_canonical_follow, call))
+    NOTED(dir, path, !((flags) & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)), call)
 /* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
  * when it came.  0: it is none, and nothing has begun. */
 static uint32_t enter_made(int fd)

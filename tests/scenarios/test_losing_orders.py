@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import zlib
 from pathlib import Path
 
@@ -226,3 +227,22 @@ def test_program_executed_while_its_first_thread_reads(lab: Lab, stops: Stops, c
     stops.arm("data.positioned")
     done = lab.run([compiled("exec_beside_read"), stops.folder / "data.positioned.reached"], timeout=60)
     assert (done.returncode, done.stdout) == (0, b"100\n"), done.stderr.decode()
+
+
+@pytest.mark.parametrize("change, seen", [("chmod f 600", 0o600), ("truncate f 100", 0o644)])
+def test_attributes_of_a_file_that_another_empties(lab: Lab, stops: Stops, change: str, seen: int) -> None:
+    """O_TRUNC goes on in a fresh file, which has the attributes that it found: nobody changes them meanwhile."""
+    driver = begun(lab, threads=2)
+    driver.must(["fill g w,creat 2000000 7", "checkpoint"])
+    stops.arm("fresh.alike")
+    driver.ask("begin 0 open f w,trunc")
+    stops.wait("fresh.alike")
+    driver.ask(f"begin 1 {change}")
+    time.sleep(0.3)                    # it has come by, or waits: nothing tells
+    stops.go("fresh.alike")
+    assert number(driver.ask("await 0")) > 0
+    assert number(driver.ask("await 1")) == 0
+    status = lab.work.joinpath("f").stat()
+    assert status.st_mode & 0o777 == seen
+    assert status.st_size in (0, 100)
+    assert driver.end() == 0
