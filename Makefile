@@ -1,7 +1,7 @@
 # Metamori's tasks. Nothing outside this folder and the temporary folder is written
 # (as root, `make venv` may install missing Debian packages).
 .DEFAULT_GOAL := help
-.PHONY: help venv build docs demo test test-fast test-levels test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills fuzz sanitize bench bench-bonnie lint bench-all test-lammps test-memory analyze clean
+.PHONY: help venv build docs demo test test-fast test-levels test-packages test-real test-cookbook test-slurm test-filesystems soak soak-hour kills pairs fuzz sanitize bench bench-bonnie lint bench-all test-lammps test-memory analyze clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) $(shell command -v python3) python3)
@@ -69,6 +69,10 @@ KILLS ?= tests/crash tests/memory/test_damaged_images.py
 IN_MEMORY = $(shell [ "$$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null || echo tools/on-filesystems ext4)
 kills: build  ## kills, power cuts, failing calls at every system call, every byte damaged (hours; SLICE=3/10: that tenth)
 	@$(if $(SLICE),SLICE=$(SLICE)) $(IN_MEMORY) $(PYTEST) -m '' --timeout 3600 $(KILLS) $(ARGS)
+
+PAIRS ?= 100000
+pairs: build  ## calls in lockstep, 100,000 pairs of each set in each mode (hours; PAIRS=5000); prints what was played
+	@$(PY) tests/pairs.py many $(PAIRS) $(SEED)
 
 fuzz: build  ## coverage-guided fuzzing of everything that reads foreign bytes (FUZZ=seconds for each target)
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris

@@ -2,22 +2,29 @@
 
     python tests/pairs.py SET MODE SIDES PLACE SEED WORLDS PHASES [OPTION...]
 
-plays some by hand: `pairs.py names isolated threads here 1 500 4`.
+plays some by hand: `pairs.py names isolated threads here 1 500 4`, and
+
+    python tests/pairs.py many COUNT [SEED]
+
+(`make pairs`) so many of each set in each mode, by threads and processes, with the store here and elsewhere.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from lab import Lab
 
 MODES: dict[str, list[str]] = {"default": [], "isolated": ["--isolate"], "single": ["--mode", "single"]}
+SETS = ["names", "data"]
 ELSEWHERE = "/dev/shm"  # another filesystem than the temporary folder's, as a rule
 
 
@@ -51,7 +58,7 @@ def play(
     done = lab.run([program, "run", which, sides, *numbers], *MODES[mode], *options, timeout=timeout, env=env)
     if done.returncode:
         raise Wrong(f"the run ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
-    problems = _judge_results(program, which, numbers, done.stdout, timeout)
+    problems = _judge_results(program, which, sides, numbers, done.stdout, timeout)
     lines = done.stdout.decode().splitlines()
     problems += _judge_indexes(lab, program, worlds, _states(lines), mode)
     if problems:
@@ -59,10 +66,12 @@ def play(
     return worlds * phases
 
 
-def _judge_results(program: Path, which: str, numbers: list[str], output: bytes, timeout: float) -> list[str]:
+def _judge_results(
+    program: Path, which: str, sides: str, numbers: list[str], output: bytes, timeout: float
+) -> list[str]:  # fmt: skip
     with tempfile.TemporaryDirectory(dir=ELSEWHERE if os.path.isdir(ELSEWHERE) else None) as folder:
-        judged = subprocess.run([program, "oracle", which, *numbers], cwd=folder, input=output, capture_output=True,
-                                timeout=timeout, check=False)  # fmt: skip
+        judged = subprocess.run([program, "oracle", which, sides, *numbers], cwd=folder, input=output,
+                                capture_output=True, timeout=timeout, check=False)  # fmt: skip
     return [judged.stdout.decode()[-6000:] + judged.stderr.decode()] if judged.returncode else []
 
 
@@ -112,14 +121,42 @@ def build(folder: Path) -> Path:
     return result
 
 
-def main(words: list[str]) -> int:
-    which, mode, sides, place, seed, worlds, phases = (*words[:4], *map(int, words[4:7]))
+def many(count: int, seed: int) -> int:
+    """The ways take turns, so that one who stops early has seen all; goes on after a find; prints counts."""
+    ways = list(itertools.product(SETS, MODES, ("threads", "processes"), ("here", "elsewhere")))
+    done, wrong, worlds, phases = Counter[str](), 0, 250, 5
+    with tempfile.TemporaryDirectory(prefix="metamori-pairs-") as folder:
+        program = build(Path(folder))
+        while any(done[f"{which} {mode}"] < count for which, mode, _, _ in ways):
+            for which, mode, sides, place in ways:
+                if done[f"{which} {mode}"] < count:
+                    try:
+                        done[f"{which} {mode}"] += once(program, which, mode, sides, place, seed, worlds, phases)
+                    except Wrong as found:
+                        wrong += 1
+                        print(f"WRONG: {which} {mode} {sides} {place} {seed} {worlds} {phases}: {found}", flush=True)
+            print(json.dumps({"seed": seed, "wrong": wrong, **done}), flush=True)
+            seed += 1
+    return wrong != 0
+
+
+def once(
+    program: Path, which: str, mode: str, sides: str, place: str, seed: int, worlds: int, phases: int, *options: str
+) -> int:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="metamori-pairs-") as folder, elsewhere() as other:
         lab = Lab(Path(folder), Path())
         if place == "elsewhere":
             lab.store = Path(other, "store")
+        return play(lab, program, which, mode, sides, seed, worlds, phases, *options)
+
+
+def main(words: list[str]) -> int:
+    if words[0] == "many":
+        return many(int(words[1]), int(words[2]) if len(words) > 2 else 1)
+    which, mode, sides, place, seed, worlds, phases = (*words[:4], *map(int, words[4:7]))
+    with tempfile.TemporaryDirectory(prefix="metamori-pairs-") as folder:
         try:
-            print(play(lab, build(Path(folder)), which, mode, sides, seed, worlds, phases, *words[7:]), "pairs")
+            print(once(build(Path(folder)), which, mode, sides, place, seed, worlds, phases, *words[7:]), "pairs")
         except Wrong as wrong:
             print(wrong)
             return 1

@@ -1,7 +1,7 @@
 /* pairs.c - two sides, threads or processes, make calls on the same names at the same moment, thousands of times.
  *
  *   pairs run SET threads|processes SEED WORLDS PHASES    plays; prints every result, and the state at every checkpoint
- *   pairs oracle SET SEED WORLDS PHASES                   reads that, natively: could any order of the steps give it?
+ *   pairs oracle SET threads|processes SEED WORLDS PHASES reads that, natively: could any order of the steps give it?
  *   pairs picture WORLDS                                  the state of the current folder, as `run` prints it
  *
  * A world is a folder with a few names in it.  In a phase each world sees one pair of calls, which the seed chooses.  Before
@@ -26,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <ucontext.h>
@@ -35,9 +36,11 @@ static const struct set {
     const char *name;
     const struct call *calls;
     void (*begin)(int world);
-} sets[] = { { "names", names_calls, names_begin }, { NULL, NULL, NULL } };
+    int (*common)(int world, int which);
+} sets[] = { { "names", names_calls, names_begin, NULL }, { "data", data_calls, data_begin, data_common },
+             { NULL, NULL, NULL, NULL } };
 static const struct set *set;
-static int call_count, worlds, phases;
+static int call_count, worlds, phases, processes;
 static uint64_t seed;
 
 static void die(const char *what)
@@ -132,23 +135,23 @@ static void a_little_later(uint32_t who)
         ;
 }
 
+static int *common;            /* descriptors, COMMON of each world */
+
 static void *play_side(void *which)
 {
     int who = which != NULL;
-    int *held = malloc(sizeof *held * worlds);
+    struct side *side = calloc((size_t)worlds, sizeof *side);
     for (int world = 0; world < worlds; world++)
-        held[world] = -1;
+        side[world] = (struct side){ .who = who, .held = -1, .common = common + world * COMMON };
     uint32_t round = 0;
     for (int phase = 0; phase < phases; phase++) {
         while (__atomic_load_n(&shared->phase, __ATOMIC_SEQ_CST) < (uint32_t)phase + 1)
             usleep(500);
         for (int world = 0; world < worlds; world++) {
-            struct side side = { .who = who, .held = held[world] };
-            const struct call *call = begin_call(&side, phase, world, played_at(phase, world, who));
+            const struct call *call = begin_call(&side[world], phase, world, played_at(phase, world, who));
             together(++round);
             a_little_later(who);
-            call->play(&side);
-            held[world] = side.held;
+            call->play(&side[world]);
         }
         __atomic_add_fetch(&shared->done, 1, __ATOMIC_SEQ_CST);
     }
@@ -164,7 +167,15 @@ static void take_checkpoint(void)
     print_states(index);
 }
 
-static int run(int processes)
+static void begin_world(int world, int *descriptors)
+{
+    set->begin(world);
+    for (int i = 0; set->common && i < COMMON; i++)
+        if ((descriptors[i] = set->common(world, i)) < 0)
+            die("what is in common");
+}
+
+static int run(void)
 {
     size_t bytes = sizeof *shared + sizeof(struct played) * 2 * worlds * phases;
     pthread_t thread[2];
@@ -172,8 +183,9 @@ static int run(int processes)
     shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         die("mmap");
+    common = calloc((size_t)worlds * COMMON, sizeof *common);
     for (int world = 0; world < worlds; world++)
-        set->begin(world);
+        begin_world(world, common + world * COMMON);
     take_checkpoint();
     fflush(stdout);
     for (int who = 0; who < 2; who++) {
@@ -219,6 +231,9 @@ static ucontext_t scheduler, context[2];
 static struct side sides[2];
 static const struct call *calls[2];
 static int running, finished[2], in_oracle;
+static int descriptors[2][COMMON];     /* of each process; threads have the first */
+static struct { int wants, fd; int has[LOCKS]; } locks[2];
+static struct rlimit limits[2];
 
 struct place place(struct side *side, const char *name)
 {
@@ -249,6 +264,44 @@ void turn(struct side *side)
         swapcontext(&context[side->who], &scheduler);
 }
 
+static int same_thing(int which, int one, int other)
+{
+    struct stat a, b;
+    if (which == POSITION)
+        return syscall(SYS_kcmp, getpid(), getpid(), 0 /* KCMP_FILE */, one, other) == 0;
+    return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+static int has_to_wait(int who)
+{
+    int which = locks[who].wants, other = which < 0 ? -1 : locks[1 - who].has[which];
+    return other >= 0 && same_thing(which, locks[who].fd, other);
+}
+
+void take_turns(struct side *side, int which, int fd)
+{
+    if (!in_oracle)
+        return;
+    locks[side->who].wants = which;
+    locks[side->who].fd = fd;
+    while (has_to_wait(side->who))
+        turn(side);
+    locks[side->who].wants = -1;
+    locks[side->who].has[which] = fd;
+}
+
+void give_turns(struct side *side)
+{
+    for (int which = 0; which < LOCKS; which++)
+        locks[side->who].has[which] = -1;
+}
+
+int set_limit(struct side *side, const struct rlimit *limit)
+{
+    limits[processes ? side->who : 0] = *limit;
+    return setrlimit(RLIMIT_FSIZE, limit);
+}
+
 static void coroutine(void)
 {
     int who = running;
@@ -262,6 +315,8 @@ static void play_in_order(struct order *order)
     volatile int made = 0;             /* the contexts come back here */
     for (int who = 0; who < 2; who++) {
         finished[who] = 0;
+        locks[who].wants = -1;
+        give_turns(&sides[who]);
         getcontext(&context[who]);
         context[who].uc_stack.ss_sp = stack[who];
         context[who].uc_stack.ss_size = sizeof stack[who];
@@ -271,12 +326,16 @@ static void play_in_order(struct order *order)
     while (!finished[0] || !finished[1]) {
         if (finished[0] || finished[1])
             running = finished[0];
+        else if (has_to_wait(0) || has_to_wait(1))
+            running = has_to_wait(0);
         else {
             if (made == order->count && made < CHOICES)
                 order->choice[order->count++] = 0;
             running = made < CHOICES ? order->choice[made] : 0;
             made++;
         }
+        if (processes)
+            setrlimit(RLIMIT_FSIZE, &limits[running]);
         swapcontext(&scheduler, &context[running]);
     }
     if (made < order->count)
@@ -301,17 +360,32 @@ static void play_phase(int phase, int world, struct order *order, struct played 
     play_in_order(order);
 }
 
+static void leave_world(int world)
+{
+    for (int who = 0; who < 2; who++) {
+        if (sides[who].held >= 0)
+            close(sides[who].held);
+        if (sides[who].page)
+            munmap((void *)sides[who].page, 4096);
+        for (int i = 0; i < COMMON; i++)
+            if (descriptors[who][i] >= 0)
+                close(descriptors[who][i]);
+        sides[who] = (struct side){ .held = -1 };
+    }
+    memset(descriptors, -1, sizeof descriptors);
+    clear_world(world);
+}
+
 /* The world as it was after the earlier phases. */
 static void play_history(int world, struct order *history, int phase)
 {
     struct played unused[2];
-    clear_world(world);
-    set->begin(world);
-    for (int who = 0; who < 2; who++) {
-        if (sides[who].held >= 0)
-            close(sides[who].held);
-        sides[who] = (struct side){ .who = who, .held = -1, .stepwise = 1 };
-    }
+    leave_world(world);
+    begin_world(world, descriptors[0]);
+    for (int i = 0; processes && set->common && i < COMMON; i++)
+        descriptors[1][i] = dup(descriptors[0][i]);
+    for (int who = 0; who < 2; who++)
+        sides[who] = (struct side){ .who = who, .held = -1, .stepwise = 1, .common = descriptors[processes ? who : 0] };
     for (int i = 0; i < phase; i++)
         play_phase(i, world, &history[i], unused);
 }
@@ -327,6 +401,36 @@ static void show(const char *what, int who, const struct played *played)
     for (int i = 0; i < played->count; i++)
         printf(" %ld", played->result[i]);
     putchar('\n');
+}
+
+/* What the orders give, each once. */
+static void show_possible(int world, int phase, struct order *history)
+{
+    static char now[65536];
+    static uint32_t shown[24];
+    struct order order = { 0, { 0 } };
+    int count = 0, i = 0;
+    do {
+        struct played played[2];
+        play_history(world, history, phase);
+        if (i == 0) {
+            state_of(world, now, sizeof now);
+            printf("  before:%s\n", now);
+        }
+        play_phase(phase, world, &order, played);
+        state_of(world, now, sizeof now);
+        uint32_t sum = summed(summed(summed(2166136261u, now, strlen(now)), &played[0].result, sizeof(long) * played[0].count),
+                              &played[1].result, sizeof(long) * played[1].count);
+        int known = 0;
+        for (int j = 0; j < count; j++)
+            known |= shown[j] == sum;
+        if (known)
+            continue;
+        shown[count++] = sum;
+        for (int who = 0; who < 2; who++)
+            show("could be", who, &played[who]);
+        printf("    and:%s\n", now);
+    } while (++i < 300 && count < 24 && next_order(&order));
 }
 
 static int possible(int world, int phase, struct order *history, const struct played found[2], const char *state)
@@ -347,22 +451,7 @@ static int possible(int world, int phase, struct order *history, const struct pl
     for (int who = 0; who < 2; who++)
         show("result of side", who, &found[who]);
     printf("  state:%s\n", state);
-    order = (struct order){ 0, { 0 } };
-    for (int i = 0; i < 40; i++) {
-        struct played played[2];
-        play_history(world, history, phase);
-        if (i == 0) {
-            state_of(world, now, sizeof now);
-            printf("  before:%s\n", now);
-        }
-        play_phase(phase, world, &order, played);
-        state_of(world, now, sizeof now);
-        for (int who = 0; who < 2; who++)
-            show("could be", who, &played[who]);
-        printf("    and:%s\n", now);
-        if (!next_order(&order))
-            break;
-    }
+    show_possible(world, phase, history);
     return 0;
 }
 
@@ -394,8 +483,11 @@ static int oracle(void)
     int wrong = 0, checked = 0;
     in_oracle = 1;
     read_run();
-    for (int who = 0; who < 2; who++)
+    memset(descriptors, -1, sizeof descriptors);
+    for (int who = 0; who < 2; who++) {
         sides[who].held = -1;
+        getrlimit(RLIMIT_FSIZE, &limits[who]);
+    }
     for (int world = 0; world < worlds; world++) {
         struct order history[phases];
         for (int phase = 0; phase < phases; phase++) {
@@ -408,7 +500,7 @@ static int oracle(void)
                 break;
             }
         }
-        clear_world(world);
+        leave_world(world);
     }
     printf("%d pairs, %d wrong\n", checked, wrong);
     return wrong != 0;
@@ -433,18 +525,22 @@ int main(int count, char **word)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     umask(022);
     if (count == 3 && !strcmp(word[1], "picture")) {
         worlds = atoi(word[2]);
         print_states(0);
         return 0;
     }
+    if (count == 4 && !strcmp(word[1], "child"))
+        return data_child(word + 2);
     int of_run = count == 7 && !strcmp(word[1], "run");
-    if (!of_run && (count != 6 || strcmp(word[1], "oracle")))
+    if (!of_run && (count != 7 || strcmp(word[1], "oracle")))
         return 2;
-    char **number = word + (of_run ? 4 : 3);
+    char **number = word + 4;
     choose(word[2]);
+    processes = !strcmp(word[3], "processes");
     seed = strtoull(number[0], NULL, 10), worlds = atoi(number[1]), phases = atoi(number[2]);
     chance = (uint32_t)seed;
-    return of_run ? run(!strcmp(word[3], "processes")) : oracle();
+    return of_run ? run() : oracle();
 }

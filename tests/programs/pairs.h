@@ -9,9 +9,10 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define RESULTS 8
-#define HELD 4
+#define COMMON 2
 
 struct played {
     int count;
@@ -24,6 +25,8 @@ struct side {
     uint64_t dice;             /* what pick() takes from: the same in the run and in the oracle */
     uint64_t other_dice;       /* what the other side began with: names are shared more often than by chance */
     int held;                  /* a descriptor kept from earlier phases of this world, or -1 */
+    int *common;               /* COMMON descriptors that both sides have had from the beginning */
+    volatile uint64_t *page;   /* a mapping kept from earlier phases, or NULL */
     int stepwise;              /* the oracle plays: paths are resolved in steps of their own */
     struct played *played;
 };
@@ -38,7 +41,19 @@ extern const struct call names_calls[];
 /* Makes what stands in a world before the first phase; the current folder is the world's parent. */
 void names_begin(int world);
 
+extern const struct call data_calls[];
+void data_begin(int world);
+/* Opens descriptor number `which` of those in common. */
+int data_common(int world, int which);
+int data_child(char **word);
+
 void turn(struct side *side);
+/* In the oracle: what excludes others in the kernel, until give_turns(): two who move one description's position, two who
+ * write to one file. */
+enum { POSITION, INODE, LOCKS };
+void take_turns(struct side *side, int which, int fd);
+void give_turns(struct side *side);
+int set_limit(struct side *side, const struct rlimit *limit);
 void said(struct side *side, long result);
 uint64_t pick(struct side *side, uint64_t below);
 
@@ -55,6 +70,8 @@ struct place {
 struct place place(struct side *side, const char *name);
 void placed(struct place *place);
 
+/* FNV-1a, gone on with from sum. */
+uint32_t summed(uint32_t sum, const void *bytes, size_t n);
 void state_of(int world, char *out, size_t room);
 /* Removes what stands there. */
 void clear_world(int world);

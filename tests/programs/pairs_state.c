@@ -41,6 +41,13 @@ static void collect(const char *folder)
     closedir(dir);
 }
 
+uint32_t summed(uint32_t sum, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum = (sum ^ ((const unsigned char *)bytes)[i]) * 16777619u;
+    return sum;
+}
+
 static uint32_t sum_of(const char *path)
 {
     unsigned char bytes[4096];
@@ -49,8 +56,7 @@ static uint32_t sum_of(const char *path)
     if (fd < 0)
         return 0;
     for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;)
-        for (ssize_t i = 0; i < n; i++)
-            sum = (sum ^ bytes[i]) * 16777619u;
+        sum = summed(sum, bytes, (size_t)n);
     close(fd);
     return sum;
 }

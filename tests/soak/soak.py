@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "model"), str(HERE.parent / 
 
 from honest import assert_honest, tree_of  # noqa: E402
 from lab import ROOT, Lab  # noqa: E402
-from pairs import MODES, build, elsewhere, play  # noqa: E402
+from pairs import MODES, SETS, build, elsewhere, play  # noqa: E402
 from programs import program  # noqa: E402
 from test_branches import several_runs  # noqa: E402
 from test_interrupted import Trees, flooded_lines  # noqa: E402
@@ -110,12 +110,12 @@ def once(seed: int, driver: Path, done: Counter[str]) -> None:
 def pairs(seed: int, program: Path, done: Counter[str]) -> None:
     """Calls in lockstep (tests/pairs.py), in one of the modes."""
     rng = random.Random(seed)
-    mode, sides = rng.choice(sorted(MODES)), rng.choice(["threads", "processes"])
+    which, mode, sides = rng.choice(SETS), rng.choice(sorted(MODES)), rng.choice(["threads", "processes"])
     with tempfile.TemporaryDirectory(prefix="metamori-soak-") as folder, elsewhere() as other:
         lab = Lab(Path(folder), program)
         if rng.random() < 0.5:
             lab.store = Path(other, "store")
-        done[f"pairs, {mode}"] += play(lab, program, "names", mode, sides, seed, 400, 4)
+        done[f"pairs of {which}, {mode}"] += play(lab, program, which, mode, sides, seed, 400, 4)
 
 
 def main(words: list[str]) -> int:
