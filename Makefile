@@ -114,7 +114,7 @@ lint: build  ## ruff, and mypy on the package
 	@$(PY) -m mypy
 
 analyze:  ## gcc's static analyzer over the preload library; every warning is an error (a minute)
-	@for file in shim_c/src/*.c shim_c/src/memory/*.c; do echo $$file; gcc -fanalyzer -Werror -O1 -std=gnu11 -fPIC \
+	@for file in shim_c/src/*/*.c; do echo $$file; gcc -fanalyzer -Werror -O1 -std=gnu11 -fPIC \
 	  -fno-delete-null-pointer-checks -Ishim_c/src -Ishim_c/include -c $$file -o /dev/null || exit 1; done
 
 clean:  ## remove what was built, and the caches; .venv stays

@@ -46,11 +46,13 @@ FORTIFIED = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
 # cffi writes one uniform signature for all functions, and starts Python itself, so that the program name
 # can only be set by the function that Python 3.11 deprecates.
 GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-deprecated-declarations"]
-# The memory engine runs where no libc is, and while the thread's own memory is being replaced (shim_c/src/memory).
+# The memory engine runs where no libc is, and while the thread's own memory is being replaced (shim_c/src/memory),
+# but for the files that lead there.
 ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns"]
+WITH_LIBC = ("memory_glue.c", "program_back.c")
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # Symbols under the versions that old C libraries have too; these must be told where such a library has them.
-OLD_NAMES = ["-include", str(SHIM / "src" / "old_names.h")]
+OLD_NAMES = ["-include", str(SHIM / "src" / "base" / "old_names.h")]
 # The loader before glibc 2.30 looks for a version in the library that is named with it and nowhere else, so the linker
 # is shown libraries that have these as they were.
 OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror dlsym", "GLIBC_2.3.3": "dlinfo", "GLIBC_2.3.4": "dlmopen"},
@@ -97,9 +99,10 @@ def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -
     """Compile ``source`` unless its object is newer than all that it depends on, and of the same command."""
     output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
     # wrap_pid.c: ThreadSanitizer asks for a thread's stack before it is ready to hear from that thread
-    if source.name in ("runtime.c", "wrap_pid.c") or source.parent.name == "memory":
+    alone = source.parent.name == "memory" and source.name not in WITH_LIBC
+    if source.name in ("runtime.c", "wrap_pid.c") or alone:
         flags = [flag for flag in flags if flag not in SANITIZE]
-    command = [*CC, *COMMON, *OLD_NAMES, *flags, *(ALONE if source.parent.name == "memory" else []), "-c", str(source)]
+    command = [*CC, *COMMON, *OLD_NAMES, *flags, *(ALONE if alone else []), "-c", str(source)]
     written = output.with_suffix(".cmd")
     if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
             and output.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_ns):
@@ -249,10 +252,11 @@ class BuildNative(build_ext):
             return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
-        names = ("area", "ask", "cache", "crc", "freeze", "lift", "owner", "processes", "room", "scratch", "slots",
-                 "sound", "spare", "stream_peek", "table")
-        engine = [SHIM / "src" / f"{name}.c" for name in names]
-        build_library(self.target / "_area.abi3.so", [source, *engine],
+        names = ("area/area", "area/requests", "area/cache", "base/crc", "area/freeze", "area/lock_owner",
+                 "area/processes", "area/space_reserve", "area/scratch", "area/slots", "area/area_check",
+                 "base/lift", "base/reserve_fds", "process/stream_peek", "area/table")
+        shared = [SHIM / "src" / f"{name}.c" for name in names]
+        build_library(self.target / "_area.abi3.so", [source, *shared],
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
 
     def build_runtime(self) -> None:

@@ -1,4 +1,4 @@
-"""Stop points: hold one thread of a program between two instructions while others go on (shim_c/src/check.h).
+"""Stop points: hold one thread of a program between two instructions while others go on (shim_c/src/base/check.h).
 
 Only the checked build has them: a test that uses `Stops` runs its programs with `stops.env`.
 """

@@ -11,8 +11,8 @@ from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, StoreBusy, Usage
 
 FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
-OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/old_names.h, old_libc.c)
-# METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/check.h)
+OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/base/old_names.h, old_libc.c)
+# METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/base/check.h)
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))),
                        "libmetamori-checked.so" if os.environ.get("METAMORI_CHECKED") else "libmetamori.so")
 

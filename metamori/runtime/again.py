@@ -2,7 +2,7 @@
 
 The files are at the index already. The new process is one of the same program file, started as the old one was; it
 finds its descriptors open, and the preload library fills its memory before anything of it runs
-(shim_c/src/memory/back.c).
+(shim_c/src/memory/restore.c).
 """
 
 from __future__ import annotations

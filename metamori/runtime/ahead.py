@@ -1,4 +1,4 @@
-"""The log of what is durable in a live run (shim_c/src/ahead.c): its first record, its marks, and how it is read.
+"""The log of what is durable in a live run (shim_c/src/engine/intent_log.c): its first record, marks, how it is read.
 
 It is read after a power cut only, when nothing else in the run area is believed. A record counts when it is whole (its
 CRC says so); the one after the last whole one was never acknowledged. Zeros are skipped to the next block: the first
@@ -28,7 +28,7 @@ Identity = tuple[int, int, int]            # dev, ino, btime_ns
 
 @record
 class Record:
-    """As struct mm_ahead of shim_c/src/area.h says. ranges: (block, buffer block, blocks). at: its byte in the log."""
+    """As struct mm_ahead of area/layout.h says. ranges: (block, buffer block, blocks). at: its byte in the log."""
 
     at: int
     kind: int

@@ -1,6 +1,6 @@
 """The run area from Python: headers, processes, FITs, PIFs and the journal, as the C side keeps them.
 
-Nothing is cached here: the truth is in the mapped files (shim_c/src/area.h), shared with every process of the run.
+Nothing is cached here: the truth is in the mapped files (area/layout.h), which all processes of the run share.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _cdef = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_cdef)
 
 ffibuilder = cffi.FFI()
-for _header in ("area.h", "stream_state.h", "runtime.h"):
+for _header in ("area/layout.h", "base/crc.h", "process/stream_state.h", "process/runtime.h"):
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
 ffibuilder.cdef("int syncfs(int fd); long mm_rename_new(const char *from, const char *to);")
 ffibuilder.set_source(
@@ -23,9 +23,10 @@ ffibuilder.set_source(
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "area.h"
-#include "stream_state.h"
-#include "runtime.h"
+#include "area/layout.h"
+#include "base/crc.h"
+#include "process/stream_state.h"
+#include "process/runtime.h"
 
 /* RENAME_NOREPLACE, which old C libraries have no call for: 0 or -errno. */
 static long mm_rename_new(const char *from, const char *to)

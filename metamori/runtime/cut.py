@@ -426,7 +426,7 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
         if p.fresh_from != NO_LIMIT:
             p.fresh_from = 0 if p.flags & lib.MM_MAPPED else pif.size
     if head.next_block == head.epoch_block and any(area.pif(pif.slot).saved for pif in cut.pifs):
-        area.take_blocks(1)                # what was noted by that number (home.c) would count as saved later too
+        area.take_blocks(1)                # what was noted by that number (settle.c) would count as saved later too
     head.cut_pending = 1
     head.dirty = 0
     head.epoch += 1

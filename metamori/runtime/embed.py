@@ -1,4 +1,4 @@
-"""What the shim asks of the embedded Python (shim_c/src/runtime.h).
+"""What the shim asks of the embedded Python (shim_c/src/process/runtime.h).
 
 Converts, catches, answers with -errno; decides nothing.
 """

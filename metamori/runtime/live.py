@@ -90,7 +90,7 @@ class Live:
         return False
 
     def terminated(self) -> None:
-        """A SIGTERM that we got, or that the program holds back (shim_c/src/memory_glue.c): it goes on to it after a
+        """A SIGTERM that we got, or that the program holds back (memory/memory_glue.c): it goes on to it after a
         checkpoint. Whoever ends a whole job sends it to both."""
         self.checkpoint(by_timer=False)
         while signal.sigtimedwait({signal.SIGTERM}, 0):

@@ -1,4 +1,4 @@
-"""Notes of names (struct mm_touch of shim_c/src/area.h) that are left of a run area after a power cut.
+"""Notes of names (struct mm_touch of shim_c/src/area/layout.h) that are left of a run area after a power cut.
 
 Each carries a check of its own, so one that fits is a fact, whatever is around it: this path was about to change, and
 that stood there. The journal is written back when the kernel likes: what it holds of new files may be lost. What was
@@ -86,7 +86,7 @@ def _is_whole(note: bytes) -> bool:
 
 
 def _mixed(x: int, data: bytes) -> int:
-    """As `mixed` in shim_c/src/touch.c."""
+    """As `mixed` in shim_c/src/names/touch.c."""
     for at in range(0, len(data), 8):
         x = (x ^ int.from_bytes(data[at:at + 8], "little")) * 0x9e3779b97f4a7c15 & _MASK
         x ^= x >> 29

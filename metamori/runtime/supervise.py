@@ -20,7 +20,7 @@ from collections.abc import Callable
 _SI_KERNEL = 0x80
 _LEFT_ALONE = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT,
                signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
-REQUEST = 62                               # MM_REQUEST_SIGNAL of shim_c/src/area.h
+REQUEST = 62                               # MM_REQUEST_SIGNAL of shim_c/src/area/layout.h
 WAITED = signal.valid_signals() - _LEFT_ALONE
 
 

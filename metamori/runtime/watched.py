@@ -1,6 +1,6 @@
 """Which pages of mapped files were stored into since the last checkpoint, as far as the kernel can tell.
 
-The preload library has the mappings watched (shim_c/src/watch.c); PAGEMAP_SCAN gives the pages written and watches them
+The preload library has the mappings watched (write_watch.c); PAGEMAP_SCAN gives the pages written and watches them
 anew, for any process of the run. That is all that changed only if every mapping that there was at the last checkpoint
 is still there: what a mapping was told goes when it goes. So a note of the mappings stays in the run area from one
 checkpoint to the next; it is taken away before anything is asked, and put back when the checkpoint is written. Without

@@ -12,13 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "area.c"
-#include "cache.c"
-#include "processes.c"
-#include "slots.c"
-#include "sound.c"
+#include "area/area.c"
+#include "area/cache.c"
+#include "area/processes.c"
+#include "area/slots.c"
+#include "area/area_check.c"
 #undef FAN
-#include "table.c"
+#include "area/table.c"
 
 long mm_open_spare(int dir, const char *path, int flags, int mode) { return sys_openat(dir, path, flags, mode); }
 void mm_close_spare(int fd) { sys_close(fd); }

@@ -3,9 +3,9 @@
  *
  * `make fuzz` builds it with clang. What it does not call is not there: only exec.c, environment.c and elf.c are compiled in.
  */
-#include "elf.c"
-#include "environment.c"
-#include "exec.c"
+#include "process/elf.c"
+#include "process/environment.c"
+#include "process/exec.c"
 
 __thread int mm_depth, mm_holding;
 __thread uint64_t mm_deferred;

@@ -1,5 +1,5 @@
 """Writes of every size over old data, in sequence and at random, whole blocks and parts: what gathers in frames before
-it reaches the disk buffer (shim_c/src/buffer.c) is read back by the writer, by another thread and by another process
+it reaches the disk buffer (engine/buffer.c) is read back by the writer, by another thread and by another process
 as a byte array says, and every checkpoint holds what the array held then."""
 
 from __future__ import annotations

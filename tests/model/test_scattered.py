@@ -1,5 +1,5 @@
 """Blocks written at random and then read and written in sequence: what lies in the buffer in many pieces is written as
-one piece again (shim_c/src/together.c), beside checkpoints that another thread makes, with memory that ends too
+one piece again (shim_c/src/engine/compact.c), beside checkpoints that another thread makes, with memory that ends too
 early, and in a child; a byte array says what is right."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the C library of an older system has no symbol for: as good as this one's (shim_c/src/old_libc.c)."""
+"""What the C library of an older system has no symbol for: as good as this one's (shim_c/src/libc/old_libc.c)."""
 from __future__ import annotations
 
 import re
@@ -11,7 +11,7 @@ OLDEST = (2, 17)
 
 
 def intercepted() -> set[str]:
-    return set(re.findall(r"^CALL\(\w+, .*?, (\w+), \(", (SOURCE / "calls.def").read_text(), re.M))
+    return set(re.findall(r"^CALL\(\w+, .*?, (\w+), \(", (SOURCE / "libc" / "calls.def").read_text(), re.M))
 
 
 def versions() -> dict[str, tuple[int, ...]]:
@@ -29,7 +29,7 @@ def test_every_name_that_came_after_the_oldest_library_is_there() -> None:
     first = versions()
     newer = {name for name in intercepted() if first.get(name, (99,)) > OLDEST}
     assert {"stat", "statx", "close_range"} <= newer
-    given = set(re.findall(r"^    OLD\((\w+),", (SOURCE / "old_libc.c").read_text(), re.M))
+    given = set(re.findall(r"^    OLD\((\w+),", (SOURCE / "libc" / "old_libc.c").read_text(), re.M))
     assert newer <= given <= intercepted(), newer ^ given
 
 
@@ -44,7 +44,7 @@ def test_each_of_them_does_what_this_library_does(tmp_path: Path) -> None:
     work.mkdir()
     done = subprocess.run([program], cwd=work, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    given = set(re.findall(r"^    OLD\((\w+),", (SOURCE / "old_libc.c").read_text(), re.M))
+    given = set(re.findall(r"^    OLD\((\w+),", (SOURCE / "libc" / "old_libc.c").read_text(), re.M))
     assert set(done.stdout.split()) == given
     tried = set(re.findall(r"SAME\((\w+),", (ROOT / "tests" / "programs" / "beside_libc.c").read_text()))
     assert given <= tried

@@ -1,6 +1,6 @@
-/* Each function of shim_c/src/old_libc.c beside the C library's own of the same name: same answer, same errno, same bytes.
+/* Each function of shim_c/src/libc/old_libc.c beside the C library's own of the same name: same answer, same errno, same bytes.
  * Prints the names that were compared; a difference is said on standard error and the status is 1. */
-#include "old_libc.c"
+#include "libc/old_libc.c"
 
 #include <stdlib.h>
 #include <sys/pidfd.h>
@@ -8,7 +8,7 @@
 
 #define CALL(group, type, name, parameters) type (*real_##name) parameters;
 #define ALIAS(group, alias, name)
-#include "calls.def"
+#include "libc/calls.def"
 #undef CALL
 #undef ALIAS
 void mm_begin(void) { abort(); }
@@ -228,6 +228,6 @@ int main(void)
     if (real_##name && real_##name != (type (*) parameters)(void *)sem_timedwait) \
         puts(#name);
 #define ALIAS(group, alias, name)
-#include "calls.def"
+#include "libc/calls.def"
     return wrong;
 }

@@ -1,4 +1,4 @@
-"""Which frames leave the AML cache (shim_c/src/cache.c), against a list: second chance, each file by a hand of its own,
+"""Which frames leave the AML cache (area/cache.c), against a list: second chance, each file by a hand of its own,
 and no byte that was newer than the disk buffer is lost."""
 
 from __future__ import annotations

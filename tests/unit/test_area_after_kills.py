@@ -1,4 +1,4 @@
-"""What a kill between two stores leaves in the run area's lists (shim_c/src/slots.c): no call finds such a moment."""
+"""What a kill between two stores leaves in the run area's lists (area/slots.c): no call finds such a moment."""
 
 from __future__ import annotations
 

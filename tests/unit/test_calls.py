@@ -19,7 +19,7 @@ _SPELLING = re.compile(r"^_*(?:IO_|libc_)?(\w+?)(?:64)?(?:v2)?(?:_chk|_2|_nocanc
 
 
 def listed() -> set[str]:
-    text = (ROOT / "shim_c" / "src" / "calls.def").read_text()
+    text = (ROOT / "shim_c" / "src" / "libc" / "calls.def").read_text()
     return set(re.findall(r"^CALL\(\w+, [^,]+, (\w+),", text, re.MULTILINE)) | set(
         re.findall(r"^ALIAS\(\w+, (\w+),", text, re.MULTILINE))
 
@@ -62,7 +62,7 @@ def test_the_library_exports_the_list_and_its_interface() -> None:
 
 # -- everything else that libc exports -----------------------------------------------------------
 
-OTHERS = ROOT / "shim_c" / "src" / "calls.others"
+OTHERS = ROOT / "shim_c" / "src" / "libc" / "calls.others"
 KNOWN = (2, 36)  # the newest version whose symbols are sorted into calls.def and calls.others
 NONE = "takes no path, no descriptor of a file and no stream"
 HEADERS = ["aio.h", "arpa/inet.h", "dirent.h", "err.h", "fcntl.h", "fts.h", "ftw.h", "glob.h", "grp.h", "mntent.h",

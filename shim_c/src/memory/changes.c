@@ -3,8 +3,8 @@
  * The kernel keeps the record: userfaultfd's asynchronous write protection marks pages, PAGEMAP_SCAN finds those written since
  * and protects them again in the same step (Linux 6.7).  Where it lacks this, every image is complete.
  */
-#include "engine.h"
-#include "../check.h"
+#include "memory/engine.h"
+#include "base/check.h"
 
 #include <linux/ioctl.h>
 

@@ -15,8 +15,8 @@
 #define _GNU_SOURCE
 #include <sched.h>
 
-#include "../area_internal.h"
-#include "image.h"
+#include "area/area_internal.h"
+#include "memory/image.h"
 
 /* above the 46 bits in which JavaScript engines and allocators choose addresses by chance, below programs and libraries */
 #define MM_ENGINE_PLACE 0x600000000000ul
@@ -101,7 +101,7 @@ extern const unsigned __rseq_size __attribute__((weak));
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 
-/* of a thread in one of the calls of wrap_wait.c */
+/* of a thread in one of the calls of wrap_blocking.c */
 #define MM_SYS_epoll_pwait2 441
 struct mm_wait {
     uint32_t number;                   /* of the system call that it waits in, 0: none */
@@ -115,7 +115,7 @@ extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec"))
 extern int mm_uffd;                    /* -1: changes are not counted */
 extern struct mm_header *mm_memory_head;
 
-/* text.c */
+/* freestanding.c */
 void own_copy(void *to, const void *from, uint64_t n);
 void own_fill(void *to, int byte, uint64_t n);
 uint64_t own_length(const char *text);
@@ -143,7 +143,7 @@ static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
 int mm_changes_begin(struct mm_tables *t);
 
-/* stop.c */
+/* stop_threads.c */
 int mm_stop_others(void);
 void mm_release_others(void);
 int mm_ended(const char *folder, uint32_t id);
@@ -161,7 +161,7 @@ int mm_answer(uint32_t state);
 void mm_process_state(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
 
-/* back.c */
+/* restore.c */
 void mm_come_back(void);
 void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
 

@@ -1,8 +1,8 @@
 /* handler.c - the engine's signal: the thread that gets it becomes the leader, or parks.
  *
- * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack (stop.c).
+ * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack (stop_threads.c).
  */
-#include "engine.h"
+#include "memory/engine.h"
 
 struct action { uint64_t handler, flags, restorer, mask; };
 /* the C library's own use of the signal: cancelling threads */

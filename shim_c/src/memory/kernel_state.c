@@ -1,5 +1,5 @@
 /* kernel_state.c - what the kernel keeps for a process beside its memory: handlers, timers, pending signals. */
-#include "engine.h"
+#include "memory/engine.h"
 
 struct action { uint64_t handler, flags, restorer, mask; };
 

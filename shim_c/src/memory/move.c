@@ -1,11 +1,11 @@
 /* move.c - the process that comes back lies elsewhere: the kernel chooses addresses at random.
  *
- * A program's mappings are made anew where they were (back.c).  What cannot be made goes there: of this library a copy,
+ * A program's mappings are made anew where they were (restore.c).  What cannot be made goes there: of this library a copy,
  * in which addresses of itself and of other libraries are those of then; the kernel's own pages and the stack by mremap;
  * and the kernel is told where heap, stack and arguments lie.  By the variables that the image has of the library it is
  * known where each of its pointers into another one led.
  */
-#include "engine.h"
+#include "memory/engine.h"
 
 #include <elf.h>
 

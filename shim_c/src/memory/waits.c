@@ -1,10 +1,10 @@
 /* waits.c - a system call that our signal interrupted goes on as if it had not been.
  *
- * The kernel restarts most calls by itself (SA_RESTART); those of wrap_wait.c it ends with EINTR.  The signal's frame then
+ * The kernel restarts most calls by itself (SA_RESTART); those of wrap_blocking.c it ends with EINTR.  The signal's frame then
  * stands right behind their system call instruction: it is set back onto it, with the time that is left.  As the frame is
  * part of the image, a program that comes back goes on waiting for what was left when it was saved.
  */
-#include "engine.h"
+#include "memory/engine.h"
 
 #include <errno.h>
 #include <ucontext.h>

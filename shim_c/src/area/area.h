@@ -1,0 +1,261 @@
+/* area/area.h - the run area, mapped by every process of the run, and the process that this is.
+ *
+ * Locks hold their owner's thread number; whoever takes one defers its handlers (hold, release).
+ * Calls on tracked files count between enter() and leave(): a checkpoint waits for them.  Nothing allocates.
+ */
+#ifndef MM_ROOM_AREA_H
+#define MM_ROOM_AREA_H
+
+#include "base/base.h"
+#include "area/area_internal.h"
+
+#pragma GCC visibility push(hidden)
+#define MM_FDS 1048576                 /* the kernel's own limit unless fs.nr_open was raised */
+
+struct mm_descriptor {
+    uint32_t fit;              /* 0: not a regular file that we know */
+    uint32_t pif;              /* 0: nothing of this file is followed */
+    uint32_t generation;       /* of the PIF table when pif was looked up, or MM_CHANGING */
+};
+#define MM_CHANGING UINT32_MAX         /* no generation: the number is about to mean another file, or none (renumber.c) */
+
+/* context.c */
+extern struct mm_descriptor mm_fds[MM_FDS];
+extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet */
+extern struct mm_process *mm_self;
+extern uint32_t mm_self_slot;
+extern int mm_buffer_fd;
+
+/* guard.c */
+extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
+/* a handler waits while its thread is in a followed call */
+extern int mm_unwrapped_handlers;
+extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
+extern __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
+void mm_deliver(void);
+
+static inline void mm_deliver_if_free(void)
+{
+    if (UNLIKELY(mm_deferred) && !mm_depth && !mm_holding)
+        mm_deliver();
+}
+
+/* init.c registers what these do (a call may come before our constructor) */
+struct mm_life {
+    void (*begin)(void);                 /* joins the run */
+    int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
+    void (*in_child)(void);              /* after a fork, in the child */
+    void (*last_out)(void);              /* the process ends: was it the run's last? */
+};
+extern struct mm_life mm_life;
+
+/* context.c */
+void mm_begin(void);
+int mm_begin_late(void);
+void mm_in_child(void);
+void mm_last_out(void);
+
+/* report.c */
+void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* context.c */
+int mm_same_namespace(struct mm_area *area);
+extern int mm_ready;
+extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
+
+/* guard.c */
+void mm_enter_wait(void);
+
+/* in the count of calls while a descriptor of this process becomes another file's: those that begin wait */
+#define MM_RENUMBERING 0x80000000u
+extern uint32_t mm_renumbering;        /* what they wait at */
+
+static inline void enter(void)
+{
+    if (mm_depth++ == 0) {
+        if (UNLIKELY(__atomic_add_fetch((int32_t *)&mm_self->calls, 1, __ATOMIC_SEQ_CST) < 0)
+            || UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))
+            mm_enter_wait();
+    }
+}
+
+static inline void leave(void)
+{
+    MM_ASSERT(mm_depth > 0);
+    if (--mm_depth == 0) {
+        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
+        mm_deliver_if_free();
+    }
+}
+
+/* What was stored into a mapped file before a sync is in a checkpoint that holds anything stored after it: to stores of
+ * running threads a checkpoint from outside is what a power cut would be, and the calls that order them keep their order. */
+static inline void mapped_barrier(void)
+{
+    if (mm_area && UNLIKELY(__atomic_load_n(&mm_area->head->mapped, __ATOMIC_RELAXED))) {
+        enter();
+        leave();
+    }
+}
+
+/* context.c */
+/* held while a FIT's stream is looked at, or forgotten before its FILE goes */
+extern uint32_t mm_streams_lock;
+extern uint32_t mm_noted_lock;
+uint32_t mm_stable(int fd);
+uint32_t mm_pif_again(int fd);
+int mm_stranger(void);
+extern int mm_memory_shared;
+extern int mm_top_fd;
+
+static inline uint32_t pif_of(int fd)
+{
+    if (UNLIKELY((unsigned)fd >= MM_FDS) || !__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE) || UNLIKELY(!mm_area))
+        return 0;
+    if (__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
+        != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
+        return mm_pif_again(fd);
+    return __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+}
+
+/* A quick look: a few loads and no call, so that a wrapper that hands on to the kernel saves no register.  UNSURE where there is
+ * more to find out; whoever gets that looks again by pif_of. */
+enum mm_kind { MM_UNSURE, MM_UNFOLLOWED, MM_ALL_HOME, MM_REDIRECTED };
+struct mm_seen { uint32_t slot, fit; struct mm_pif *p; struct mm_fit *f; };
+
+static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
+{
+    const struct mm_area *a = mm_area;
+    if (UNLIKELY(!a) || UNLIKELY((unsigned)fd >= MM_FDS))
+        return MM_UNSURE;
+    uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
+    if (!fit)
+        return MM_UNFOLLOWED;
+    if (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
+                 != __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE)))
+        return MM_UNSURE;
+    seen->slot = __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+    seen->fit = fit;
+    if (!seen->slot)
+        return MM_UNFOLLOWED;
+    seen->p = mm_region_if_mapped(a, PIFS, (uint64_t)seen->slot * sizeof *seen->p);
+    seen->f = mm_region_if_mapped(a, FITS, (uint64_t)fit * sizeof *seen->f);
+    if (UNLIKELY(!seen->p || !seen->f))
+        return MM_UNSURE;
+    return __atomic_load_n(&seen->p->root, __ATOMIC_ACQUIRE) || seen->f->owned
+        || (__atomic_load_n(&seen->p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL) ? MM_REDIRECTED : MM_ALL_HOME;
+}
+
+/* What was looked at before enter() may be no more after it: a program whose memory is saved while it waits there comes back
+ * in another process, where the run area is a new one and every slot may be another.  So a slot is what it is after it. */
+static inline int mm_still(const struct mm_seen *seen, int fd)
+{
+    return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot)
+        && LIKELY(__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED) == seen->fit);
+}
+
+/* The call begins on a file that was just seen to be followed: its PIF.  0: it is not any more, and nothing has begun. */
+static inline uint32_t enter_file(int fd)
+{
+    enter();
+    uint32_t slot = pif_of(fd);
+    if (UNLIKELY(!slot))
+        leave();
+    return slot;
+}
+
+/* every byte at home, the kernel knows the size */
+static inline int is_native(const struct mm_pif *p)
+{
+    return !__atomic_load_n(&p->root, __ATOMIC_ACQUIRE)
+        && !(__atomic_load_n(&p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL);
+}
+
+/* nothing goes home before the commit */
+#define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
+
+/* Bytes that the file surely has, without asking how long it is. */
+static inline uint64_t mm_known_size(const struct mm_pif *p)
+{
+    if (p->flags & MM_VIRTUAL)
+        return p->size;
+    uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_RELAXED);
+    return !ISOLATED(p) ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
+}
+static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
+static inline int readable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_WRONLY; }
+static inline int writable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_RDONLY; }
+
+/* fsize_limit.c */
+extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
+static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }
+void mm_lift_limit(int back);
+int mm_unlimited_slow(void);
+static inline int mm_unlimited(void) { return mm_no_limit() || mm_unlimited_slow(); }
+uint64_t mm_limit_begin(void);
+void mm_limit_end(uint64_t mask);
+void mm_limit_after_fork(void);
+long mm_within_limit(uint64_t at, size_t *count);
+int mm_reachable(int fd, uint64_t at);
+long mm_may_reach(int fd, uint64_t at, size_t *count);
+#define MM_MASK_LEFT (~0ull)             /* no mask: SIGKILL is never in one */
+
+/* While a lock is held the program's signal handlers wait: one might want what it guards. */
+static inline uint64_t defer_handlers(void)
+{
+    mm_holding++;
+    return UNLIKELY(mm_unwrapped_handlers) ? sys_mask_all() : MM_MASK_LEFT;
+}
+
+static inline void deliver_handlers(uint64_t mask)
+{
+    if (UNLIKELY(mask != MM_MASK_LEFT))
+        sys_mask_back(mask);
+    MM_ASSERT(mm_holding > 0);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
+/* The PIF's lock. */
+static inline uint64_t hold(struct mm_pif *p)
+{
+    uint64_t mask = defer_handlers();
+    mm_lock(&p->lock);
+    if (!mm_no_limit())
+        mm_lift_limit(0);
+    return mask;
+}
+
+static inline void release(struct mm_pif *p, uint64_t mask)
+{
+    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
+        mm_lift_limit(1);
+    mm_unlock(&p->lock);
+    deliver_handlers(mask);
+}
+
+/* the first touch in an epoch */
+static inline void touched(uint32_t slot, struct mm_pif *p)
+{
+    if (UNLIKELY(p->epoch != mm_area->head->epoch))
+        mm_pif_touched(mm_area, slot);
+}
+
+/* report.c */
+int mm_first_time(uint64_t key);
+
+/* context.c */
+extern int mm_watch_fd;
+
+/* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
+static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }
+extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_engine.c, once there is a ring */
+extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
+int mm_memory_run(void);
+extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
+extern struct mm_header *mm_memory_head;
+extern int mm_uffd;                      /* -1: changes are not counted */
+
+#pragma GCC visibility pop
+
+#endif

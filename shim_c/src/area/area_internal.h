@@ -1,0 +1,162 @@
+/* area_internal.h - what the C side of the run area shares between its files; not for Python. */
+#ifndef MM_AREA_INTERNAL_H
+#define MM_AREA_INTERNAL_H
+
+#include "area/layout.h"
+#include "base/check.h"
+#include "base/crc.h"
+#include "base/reserve_fds.h"
+#include "base/sys.h"
+
+/* said of declarations too, so that the compiler knows them to be here and reaches them without a table of addresses */
+#pragma GCC visibility push(hidden)
+
+#define MM_MAGIC "MMAREA\n\0"
+#define MM_STORE_MAX 3800
+#define MM_SEGMENT_BITS 26
+#define MM_SEGMENTS 1024
+
+enum { HEADER, PROCESSES, FITS, PIFS, PAGES, JOURNAL, STRINGS, CHUNKS, FRAMES, CACHE, REGIONS };
+_Static_assert(REGIONS <= 15, "segments are numbered by shifts");
+
+/* a slot never lies across two segments */
+#define POWER_OF_TWO(type) _Static_assert((sizeof(type) & (sizeof(type) - 1)) == 0, #type " is padded to a power of two")
+POWER_OF_TWO(struct mm_process);
+POWER_OF_TWO(struct mm_pif);
+POWER_OF_TWO(struct mm_fit);
+POWER_OF_TWO(struct mm_frame);
+
+struct mm_area {
+    struct mm_header *head;
+    int folder;                /* 0, or a descriptor of <store>/run: it leads there also after chroot */
+    char store[MM_STORE_MAX];
+    char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
+};
+
+void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
+/* The few that every call needs are here and, for Python, in the one file that owns them. */
+#define MM_INLINE extern inline __attribute__((gnu_inline))
+/* the byte at an offset of a region; valid up to the end of its segment */
+MM_INLINE void *mm_region(struct mm_area *a, int region, uint64_t offset)
+{
+    char *p = __atomic_load_n(&a->segment[offset >> MM_SEGMENT_BITS][region], __ATOMIC_ACQUIRE);
+    if (__builtin_expect(p != NULL, 1))
+        return p + (offset & ((1ul << MM_SEGMENT_BITS) - 1));
+    return mm_region_map(a, region, offset);
+}
+/* the same, NULL where this process has not looked yet */
+static inline void *mm_region_if_mapped(const struct mm_area *a, int region, uint64_t offset)
+{
+    char *p = __atomic_load_n(&a->segment[offset >> MM_SEGMENT_BITS][region], __ATOMIC_ACQUIRE);
+    return p ? p + (offset & ((1ul << MM_SEGMENT_BITS) - 1)) : NULL;
+}
+static inline void *mm_page(struct mm_area *a, uint32_t page)
+{
+    return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK);
+}
+int mm_reserve(struct mm_area *a, int region, uint64_t end);
+
+MM_INLINE struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
+}
+MM_INLINE struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PIFS, (uint64_t)slot * sizeof(struct mm_pif));
+}
+MM_INLINE struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
+}
+MM_INLINE struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, FRAMES, (uint64_t)frame * sizeof(struct mm_frame));
+}
+MM_INLINE char *mm_frame_bytes(struct mm_area *a, uint32_t frame)
+{
+    return mm_region(a, CACHE, (uint64_t)frame * MM_CHUNK);
+}
+/* The frame of a chunk, 0 without. */
+static inline uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
+{
+    if (chunk * 4 >= a->head->reserved[CHUNKS])
+        return 0;
+    return __atomic_load_n((uint32_t *)mm_region(a, CHUNKS, chunk * 4), __ATOMIC_ACQUIRE);
+}
+
+/* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
+#define MM_WAITED 0x80000000u
+extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
+/* for assertions: functions that are called with a lock held say so by it */
+static inline int mm_locked_by_me(const uint32_t *lock)
+{
+    return mm_tid && (__atomic_load_n(lock, __ATOMIC_RELAXED) & ~MM_WAITED) == mm_tid;
+}
+char *mm_digits(char *to, uint64_t number);
+int mm_owner_gone(uint32_t tid, const void *word);
+int mm_lock_timed(uint32_t *lock, long timeout_ms);
+static inline void mm_lock(uint32_t *lock)
+{
+    uint32_t nobody = 0, me = mm_tid;
+    if (!__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
+        mm_lock_timed(lock, -1);
+}
+/* Taken, or somebody has it. */
+static inline int mm_lock_try(uint32_t *lock)
+{
+    uint32_t nobody = 0;
+    if (!mm_tid)
+        mm_tid = (uint32_t)sys_gettid();
+    return __atomic_compare_exchange_n(lock, &nobody, mm_tid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+static inline void mm_unlock(uint32_t *lock)
+{
+    MM_ASSERT(mm_locked_by_me(lock));
+    if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
+        sys_futex_wake(lock, 1);
+}
+void mm_release_locks(struct mm_area *a, uint32_t tid);
+void mm_release_if(uint32_t *lock, uint32_t tid);
+uint32_t mm_page_take(struct mm_area *a);
+void mm_page_give(struct mm_area *a, uint32_t page);
+int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length);
+
+/* cache.c */
+int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer);
+void mm_frame_free(struct mm_area *a, uint32_t frame);
+
+/* table.c */
+int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run);
+void mm_table_empty(struct mm_area *a, struct mm_pif *pif);
+void mm_table_free(struct mm_area *a, struct mm_pif *pif);
+
+/* slots.c */
+void mm_process_leave(struct mm_area *a, uint32_t slot);
+uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
+uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
+uint32_t mm_fit_new(struct mm_area *a);
+void mm_fit_ref(struct mm_area *a, uint32_t slot);
+void mm_fit_unref(struct mm_area *a, uint32_t slot);
+void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
+int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
+void mm_pif_drop(struct mm_area *a, uint32_t slot);
+int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino);
+/* The names_lock, unless this thread has it: 0 then. */
+static inline int mm_pif_hold_names(struct mm_pif *p)
+{
+    uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED);
+    if (__builtin_expect(holder != 0, 0) && (holder & ~MM_WAITED) == mm_tid)
+        return 0;
+    mm_lock(&p->names_lock);
+    return 1;
+}
+
+static inline void mm_pif_let_names_go(struct mm_pif *p, int held)
+{
+    if (held)
+        mm_unlock(&p->names_lock);
+}
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,83 @@
+/* context.c - what every part of the library knows of the process that it is in: its run, its slot, its descriptors. */
+#include "area/area.h"
+
+struct mm_area *mm_area;
+struct mm_process *mm_self;
+uint32_t mm_self_slot;
+int mm_buffer_fd = -1;
+int mm_watch_fd = -1;
+int mm_uffd = -1;
+static const char unknown;
+const char *mm_single_threaded = &unknown;
+int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */
+uint32_t mm_streams_lock, mm_noted_lock;
+__thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
+
+__attribute__((weak)) struct mm_life mm_life;      /* init.c has the one that counts */
+void mm_begin(void) { mm_life.begin(); }
+int mm_begin_late(void) { return mm_life.begin_late(); }
+void mm_in_child(void) { mm_life.in_child(); }
+void mm_last_out(void) { mm_life.last_out(); }
+
+void (*mm_on_tracked)(int fd);
+int (*mm_make_room)(void);
+
+LARGE struct mm_descriptor mm_fds[MM_FDS];
+int mm_top_fd = -1;
+
+/* A process in our memory with descriptors of its own (clone with CLONE_VM): what it opens and closes is not ours. */
+int mm_memory_shared;
+int mm_stranger(void) { return UNLIKELY(mm_memory_shared) && (uint32_t)sys_getpid() != mm_self->pid; }
+
+/* Process and thread numbers of another PID namespace mean other processes in the run area. */
+int mm_same_namespace(struct mm_area *area)
+{
+    struct stat st;
+    return !area->head->pid_namespace || sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) < 0
+        || st.st_ino == area->head->pid_namespace;
+}
+
+struct mm_header *mm_memory_head;
+
+/* Does `metamori run` serve this process's calls?  Then no runtime is loaded into it: there would be no way to bring one back. */
+int mm_memory_run(void)
+{
+    return mm_memory_head && mm_memory_head->supervisor
+        && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
+}
+
+/* The FIT of a descriptor whose number means the same file as a moment ago, or 0. */
+uint32_t mm_stable(int fd)
+{
+    while (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE) == MM_CHANGING))
+        sys_pause_us(50);
+    return __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
+}
+
+/* The PIF of a descriptor after PIFs have appeared: a reader's file may be written by now. */
+uint32_t mm_pif_again(int fd)
+{
+    struct mm_descriptor *d = &mm_fds[fd];
+    uint32_t fit = mm_stable(fd), looked = __atomic_load_n(&d->generation, __ATOMIC_ACQUIRE);
+    if (!fit || looked == MM_CHANGING)
+        return fit ? mm_pif_again(fd) : 0;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+    uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
+    if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
+        /* one description counts once, whichever of its threads and processes comes first */
+        if (!mm_pif_ref(mm_area, pif, f->dev, f->ino)) {
+            pif = 0;
+        } else if (!__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
+            pif = known;
+        }
+    }
+    int appeared = !__atomic_load_n(&d->pif, __ATOMIC_RELAXED) && pif;
+    /* pif_of reads them in the other order: who sees the generation sees its pif */
+    __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&d->generation, &looked, generation, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);   /* not MM_CHANGING */
+    if (UNLIKELY(mm_on_tracked != NULL) && appeared)
+        mm_on_tracked(fd);
+    return pif;
+}

@@ -1,0 +1,38 @@
+/* freeze.c - an instant at which no call on a followed file is under way, in any process of the run.
+ *
+ * Calls count themselves in their process's slot and look for the freeze word (enter, area.h); whoever freezes sets the word
+ * first and then waits for the counts.  A process that was killed in a call is not waited for.
+ */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#include <errno.h>
+
+int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_slot)
+{
+    struct mm_header *h = a->head;
+    (void)own_slot;
+    __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
+    long waited_us = 0;
+    for (uint32_t i = 1; i < h->process_high; i++) {
+        struct mm_process *p = mm_proc(a, i);
+        for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
+            if (waited_us > 5000 && !mm_process_alive(a, i))
+                break;
+            if (waited_us > timeout_ms * 1000L) {
+                mm_thaw(a);
+                return -EAGAIN;
+            }
+            sys_pause_us(step);
+            if (step < 1000)
+                step *= 2;
+        }
+    }
+    return 0;
+}
+
+void mm_thaw(struct mm_area *a)
+{
+    __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&a->head->freeze, 1 << 30);
+}

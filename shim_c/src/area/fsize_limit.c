@@ -1,0 +1,107 @@
+/* fsize_limit.c - how far a file may reach: the process's RLIMIT_FSIZE, and the filesystem's own.
+ *
+ * The kernel's file size limit is about places in the program's files, not in the buffer: what the engine writes is checked by
+ * mm_may_reach and then goes out without the limit, as far as the hard limit lets us.  It is lifted as long as any thread needs
+ * that (lift.c); meanwhile the engine writes all followed files and checks for itself (mm_unlimited, wrap_data.c).
+ */
+#include "area/area.h"
+
+#include <sys/resource.h>
+
+#define NOTHING_AT_ALL (RLIM_INFINITY - 1)     /* a limit of 0: 0 itself means not asked for yet */
+
+uint64_t mm_size_limit;
+/* Of this thread, and not back before the outermost call is done: within a write a pre-image may be logged. */
+static __thread int lifted __attribute__((tls_model("initial-exec")));
+
+static uint64_t size_limit(void)
+{
+    uint64_t limit = __atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED);
+    if (UNLIKELY(!limit)) {
+        uint64_t mask = defer_handlers();
+        limit = mm_lift_know(MM_SIZE_LIMIT, &mm_size_limit, NOTHING_AT_ALL);
+        deliver_handlers(mask);
+    }
+    return limit == NOTHING_AT_ALL ? 0 : limit;
+}
+int mm_unlimited_slow(void) { return size_limit() == RLIM_INFINITY; }
+
+void mm_lift_limit(int back)
+{
+    if (back ? !lifted || --lifted : (!lifted && size_limit() == RLIM_INFINITY) || lifted++)
+        return;
+    uint64_t mask = defer_handlers();
+    if (back)
+        mm_lift_end(MM_SIZE_LIMIT);
+    else
+        mm_lift(MM_SIZE_LIMIT, NULL);
+    deliver_handlers(mask);
+    if (!back)
+        MM_STOP("limits.lifted");
+}
+
+/* From here to mm_limit_end the kernel's limits are the program's, and nobody lifts them.  Not within a counted call. */
+uint64_t mm_limit_begin(void)
+{
+    uint64_t mask = defer_handlers();
+    mm_lifts_hold(lifted);
+    return mask;
+}
+
+void mm_limit_end(uint64_t mask)
+{
+    mm_lifts_let_go();
+    deliver_handlers(mask);
+}
+
+void mm_limit_after_fork(void)
+{
+    mm_lifts_in_child();
+    lifted = 0;
+}
+
+/* Bytes at a place, as many as the limit allows: 0, or -EFBIG and the signal that goes with it. */
+long mm_within_limit(uint64_t at, size_t *count)
+{
+    uint64_t limit = size_limit();
+    if (limit == RLIM_INFINITY || at + *count <= limit)
+        return 0;
+    if (at >= limit) {
+        sys(SYS_tkill, sys_gettid(), SIGXFSZ);
+        return -EFBIG;
+    }
+    *count = limit - at;
+    return 0;
+}
+
+/* How far a file may reach on its filesystem (s_maxbytes): the highest place that can be sought.  Only asked for places
+ * that no ordinary file reaches.  The kernel's position is put back. */
+static uint64_t furthest(int fd)
+{
+    long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
+    while (low < high) {
+        long middle = low + (high - low) / 2 + 1;
+        if (sys_lseek(fd, middle, SEEK_SET) == middle)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    sys_lseek(fd, here, SEEK_SET);
+    return low;
+}
+#define FAR (1ull << 40)
+int mm_reachable(int fd, uint64_t at) { return at < FAR || at <= furthest(fd); }
+
+/* A write starts below the process's limit and the filesystem's, and ends at the lower of them. */
+long mm_may_reach(int fd, uint64_t at, size_t *count)
+{
+    long r = mm_within_limit(at, count);
+    if (r < 0 || at + *count <= FAR)
+        return r;
+    uint64_t last = furthest(fd);
+    if (at >= last)
+        return -EFBIG;
+    if (*count > last - at)
+        *count = last - at;
+    return 0;
+}

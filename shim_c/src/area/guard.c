@@ -1,0 +1,36 @@
+/* guard.c - a thread in a counted call: a checkpoint waits for it, and its signal handlers wait for it (wrap_signal.c). */
+#include "area/area.h"
+
+__thread int mm_depth __attribute__((tls_model("initial-exec")));
+__thread int mm_holding __attribute__((tls_model("initial-exec")));
+__thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
+MM_PROGRAM_STATE int mm_unwrapped_handlers;
+
+/* The call has ended: what was put aside comes now. */
+void mm_deliver(void)
+{
+    uint64_t bits = mm_deferred;
+    mm_deferred = 0;
+    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
+}
+
+uint32_t mm_renumbering;
+
+/* A checkpoint is being cut, or a number of this process given to another file: wait outside until it is done.  One whose
+ * process was killed is not waited for. */
+void mm_enter_wait(void)
+{
+    uint32_t *freeze = &mm_area->head->freeze, owner;
+    int saved = errno, timeouts = 0;
+    while ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))
+           || (__atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST) & MM_RENUMBERING)) {
+        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+        if (!owner)
+            sys_futex_wait(&mm_renumbering, 1, 50000);
+        else if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT
+            && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze)))
+            __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
+    }
+    errno = saved;
+}

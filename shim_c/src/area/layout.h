@@ -1,0 +1,377 @@
+/* layout.h - the run area: everything that the processes of a run share, in mapped files below <store>/run.
+ *
+ * Invariants
+ *  1. Position independent: no pointer is stored, only slot numbers, page numbers and byte offsets.
+ *  2. The area is true after a SIGKILL of any process at any instruction: data is in the buffer before the table entry
+ *     that names it, a journal record is complete before the tail moves past it.
+ *  3. Slot 0 of every kind means "none".  Page 0 is never used.  Buffer block 0 is never written: it reads as zeros.
+ *  4. No mapped byte is touched before its file space was allocated: a full disk is an errno, not a SIGBUS.
+ *
+ * The part between the CDEF marks is also what Python sees (metamori/runtime/build_area.py): keep it plain C.
+ */
+#ifndef MM_AREA_H
+#define MM_AREA_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+/* CDEF-BEGIN */
+#define MM_BLOCK 4096
+#define MM_NO_LIMIT 9223372036854775807
+#define MM_BUCKETS 65536
+#define MM_SEEN 65536
+#define MM_SAID 256
+#define MM_NAME_LOCKS 64
+#define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
+
+/* header.flags */
+#define MM_ISOLATE 1
+#define MM_SINGLE 2
+#define MM_SUPERVISED 4
+#define MM_POWER 8
+#define MM_CLOSED 16
+#define MM_GONE 4096          /* the store was removed while the run is alive: nothing more is followed, nothing redirected */
+#define MM_MOVES 2048         /* some PIF has MM_MOVED */
+#define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
+#define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
+
+/* pif.flags */
+#define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
+#define MM_KEPT 2       /* linked (or copied) into <store>/kept */
+#define MM_NAMELESS 4   /* no name is left */
+#define MM_MAPPED 8     /* its bytes may change unseen (shared writable mapping): each checkpoint looks for what changed */
+#define MM_COPIED 16    /* the kept file is a copy: the store is on another file system */
+#define MM_INDEXED 32   /* some checkpoint knows this file */
+#define MM_USED 64      /* slot in use */
+#define MM_HOME 128     /* mapped: bytes stay at home; the pre-image of a block is saved before it is overwritten */
+#define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
+#define MM_SETTLED 512  /* was put home in isolation */
+#define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
+
+/* journal record types */
+#define MM_TOUCH 1      /* a path, as it was before the run touched it */
+#define MM_PREIMAGE 2   /* home bytes saved before they were destroyed */
+
+/* kinds of records in <store>/run/ahead, the log that is true after a power cut */
+#define MM_AHEAD_MAGIC 0x6461654d
+#define MM_AHEAD_START 1    /* the run has begun: in the first block of the log; object: the store's number; data: the boot's id */
+#define MM_AHEAD_CUT 2      /* what follows was done after the instant of checkpoint `index` */
+#define MM_AHEAD_BACK 3     /* a restore inside the program to `index` is done */
+#define MM_AHEAD_PREIMAGE 4 /* home bytes that are about to be destroyed */
+#define MM_AHEAD_SYNCED 5   /* these blocks of a file are in the buffer, durable */
+#define MM_AHEAD_HOME 6     /* all bytes of a file are at home, durable */
+#define MM_AHEAD_MOVED 7    /* a file is a copy of itself from now on, on another file system */
+
+/* memory.state */
+#define MM_MEMORY_IDLE 0
+#define MM_MEMORY_ASKED 1      /* somebody wants an image of process pid */
+#define MM_MEMORY_AGAIN 2      /* a call was just beginning: ask once more */
+#define MM_MEMORY_STOPPED 3    /* its threads are parked, the image is being written */
+#define MM_MEMORY_FAILED 4     /* they run on: error and message say why */
+/* memory.written */
+#define MM_MEMORY_WRITTEN 1
+#define MM_MEMORY_WRITE_FAILED 2
+#define MM_TERM_WAITS 1
+#define MM_TERM_GOES 2
+#define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
+
+/* An image of a process's memory, asked for and made (shim_c/src/memory); one at a time, under the session lock. */
+struct mm_memory {
+    uint32_t state;            /* futex */
+    uint32_t pid, asker;
+    uint32_t durable;
+    uint64_t index, base;      /* base: the last image of this process that was committed; answered: what it counts from */
+    uint32_t error;
+    uint32_t writer;           /* pid of the process that writes it */
+    uint32_t writer_ready, written;   /* futexes */
+    uint32_t write_error, crc;
+    uint32_t threads, known_pid;
+    uint64_t file_bytes, page_bytes;
+    uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
+    uint32_t term;             /* a SIGTERM of the program: 0 none waits, MM_TERM_WAITS, MM_TERM_GOES on to it */
+    uint32_t tries;           /* processes that were begun anew because something was in the way, by chance */
+    uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
+    uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */
+    int32_t own[80];           /* descriptors of the library itself, ended by -1 */
+    char message[256];
+    char path[4096];           /* of the image; of the file that says how to come back */
+};
+
+/* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
+struct mm_request {
+    uint32_t lock;
+    uint32_t posted, answered; /* futexes */
+    int32_t what, result;
+    int64_t argument;
+    uint32_t pid, pad_;
+    char message[512];
+};
+
+/* A descriptor of a process that comes back; it was opened before the program was started. */
+struct mm_came_descriptor {
+    int32_t fd, same_as;       /* same_as: an earlier one of the same open description, or -1 */
+    uint32_t close_on_exec, followed;
+};
+struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
+    int32_t fd, type;
+    int64_t start, length;
+};
+struct mm_comeback {               /* locks, descriptors, then the paths of images, the complete one first, each ended by 0 */
+    uint32_t images, descriptors, locks, pad;
+};
+
+#define MM_AREA_VERSION 3
+
+struct mm_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t flags;
+    uint64_t run;              /* number of the run; names the buffer file */
+    uint64_t epoch;            /* 1, 2, ...: the interval that runs now */
+    uint64_t parent;           /* index that the present interval grew from */
+    uint64_t newest;           /* newest index of the store */
+    uint64_t next_block;       /* first buffer block never handed out */
+    uint64_t epoch_block;      /* blocks below it belong to earlier intervals: never overwritten */
+    uint64_t journal_tail;     /* bytes of complete records */
+    uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
+    uint64_t keep_last, max_bytes;   /* how the run prunes itself, 0: it does not */
+    uint64_t first_index;      /* the indexes from this one on are its own: no other is its to prune */
+    uint64_t owed, room;       /* blocks redirected in all block tables; blocks held for the end (space_reserve.c) */
+    uint64_t next_process;     /* store-wide process numbers */
+    uint64_t next_object;      /* store-wide file numbers; under the session lock */
+    uint64_t strings_tail;
+    /* where the last checkpoint that was written to its end had cut: the next one starts there */
+    uint64_t committed_epoch, committed_block, committed_journal;
+    uint64_t supervisor_start;
+    uint64_t reserved[15];     /* bytes allocated in each region's file */
+    uint64_t records;          /* grows before a session writes records into the store: others look for them again */
+    uint32_t lock;             /* tid of the holder */
+    uint32_t freeze;           /* 0, or the pid that froze the run */
+    uint32_t session_lock;     /* pid of the process whose runtime is at work */
+    uint32_t supervisor;       /* pid of `metamori run`, 0 without */
+    uint32_t first_pid;        /* the run's first process */
+    uint32_t next_page, free_page;
+    uint32_t pif_count, free_pif;
+    uint32_t fit_count, free_fit;
+    uint32_t pif_generation;   /* grows when a PIF appears: readers look again */
+    uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
+    uint32_t dirty;            /* list of PIFs touched in this epoch */
+    uint32_t process_high;
+    uint32_t frame_count, free_frame;
+    uint64_t mount_namespace;  /* names are of this one; 0: unknown */
+    uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
+    uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
+    uint32_t mapped;           /* list of PIFs with MM_MAPPED */
+    uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
+    uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
+    uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
+    uint32_t outside_for_good; /* some of them have no process slot to ask after */
+    uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
+    uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
+    uint64_t ahead_tail, ahead_synced;   /* bytes of the log of what is durable; of those that are */
+    uint32_t ahead_lock;       /* tid of who appends to it */
+    uint32_t ahead_named;      /* its name, and the buffer's, are durable */
+    uint32_t note_base;        /* the file that notes are names of */
+    uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
+    uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
+    uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
+    struct mm_memory memory;
+    struct mm_request request;
+    uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
+    uint32_t bucket[MM_BUCKETS];
+    uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
+};
+
+struct mm_process {
+    uint32_t pid;              /* 0: free */
+    uint32_t calls;            /* calls on tracked files under way */
+    uint64_t start_time;       /* clock ticks since boot, field 22 of /proc/PID/stat */
+    uint64_t number;           /* store-wide */
+    uint64_t epoch;            /* joined in this epoch */
+    uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
+    uint32_t outside;          /* it runs a program that is not followed */
+    uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
+    uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
+    uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
+    uint32_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
+    uint32_t leave_lock;       /* tid of who takes away what it left: several find at once that it is dead */
+    char pad_[4];
+};
+
+/* Physical File (thesis fig. 4.3) */
+struct mm_pif {
+    uint32_t lock;             /* tid of the holder */
+    uint32_t flags;
+    uint64_t dev, ino, btime_ns;
+    uint64_t object;           /* the store's number for it, 0 until a checkpoint gave one */
+    uint64_t epoch;            /* last epoch that touched it */
+    uint64_t created;          /* epoch in which the run created it, 0: it was there before */
+    uint64_t deleted;          /* epoch in which its last name went, 0: it has one */
+    uint64_t fresh_from;       /* home bytes from here on are known to no index */
+    uint64_t size;             /* only when MM_VIRTUAL */
+    uint64_t home_limit;       /* home bytes from here on read as zeros */
+    uint64_t cut;              /* smallest size in this epoch */
+    uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
+    uint64_t mtime_ns;         /* of redirected writes; 0: the home's */
+    uint64_t path;             /* offset in the strings region */
+    uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
+    uint64_t old_size, old_mtime_ns;  /* before the run touched it */
+    uint32_t old_mode, old_uid, old_gid;
+    uint16_t path_capacity;
+    uint16_t listed;           /* it may be on the list of mapped files */
+    uint32_t refs;             /* FITs that point here */
+    uint32_t root;             /* block table, 0: every block is home */
+    uint32_t next_hash, next_dirty;
+    uint32_t frames;           /* cache frames that it holds */
+    uint32_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
+    uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
+    uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
+    uint32_t next_mapped;
+    uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
+    uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
+    uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
+    uint64_t ahead_size;       /* when that was written */
+    uint64_t redirected;       /* entries in its block table */
+    uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
+    uint32_t names_lock;       /* tid of who takes a name or a descriptor away, or gives one: MM_KEPT and MM_NAMELESS change under it */
+    uint32_t pages;            /* the block table's pages; root is this, or 0 while no block is redirected */
+};
+
+/* File Information Table entry (thesis fig. 4.2): one per open description */
+struct mm_fit {
+    uint32_t refs;             /* descriptors of all processes; 0: free */
+    uint32_t stream_type;      /* 0 descriptor, 1 stream */
+    uint64_t stream;           /* FILE address in its process */
+    uint64_t dev, ino;
+    uint32_t attributes;       /* open(2) flags */
+    uint32_t mode;             /* creation mode */
+    char stream_attributes[16];/* fopen(3) mode */
+    uint64_t created, closed;  /* epochs */
+    uint32_t pif;
+    uint32_t process;          /* slot of the process that opened it */
+    uint32_t next_free;
+    uint32_t owned;            /* position is the truth, not the kernel's */
+    int64_t position;
+    uint32_t lock;             /* tid of the holder: whose position it is, and the kernel's while it is that */
+    char pad_[28];
+};
+
+/* A frame of the AML cache: MM_CHUNK bytes of buffer in memory (thesis 4.3.2) */
+struct mm_frame {
+    uint64_t chunk;            /* of the buffer */
+    uint32_t used;             /* since the hand of its PIF last passed it */
+    uint32_t pad_;
+    uint32_t pif;              /* 0: free */
+    uint32_t low, high;        /* bytes [low, high) are newer than the disk buffer's */
+    uint32_t next_free;        /* of one that is free; else 1 where whole blocks gather: it leaves when it is full */
+};
+
+struct mm_touch {
+    uint32_t length, type;     /* of the whole record, multiple of 8 */
+    uint64_t epoch;
+    uint64_t dev, ino, btime_ns, size, mtime_ns;
+    uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
+    uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
+    uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
+    uint32_t check;                        /* of all of it but `length` and itself: such a note is true after a power cut */
+};
+
+struct mm_preimage {
+    uint32_t length, type;
+    uint64_t epoch;
+    uint64_t after_index;
+    uint32_t pif, pad_;
+    uint64_t start, end, buffer_start;     /* bytes */
+};
+
+struct mm_range {
+    uint64_t block, buffer, count;         /* blocks */
+};
+
+/* A record of the log, followed by the path, ranges and bytes, each padded to 8; the next one starts behind it, or where
+ * zeros are, at the next block.  What it says of a file is what its PIF said. */
+struct mm_ahead {
+    uint32_t magic, length;    /* of the whole record */
+    uint32_t crc, kind;        /* CRC-32 of everything from `kind` on */
+    uint64_t run, epoch, index;/* index: the newest, but for CUT and BACK; START: that the run grew from */
+    uint64_t dev, ino, btime_ns, object, created;
+    uint64_t size, home_limit, cut, mtime_ns;
+    uint64_t old_size, old_mtime_ns;
+    uint32_t old_mode, old_uid, old_gid;
+    uint32_t flags;            /* of the PIF; START, CUT, BACK: of the header */
+    uint64_t home_size, home_ctime_ns;   /* PREIMAGE: before anything was destroyed */
+    uint64_t start, end, buffer_start;   /* PREIMAGE, in bytes; MOVED: the copy's ino, btime_ns, dev */
+    uint64_t length_after;     /* PREIMAGE: the file is about to be cut here; MM_NO_LIMIT: it is not */
+    uint32_t path_length, ranges, data_length;
+    uint32_t whole;            /* SYNCED: the ranges are all that there are, earlier ones count no more; MOVED: the PIF
+                                  is the copy, too */
+};
+
+struct mm_area;
+int mm_memory_stop(struct mm_area *area, uint32_t pid, int timeout_ms);
+void mm_memory_go(struct mm_area *area);
+int mm_changes_possible(void);
+int mm_memory_wait(struct mm_area *area, int timeout_ms);
+int mm_request(struct mm_area *area, int what, long argument, const char *message);
+int mm_request_pending(struct mm_area *area);
+void mm_request_answer(struct mm_area *area, int result);
+enum { MM_CREATE = 1, MM_KEEP_FOLDER = 2 };
+struct mm_area *mm_attach(const char *store, int how);
+void mm_detach(struct mm_area *area);
+struct mm_header *mm_head(struct mm_area *area);
+struct mm_process *mm_proc(struct mm_area *area, uint32_t slot);
+struct mm_pif *mm_pif_at(struct mm_area *area, uint32_t slot);
+struct mm_fit *mm_fit_at(struct mm_area *area, uint32_t slot);
+uint32_t mm_fd_fit(struct mm_area *area, uint32_t process, int fd);
+int mm_fd_set(struct mm_area *area, uint32_t process, int fd, uint32_t fit);
+long mm_fd_list(struct mm_area *area, uint32_t process, int32_t *fds, uint32_t *fits, long room);
+const char *mm_path_at(struct mm_area *area, uint64_t offset);
+const void *mm_record_at(struct mm_area *area, uint64_t offset);
+uint32_t mm_pif_find(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns);
+uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path);
+int mm_process_alive(struct mm_area *area, uint32_t slot);
+int mm_process_lives(const struct mm_process *process);
+uint64_t mm_boot(void);
+int mm_await_births(struct mm_area *area);
+int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_slot);
+void mm_thaw(struct mm_area *area);
+int mm_session_lock(struct mm_area *area, int timeout_ms);
+void mm_session_unlock(struct mm_area *area);
+long mm_collect(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                struct mm_range *out, long room);
+int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
+uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+long mm_collect_saved(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                      struct mm_range *out, long room);
+int mm_saved(struct mm_area *area, struct mm_pif *pif, uint64_t block);
+int mm_saved_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_saved_free(struct mm_area *area, struct mm_pif *pif);
+void mm_pif_mapped(struct mm_area *area, uint32_t slot);
+uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
+struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);
+char *mm_frame_bytes(struct mm_area *area, uint32_t frame);
+uint32_t mm_frame_take(struct mm_area *area, uint32_t pif, uint64_t chunk);
+int mm_cache_write_back(struct mm_area *area, uint32_t pif, int buffer);
+int mm_cache_evict(struct mm_area *area, uint32_t pif, int buffer);
+void mm_cache_drop(struct mm_area *area, uint32_t pif);
+int mm_cache_is_full(struct mm_area *area);
+void mm_cache_leave(struct mm_area *area, uint32_t pif, int buffer);
+int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
+void mm_release_dead(struct mm_area *area);
+uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);
+uint64_t mm_start_time(uint32_t pid);
+void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
+void mm_pif_touched(struct mm_area *area, uint32_t slot);
+void mm_drop_if_done(struct mm_area *area, uint32_t slot);
+void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns);
+void mm_pif_forget(struct mm_area *area, uint32_t slot);
+int mm_room(struct mm_area *area, uint64_t more);
+void mm_room_give(struct mm_area *area, int records);
+int mm_sound(struct mm_area *area, char *why, long room);
+/* CDEF-END */
+
+/* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */
+extern uint64_t mm_area_place;
+
+#endif

@@ -1,0 +1,182 @@
+/* processes.c - the processes of a run in its area: who lives, and which descriptor of each is which open description.
+ *
+ * Invariants: a slot is filled before it is published (pid); a dead process is recognised by pid and start time, so a pid
+ * that came round is not mistaken for it.
+ */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+{
+    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
+}
+/* Whether the process that took this slot lives.  The only place where that is asked, mapped or read from the file.  One that
+ * could not read its own start time (no /proc, no memory) counts as long as anybody has its number. */
+int mm_process_lives(const struct mm_process *p)
+{
+    uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
+    if (!pid)
+        return 0;
+    return p->start_time ? mm_start_time(pid) == p->start_time : sys(SYS_kill, pid, 0) != -ESRCH;
+}
+int mm_process_alive(struct mm_area *a, uint32_t slot) { return mm_process_lives(mm_proc(a, slot)); }
+
+/* Children that were forked and have not yet taken a slot: their parents may have ended before they first ran.  One that was
+ * killed in between is waited for once.  Was there any? */
+int mm_await_births(struct mm_area *a)
+{
+    uint32_t *births = &a->head->births;
+    if (!__atomic_load_n(births, __ATOMIC_SEQ_CST))
+        return 0;
+    for (int i = 0; i < 2000 && __atomic_load_n(births, __ATOMIC_SEQ_CST); i++)
+        sys_pause_us(1000);
+    __atomic_store_n(births, 0, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
+{
+    for (uint32_t i = 1; i < a->head->process_high; i++)
+        if (mm_proc(a, i)->pid == pid)
+            return i;
+    return 0;
+}
+
+uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
+{
+    struct mm_header *h = a->head;
+    uint32_t slot = 0;
+    mm_lock(&h->lock);
+    for (uint32_t i = 1; i < h->process_high && !slot; i++)
+        if (!mm_proc(a, i)->pid)
+            slot = i;
+    if (!slot && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
+        slot = h->process_high++;
+    if (slot) {
+        struct mm_process *p = mm_proc(a, slot);
+        p->calls = 0;
+        p->fd_root = p->held = 0;
+        p->outside = p->leaving = p->executing = 0;
+        p->unfollowed = 2;
+        p->start_time = start_time;
+        p->number = h->next_process++;
+        p->epoch = h->epoch;
+        __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+    return slot;
+}
+
+/* The page that *at names; made when it names none, by whichever thread comes first. */
+static uint32_t *page_at(struct mm_area *a, uint32_t *at, int make)
+{
+    uint32_t page = __atomic_load_n(at, __ATOMIC_ACQUIRE), none = 0;
+    if (!page && make && (page = mm_page_take(a))
+        && !__atomic_compare_exchange_n(at, &none, page, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        mm_page_give(a, page);
+        page = none;
+    }
+    return page ? mm_page(a, page) : NULL;
+}
+
+static uint32_t *fd_entry(struct mm_area *a, uint32_t process, int fd, int make)
+{
+    if (fd < 0 || fd >= 1 << 20)
+        return NULL;
+    uint32_t *root = page_at(a, &mm_proc(a, process)->fd_root, make);
+    uint32_t *page = root ? page_at(a, &root[fd >> 10], make) : NULL;
+    return page ? page + (fd & 1023) : NULL;
+}
+
+uint32_t mm_fd_fit(struct mm_area *a, uint32_t process, int fd)
+{
+    uint32_t *entry = fd_entry(a, process, fd, 0);
+    return entry ? *entry : 0;
+}
+
+/* The descriptors of a process and their FITs; returns their number: more than room, only the first room are there. */
+long mm_fd_list(struct mm_area *a, uint32_t process, int32_t *fds, uint32_t *fits, long room)
+{
+    struct mm_process *p = mm_proc(a, process);
+    long n = 0;
+    if (!p->fd_root)
+        return 0;
+    uint32_t *root = mm_page(a, p->fd_root);
+    for (int i = 0; i < 1024; i++) {
+        if (!root[i])
+            continue;
+        uint32_t *page = mm_page(a, root[i]);
+        for (int j = 0; j < 1024; j++) {
+            uint32_t fit = __atomic_load_n(&page[j], __ATOMIC_ACQUIRE);
+            if (fit && n++ < room)
+                fds[n - 1] = i * 1024 + j, fits[n - 1] = fit;
+        }
+    }
+    return n;
+}
+
+int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit)
+{
+    uint32_t *entry = fd_entry(a, process, fd, fit != 0);
+    if (!entry)
+        return fit ? -ENOSPC : 0;
+    __atomic_store_n(entry, fit, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static void take_away(struct mm_area *a, struct mm_process *p)
+{
+    if (p->fd_root) {
+        uint32_t *root = mm_page(a, p->fd_root);
+        for (int i = 0; i < 1024; i++) {
+            if (!root[i])
+                continue;
+            uint32_t map = root[i], *fits = mm_page(a, map);
+            for (int j = 0; j < 1024; j++) {
+                uint32_t fit = __atomic_exchange_n(&fits[j], 0, __ATOMIC_ACQ_REL);   /* killed in here, none is given back twice */
+                if (fit)
+                    mm_fit_unref(a, fit);
+            }
+            __atomic_store_n(&root[i], 0, __ATOMIC_RELEASE);
+            mm_page_give(a, map);
+        }
+        uint32_t page = p->fd_root;
+        p->fd_root = 0;
+        mm_page_give(a, page);
+    }
+    uint32_t held = __atomic_exchange_n(&p->held, 0, __ATOMIC_ACQ_REL);
+    if (held)
+        mm_page_give(a, held);
+    __atomic_store_n(&p->calls, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->pid, 0, __ATOMIC_RELEASE);
+}
+
+/* Its slot is free, unless another has freed it meanwhile: then it may be somebody else's. */
+static void leave_as(struct mm_area *a, uint32_t slot, uint32_t pid, uint64_t start_time)
+{
+    struct mm_process *p = mm_proc(a, slot);
+    mm_lock(&p->leave_lock);
+    if (p->pid == pid && p->start_time == start_time)
+        take_away(a, p);
+    mm_unlock(&p->leave_lock);
+}
+
+void mm_process_leave(struct mm_area *a, uint32_t slot)
+{
+    leave_as(a, slot, mm_proc(a, slot)->pid, mm_proc(a, slot)->start_time);
+}
+
+/* Free what processes that were killed left behind. */
+void mm_release_dead(struct mm_area *a)
+{
+    for (uint32_t i = 1; i < a->head->process_high; i++) {
+        const struct mm_process *p = mm_proc(a, i);
+        uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
+        uint64_t start_time = p->start_time;
+        if (pid && !mm_process_lives(p))
+            leave_as(a, i, pid, start_time);
+    }
+}

@@ -1,0 +1,33 @@
+/* report.c - what a person must know, on standard error. */
+#include "area/area.h"
+
+void mm_say(const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(text, sizeof text - 1, format, list);
+    va_end(list);
+    if (n > (int)sizeof text - 2)
+        n = sizeof text - 2;
+    text[n++] = '\n';
+    sys(SYS_write, 2, "metamori: ", 10);
+    sys(SYS_write, 2, text, n);
+}
+
+/* Told once in a run.  key: what it is about. */
+int mm_first_time(uint64_t key)
+{
+    uint64_t *said = mm_area->head->said;
+    key = key ? key : 1;
+    for (int i = 0; i < MM_SAID; i++) {
+        uint64_t free = 0;
+        if (said[i] == key)
+            return 0;
+        if (!said[i] && __atomic_compare_exchange_n(&said[i], &free, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return 1;
+        if (free == key)
+            return 0;
+    }
+    return 0;
+}

@@ -1,0 +1,134 @@
+/* requests.c - from process to process of a run: an image of one's memory, a call for `metamori run`. */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#include <linux/ioctl.h>
+#include <stddef.h>
+#include <string.h>
+
+#define MEMORY_SIGNAL 32
+#define MEMORY_ASK 0x6d746d72ul
+
+static void queue(uint32_t pid, int number, uint64_t value)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = number;
+    info.si_code = SI_QUEUE;
+    info.si_value.sival_ptr = (void *)value;
+    sys(SYS_rt_sigqueueinfo, pid, number, &info);
+}
+
+/* All threads of the process parked, its image on the way; until mm_memory_go.  -errno: it runs on, memory.message may say
+ * why.  The caller has filled in index, base, durable and path. */
+int mm_memory_stop(struct mm_area *a, uint32_t pid, int timeout_ms)
+{
+    struct mm_memory *m = &a->head->memory;
+    uint32_t state, asked = MM_MEMORY_ASKED;
+    m->pid = pid;
+    m->asker = (uint32_t)sys_getpid();
+    m->error = 0;
+    m->message[0] = 0;
+    __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
+    queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
+    for (int waited = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED
+                          || state == MM_MEMORY_AGAIN;) {
+        if (state == MM_MEMORY_AGAIN) {
+            sys_pause_us(100);
+            __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
+            queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
+        }
+        if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && (waited += 50) >= timeout_ms
+            && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return -EAGAIN;
+        if (!mm_start_time(pid))           /* killed, and maybe not yet reaped: we may be its parent */
+            return -ESRCH;
+    }
+    if (state == MM_MEMORY_STOPPED)
+        return 0;
+    __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
+    return -(int)m->error;
+}
+
+void mm_memory_go(struct mm_area *a)
+{
+    struct mm_memory *m = &a->head->memory;
+    __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
+    sys_futex_wake(&m->state, 1 << 30);
+}
+
+/* The image is written: 0, -EAGAIN (not yet), or what its writing failed with. */
+int mm_memory_wait(struct mm_area *a, int timeout_ms)
+{
+    struct mm_memory *m = &a->head->memory;
+    uint32_t written;
+    if (!__atomic_load_n(&m->written, __ATOMIC_ACQUIRE))
+        sys_futex_wait(&m->written, 0, timeout_ms * 1000l);
+    written = __atomic_load_n(&m->written, __ATOMIC_ACQUIRE);
+    if (!written)
+        return !mm_start_time(m->writer) && !__atomic_load_n(&m->written, __ATOMIC_ACQUIRE) ? -EIO : -EAGAIN;
+    return written == MM_MEMORY_WRITTEN ? 0 : m->write_error ? -(int)m->write_error : -EIO;
+}
+
+/* A call for `metamori run`; its result.  -ESRCH: it is not there any more.  0: the caller came back here with its memory. */
+int mm_request(struct mm_area *a, int what, long argument, const char *message)
+{
+    struct mm_request *r = &a->head->request;
+    mm_lock(&r->lock);
+    r->what = what;
+    r->argument = argument;
+    r->pid = (uint32_t)sys_getpid();
+    strncpy(r->message, message ? message : "", sizeof r->message - 1);
+    uint32_t ticket = __atomic_add_fetch(&r->posted, 1, __ATOMIC_ACQ_REL), seen;
+    uint32_t me = r->pid;
+    int result = 0;
+    queue(a->head->supervisor, MM_REQUEST_SIGNAL, ticket);
+    while ((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) != ticket) {
+        sys_futex_wait(&r->answered, seen, 1000000);
+        if (me != (uint32_t)sys_getpid())          /* another process, brought back from an image: the lock is a fresh one */
+            return 0;
+        if (!mm_start_time(a->head->supervisor)) {
+            result = -ESRCH;
+            break;
+        }
+    }
+    result = result ? result : r->result;
+    mm_unlock(&r->lock);
+    return result;
+}
+
+int mm_request_pending(struct mm_area *a)
+{
+    struct mm_request *r = &a->head->request;
+    return __atomic_load_n(&r->posted, __ATOMIC_ACQUIRE) != __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE);
+}
+
+void mm_request_answer(struct mm_area *a, int result)
+{
+    struct mm_request *r = &a->head->request;
+    r->result = result;
+    __atomic_store_n(&r->answered, r->posted, __ATOMIC_RELEASE);
+    sys_futex_wake(&r->answered, 1 << 30);
+}
+
+/* Does this kernel keep a record of the pages that a process changes, and let this user have it?  0, -errno; what the engine
+ * itself needs (memory/changes.c). */
+int mm_changes_possible(void)
+{
+    struct { uint64_t api, features, ioctls; } api = { 0xAA, 1 << 15 | 1 << 13, 0 };
+    uint64_t region[3], page = (uint64_t)&api & ~4095ul;
+    struct { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; } scan = {
+        .size = sizeof scan, .start = page, .end = page + 4096, .vec = (uint64_t)region, .vec_len = 1, .any = 8, .ret = 8 };
+    long fd = sys(SYS_userfaultfd, O_CLOEXEC | 1), r;
+    if (fd < 0)
+        return (int)fd;
+    r = sys(SYS_ioctl, fd, _IOWR(0xAA, 0x3F, api), &api);
+    sys_close((int)fd);
+    if (r < 0)
+        return (int)r;
+    if ((fd = sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0)) < 0)
+        return (int)fd;
+    r = sys(SYS_ioctl, fd, _IOWR('f', 16, scan), &scan);
+    sys_close((int)fd);
+    return r < 0 ? (int)r : 0;
+}

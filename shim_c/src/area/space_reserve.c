@@ -1,0 +1,89 @@
+/* space_reserve.c - room on the disk for the end of the run, held from the moment that bytes are buffered.
+ *
+ * A block that a block table redirects comes home at the end.  That takes as much room again: for the pre-image of what
+ * the home holds there, or (isolated) for the home itself; and the records take some.  So a file of the run area is
+ * kept as large as that (owed, and a part for records), and is given back when the end begins.  A disk that fills up says so
+ * to the write that would need the room, never to the end.
+ * Where the file system cannot allocate ahead nothing is held.
+ */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+#define LEAST 128                      /* blocks, for the records of a small run */
+
+static uint64_t wanted(const struct mm_header *h, uint64_t more)
+{
+    uint64_t owed = __atomic_load_n(&h->owed, __ATOMIC_RELAXED) + more;
+    return owed + owed / 16 + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + LEAST;
+}
+
+/* No file of the program may be longer than its limit says, so neither may this one: a signal would come. */
+static int too_long(uint64_t blocks)
+{
+    struct rlimit limit;
+    sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit);
+    return limit.rlim_cur != RLIM_INFINITY && blocks * MM_BLOCK > limit.rlim_cur;
+}
+
+static int room_open(struct mm_area *a)
+{
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/run/room", a->store);
+    return (int)mm_open_spare(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+}
+
+/* Called with the area lock held. */
+static int grow(struct mm_area *a, uint64_t need)
+{
+    struct mm_header *h = a->head;
+    uint64_t step = need / 16 > 2 * LEAST ? need / 16 : 2 * LEAST, have = h->room * MM_BLOCK;
+    if (too_long(need + step))
+        return 0;
+    int fd = room_open(a);
+    if (fd < 0)
+        return fd == -ENOSPC || fd == -EDQUOT ? fd : 0;
+    sys(SYS_fchmod, fd, 0600);         /* whatever the umask */
+    long r = sys(SYS_fallocate, fd, 0, have, (need + step) * MM_BLOCK - have);
+    if (r == -ENOSPC || r == -EDQUOT) {
+        step = 0;
+        r = sys(SYS_fallocate, fd, 0, have, need * MM_BLOCK - have);
+    }
+    if (r < 0)                         /* what was allocated of it */
+        sys(SYS_ftruncate, fd, have);
+    mm_close_spare(fd);
+    if (r == -ENOSPC || r == -EDQUOT)
+        return (int)r;
+    __atomic_store_n(&h->room, need + step, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Room for `more` further redirected blocks; 0, -ENOSPC or -EDQUOT. */
+int mm_room(struct mm_area *a, uint64_t more)
+{
+    struct mm_header *h = a->head;
+    if (__builtin_expect(wanted(h, more) <= __atomic_load_n(&h->room, __ATOMIC_RELAXED), 1))
+        return 0;
+    mm_lock(&h->lock);
+    uint64_t need = wanted(h, more);
+    int e = need > h->room ? grow(a, need) : 0;
+    mm_unlock(&h->lock);
+    return e;
+}
+
+/* Give room back, as long as nobody buffers anything.  records: only what is held for those. */
+void mm_room_give(struct mm_area *a, int records)
+{
+    struct mm_header *h = a->head;
+    uint64_t keep = records ? h->owed : 0;
+    mm_lock(&h->lock);
+    int fd = keep < h->room ? room_open(a) : -1;
+    if (fd >= 0) {
+        if (sys(SYS_ftruncate, fd, keep * MM_BLOCK) == 0)
+            h->room = keep;
+        mm_close_spare(fd);
+    }
+    mm_unlock(&h->lock);
+}

@@ -1,0 +1,242 @@
+/* table.c - the block table: which buffer block holds a block of a file, 0 for home.
+ *
+ * Three levels of 512 entries, like a processor's page table: 2^27 blocks of 4 KB, 512 GB.
+ * A leaf entry is a buffer block number.  An upper entry is (epoch << 32 | page): the epoch is the last one that set an
+ * entry below it, so that a checkpoint visits only what changed.
+ * Invariants
+ *  1. Entries are changed under the PIF's lock.  A reader may look without it, since every entry is one aligned word and
+ *     buffer blocks are never handed out twice.
+ *  2. So an entry is cleared last: before it, whatever says what the home holds there (read_write.c, settle.c) is true.
+ *  3. Pages belong to their file until it is gone: whoever still walks in them finds its entries, old or new.
+ */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#define FAN 512
+#define INDEX(block, level) ((block) >> (9 * (level)) & (FAN - 1))
+#define LIMIT (1ull << 27)
+
+static uint64_t *level_at(struct mm_area *a, uint64_t entry) { return mm_page(a, (uint32_t)entry); }
+
+static uint64_t get(struct mm_area *a, const uint32_t *from, uint64_t block)
+{
+    uint32_t root = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+    if (!root || block >= LIMIT)
+        return 0;
+    MM_STOP("table.walk");
+    uint64_t mid = __atomic_load_n(&level_at(a, root)[INDEX(block, 2)], __ATOMIC_ACQUIRE);
+    if (!mid)
+        return 0;
+    uint64_t leaf = __atomic_load_n(&level_at(a, mid)[INDEX(block, 1)], __ATOMIC_ACQUIRE);
+    return leaf ? __atomic_load_n(&level_at(a, leaf)[INDEX(block, 0)], __ATOMIC_ACQUIRE) : 0;
+}
+
+static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
+{
+    uint32_t page = (uint32_t)*entry;
+    if (!page && !(page = mm_page_take(a)))
+        return NULL;
+    __atomic_store_n(entry, a->head->epoch << 32 | page, __ATOMIC_RELEASE);
+    return mm_page(a, page);
+}
+
+/* owed: how many more entries there are. */
+static int set(struct mm_area *a, const uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count, long *owed)
+{
+    uint64_t *root = mm_page(a, *at);
+    while (count) {
+        uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
+        uint64_t *leaf = mid ? step_down(a, &mid[INDEX(block, 1)]) : NULL;
+        if (!leaf)
+            return -ENOSPC;
+        do {
+            *owed += !!buffer - !!leaf[INDEX(block, 0)];
+            __atomic_store_n(&leaf[INDEX(block, 0)], buffer, __ATOMIC_RELEASE);
+            block++, count--;
+            if (buffer)
+                buffer++;
+        } while (count && INDEX(block, 0));
+    }
+    return 0;
+}
+
+uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block) { return get(a, &pif->root, block); }
+
+/* The header counts the blocks that are redirected: room is held for them (space_reserve.c). The PIF counts its own: they are
+ * blocks that the file has (wrap_stat.c). */
+static void owes(struct mm_area *a, struct mm_pif *pif, long more)
+{
+    if (more) {
+        __atomic_add_fetch(&a->head->owed, more, __ATOMIC_RELAXED);
+        __atomic_store_n(&pif->redirected, pif->redirected + more, __ATOMIC_RELAXED);
+    }
+}
+
+/* The page of the upper level. */
+static int make(struct mm_area *a, uint32_t *at)
+{
+    uint32_t page = *at ? *at : mm_page_take(a);
+    if (!page)
+        return -ENOSPC;
+    __atomic_store_n(at, page, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
+int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    long owed = 0;
+    MM_ASSERT(mm_locked_by_me(&pif->lock));
+    MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
+    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->pages);
+    if (r < 0)
+        return r;
+    MM_ASSERT(!pif->root || pif->root == pif->pages);
+    __atomic_store_n(&pif->root, pif->pages, __ATOMIC_RELEASE);
+    r = set(a, &pif->root, block, buffer, count, &owed);
+    owes(a, pif, owed);
+    return r;
+}
+
+/* The same kind of table for a file whose bytes stay at home: where the pre-image of a block lies.  One of an earlier
+ * epoch (below epoch_block) says nothing any more. */
+int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
+{
+    return pif->saved && get(a, &pif->saved, block) >= a->head->epoch_block;
+}
+int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    long unused = 0;
+    MM_ASSERT(mm_locked_by_me(&pif->lock));
+    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->saved);
+    return r < 0 ? r : set(a, &pif->saved, block, buffer, count, &unused);
+}
+
+/* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none.  Called with the
+ * PIF's lock held. */
+int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run)
+{
+    uint64_t *root = pif->root ? mm_page(a, pif->root) : NULL, step;
+    for (uint64_t block = from; root && block < LIMIT; block = (block / step + 1) * step) {
+        uint64_t mid = root[INDEX(block, 2)], leaf = mid ? level_at(a, mid)[INDEX(block, 1)] : 0;
+        uint64_t entry = leaf ? level_at(a, leaf)[INDEX(block, 0)] : 0;
+        step = !mid ? FAN * FAN : !leaf ? FAN : 1;
+        if (!entry)
+            continue;
+        *run = (struct mm_range){ block, entry, 1 };
+        while (get(a, &pif->root, block + run->count) == entry + run->count)
+            run->count++;
+        return 1;
+    }
+    return 0;
+}
+
+/* Forget every entry from a block on. */
+void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
+{
+    if (!pif->root || from >= LIMIT)
+        return;
+    uint64_t *root = mm_page(a, pif->root);
+    for (uint64_t i = INDEX(from, 2); i < FAN; i++) {
+        if (!root[i])
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (uint64_t j = i == INDEX(from, 2) ? INDEX(from, 1) : 0; j < FAN; j++) {
+            if (!mid[j])
+                continue;
+            int edge = i == INDEX(from, 2) && j == INDEX(from, 1);
+            uint64_t *leaf = level_at(a, mid[j]);
+            long owed = 0;
+            for (uint64_t k = edge ? INDEX(from, 0) : 0; k < FAN; k++) {
+                if (leaf[k]) {
+                    __atomic_store_n(&leaf[k], 0, __ATOMIC_RELEASE);
+                    owed--;
+                }
+            }
+            owes(a, pif, owed);
+        }
+    }
+}
+
+static void release(struct mm_area *a, uint32_t *from)
+{
+    uint32_t page = *from;
+    if (!page)
+        return;
+    __atomic_store_n(from, 0, __ATOMIC_RELEASE);   /* first: killed in here, nothing leads to pages that are given back */
+    uint64_t *root = mm_page(a, page);
+    for (int i = 0; i < FAN; i++) {
+        if (!root[i])
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (int j = 0; j < FAN; j++)
+            if (mid[j])
+                mm_page_give(a, (uint32_t)mid[j]);
+        mm_page_give(a, (uint32_t)root[i]);
+    }
+    mm_page_give(a, page);
+}
+
+/* No block is redirected any more. */
+void mm_table_empty(struct mm_area *a, struct mm_pif *pif)
+{
+    mm_table_clear(a, pif, 0);
+    __atomic_store_n(&pif->root, 0, __ATOMIC_RELEASE);
+}
+
+/* Give back all pages: nobody can be looking, the file is gone. */
+void mm_table_free(struct mm_area *a, struct mm_pif *pif)
+{
+    MM_ASSERT(!(pif->flags & MM_USED));
+    mm_table_empty(a, pif);            /* so that its entries are counted */
+    release(a, &pif->pages);
+}
+void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->saved); }
+
+/* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
+ * at since_block or above.  Returns their number; more than room: only the first room are in out. */
+static long collect(struct mm_area *a, const uint32_t *from, uint64_t since_epoch, uint64_t since_block,
+                    struct mm_range *out, long room)
+{
+    long n = 0;
+    struct mm_range last = { 0, 0, 0 };
+    if (!*from)
+        return 0;
+    uint64_t *root = mm_page(a, *from);
+    for (uint64_t i = 0; i < FAN; i++) {
+        if (!root[i] || root[i] >> 32 < since_epoch)
+            continue;
+        uint64_t *mid = level_at(a, root[i]);
+        for (uint64_t j = 0; j < FAN; j++) {
+            if (!mid[j] || mid[j] >> 32 < since_epoch)
+                continue;
+            uint64_t *leaf = level_at(a, mid[j]), block = (i * FAN + j) * FAN;
+            for (uint64_t k = 0; k < FAN; k++, block++) {
+                uint64_t e = leaf[k];
+                if (!e || e < since_block)
+                    continue;
+                if (last.count && last.block + last.count == block && last.buffer + last.count == e) {
+                    last.count++;
+                } else {
+                    if (last.count && n++ < room)
+                        out[n - 1] = last;
+                    last = (struct mm_range){ block, e, 1 };
+                }
+            }
+        }
+    }
+    if (last.count && n++ < room)
+        out[n - 1] = last;
+    return n;
+}
+
+long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                struct mm_range *out, long room)
+{
+    return collect(a, &pif->root, since_epoch, since_block, out, room);
+}
+long mm_collect_saved(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+                      struct mm_range *out, long room)
+{
+    return collect(a, &pif->saved, since_epoch, since_block, out, room);
+}

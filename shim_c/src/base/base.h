@@ -1,0 +1,71 @@
+/* base/base.h - what needs nothing else of the library.
+ *
+ * Async-signal-safe, without locks; after fork as before it.
+ */
+#ifndef MM_ROOM_BASE_H
+#define MM_ROOM_BASE_H
+
+#define _GNU_SOURCE
+#include <aio.h>
+#include <fts.h>
+#include <dirent.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <grp.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/vlimit.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <threads.h>
+#include <utime.h>
+#include <wchar.h>
+
+#include "base/check.h"
+#include "base/crc.h"
+#include "base/lift.h"
+#include "base/reserve_fds.h"
+#include "base/sys.h"
+
+#pragma GCC visibility push(hidden)
+#define EXPORT __attribute__((visibility("default")))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Functions that every call passes through and that have no array: the compiler's guard of the stack guards nothing there. */
+#define HOT __attribute__((no_stack_protector))
+#define MM_TRANSFER 0x7ffff000ul       /* bytes that the kernel moves in one call (MAX_RW_COUNT) */
+
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
+
+/* a result of the engine as the C library gives it */
+static inline long result(long r)
+{
+    if (r >= 0)
+        return r;
+    errno = (int)-r;
+    return -1;
+}
+
+/* runs with memory */
+/* A variable of the library that belongs to the program and comes back with it. */
+#define MM_PROGRAM_STATE __attribute__((section("mm_program")))
+
+#pragma GCC visibility pop
+
+#endif

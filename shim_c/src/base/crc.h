@@ -1,0 +1,12 @@
+/* crc.h - CRC-32 as zlib's; seen by Python too. */
+#ifndef MM_CRC_H
+#define MM_CRC_H
+#include <stdint.h>
+#pragma GCC visibility push(hidden)
+/* CDEF-BEGIN */
+int mm_crc_folds(void);                  /* whether this processor has what makes it fast */
+uint32_t mm_crc32(uint32_t crc, const void *bytes, uint64_t n);
+long mm_crc32_of_file(int fd, uint64_t start, uint64_t n, uint32_t *crc);
+/* CDEF-END */
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,49 @@
+/* calls/calls.h - the wrappers: the only place that sets errno.
+ *
+ * A call about nothing that is tracked is the real call at once.  Otherwise between enter() and leave(), which a
+ * checkpoint waits for, and with slots that were looked up in between.
+ */
+#ifndef MM_ROOM_CALLS_H
+#define MM_ROOM_CALLS_H
+
+#include "libc/libc.h"
+
+#pragma GCC visibility push(hidden)
+
+/* wrap_syscall.c */
+extern __thread int mm_within_syscall __attribute__((tls_model("initial-exec")));
+
+/* wrap_signal.c */
+void mm_actions_after_fork(void);
+
+/* wrap_fd.c */
+int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
+
+/* wrap_process.c */
+void mm_other_world(unsigned long clone_flags);
+
+/* wrap_exec.c */
+const char *mm_searched(const char *file, char *out, size_t room);
+
+/* wrap_sandbox.c */
+long mm_confining(long number, long a, long b, long c);
+
+/* wrap_async_io.c */
+void mm_ring_made(void);
+void mm_ring_mapped(int fd);
+void mm_ring_may_use(int fd);
+long mm_before_raw(long number, long a, long b, long c);
+
+/* wrap_signal.c */
+void mm_hold_term(void);
+
+/* wrap_stream.c */
+void mm_streams_init(void);
+extern int mm_streams_followed;
+
+/* stream_empty.c */
+void mm_stream_empty(FILE *f);
+
+#pragma GCC visibility pop
+
+#endif

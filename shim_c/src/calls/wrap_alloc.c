@@ -1,0 +1,124 @@
+/* wrap_alloc.c - fallocate: by the kernel on a file that is all at home; in isolation, done on the buffer.
+ *
+ * In isolation the home may not change, yet results are the kernel's for that filesystem: it is asked first, with a
+ * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.
+ */
+#include "calls/calls.h"
+
+#include <linux/falloc.h>
+
+#ifndef FALLOC_FL_WRITE_ZEROES
+#define FALLOC_FL_WRITE_ZEROES 0x80
+#endif
+
+/* What the kernel would do to a file of that size: its new size, or -errno. */
+static long rehearse(int fd, int mode, off_t at, off_t length, long size)
+{
+    char folder[4096];
+    struct stat st;
+    if (at < 0 || length <= 0)
+        return -EINVAL;
+    if (mm_path_of(fd, folder, sizeof folder) < 0)
+        snprintf(folder, sizeof folder, "%s/kept/", mm_area->store);
+    *(strrchr(folder, '/') + 1) = 0;
+    long trial = mm_open_own(folder, O_RDWR | O_TMPFILE);
+    if (trial < 0)                     /* not allowed there: the store's own filesystem will mostly say the same */
+        trial = mm_open_own(mm_area->store, O_RDWR | O_TMPFILE);
+    if (trial < 0)
+        return trial;
+    mm_lift_limit(0);
+    long r = sys(SYS_ftruncate, trial, size);
+    mm_lift_limit(1);
+    if (r == 0)
+        r = sys(SYS_fallocate, trial, mode, at, length);
+    if (r == 0 && (r = sys(SYS_fstat, trial, &st)) == 0)
+        r = st.st_size;
+    mm_close_spare((int)trial);
+    return r;
+}
+
+/* The bytes [from, from + length) to another place, in the order that does not run over itself. */
+static long shift(uint32_t slot, int fd, uint64_t from, uint64_t to, uint64_t length)
+{
+    char piece[MM_BLOCK];
+    int reader = mm_home_reader(slot, fd);     /* the program's may be for writing only */
+    if (reader < 0)
+        return reader;
+    for (uint64_t done = 0; done < length;) {
+        uint64_t n = length - done < sizeof piece ? length - done : sizeof piece;
+        uint64_t at = to < from ? done : length - done - n;
+        for (uint64_t got = 0; got < n;) {
+            long r = mm_read(slot, reader, &(struct iovec){ piece + got, n - got }, 1, from + at + got);
+            if (r <= 0)
+                return r < 0 ? r : -EIO;
+            got += r;
+        }
+        for (uint64_t put = 0; put < n;) {
+            long r = mm_write(slot, fd, &(struct iovec){ piece + put, n - put }, 1, to + at + put, 0);
+            if (r <= 0)
+                return r < 0 ? r : -ENOSPC;
+            put += r;
+        }
+        done += n;
+    }
+    return 0;
+}
+
+static long isolated(uint32_t slot, int fd, int mode, off_t at, off_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long size = mm_size(p, fd), wanted = size < 0 ? size : rehearse(fd, mode, at, length, size), r = 0;
+    uint64_t end = wanted < 0 ? 0 : (uint64_t)at + length;
+    if (wanted < 0)
+        return wanted;
+    if (mode & FALLOC_FL_COLLAPSE_RANGE)
+        r = shift(slot, fd, end, at, size - end);
+    else if (mode & FALLOC_FL_INSERT_RANGE)
+        r = mm_truncate(slot, fd, wanted);
+    if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
+        r = shift(slot, fd, at, end, size - at);
+    if (r == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE | FALLOC_FL_WRITE_ZEROES)))
+        r = mm_zero(slot, fd, at, end);
+    return r == 0 ? mm_truncate(slot, fd, wanted) : r;     /* also for its time, where the size stays */
+}
+
+static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (p->fresh_from == MM_NO_LIMIT || (p->flags & MM_VIRTUAL))
+        return isolated(slot, fd, mode, at, length);
+    long r = mode & ~FALLOC_FL_KEEP_SIZE ? mm_hand_over(slot, fd) : 0;
+    touched(slot, p);
+    return r < 0 ? r : sys(SYS_fallocate, fd, mode, at, length);
+}
+
+EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
+{
+    uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
+    if (!slot)
+        return REAL(fallocate)(fd, mode, at, length);
+    long r = allocate(slot, fd, mode, at, length);
+    leave();
+    return (int)result(r);
+}
+
+/* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be at home. */
+EXPORT int posix_fallocate(int fd, off_t at, off_t length)
+{
+    uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
+    if (!slot)
+        return REAL(posix_fallocate)(fd, at, length);
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long r = allocate(slot, fd, 0, at, length), size = mm_size(p, fd);
+    if (r == -EOPNOTSUPP && (p->fresh_from == MM_NO_LIMIT || (p->flags & MM_VIRTUAL)))
+        r = size < 0 ? size : at + length > size ? mm_truncate(slot, fd, at + length) : 0;
+    else if (r == -EOPNOTSUPP)
+        r = (r = mm_hand_over(slot, fd)) < 0 ? r : -REAL(posix_fallocate)(fd, at, length);
+    leave();
+    return (int)-r;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_alloc(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

@@ -1,0 +1,423 @@
+/* wrap_data.c - bytes: reading, writing, positions, lengths, and the calls that only the kernel can do. */
+#include "calls/calls.h"
+
+#include <pthread.h>
+
+#include <linux/fs.h>
+#include <limits.h>
+
+/* What the kernel refuses before it moves anything is left to the kernel. */
+#define BEYOND 0x7ffffffff000ul        /* the end of a program's memory */
+static int absurd(const void *p, size_t count)
+{
+    return UNLIKELY(count > BEYOND || (uintptr_t)p > BEYOND - count);
+}
+static int absurd_vector(const struct iovec *v, int n)
+{
+    if (n <= 0 || n > IOV_MAX || mm_usable(v, n * sizeof *v, 2) < n * sizeof *v)
+        return 1;
+    for (int i = 0; i < n; i++)
+        if (absurd(v[i].iov_base, v[i].iov_len))
+            return 1;
+    return 0;
+}
+
+/* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself?  Not where the program has a
+ * file size limit: another thread may have it lifted. */
+static int free_to_write(const struct mm_pif *p, int fd)
+{
+    return is_native(p) && p->fresh_from != MM_NO_LIMIT && !owned(fd) && mm_unlimited()
+        && ((p->fresh_from == 0 && !(p->flags & MM_MAPPED)) || (open_flags(fd) & O_APPEND));
+}
+
+static int followed_read(int fd, uint32_t *slot)
+{
+    *slot = pif_of(fd);
+    return UNLIKELY(*slot) && (!is_native(mm_pif_at(mm_area, *slot)) || owned(fd)) && readable(fd);
+}
+
+/* Cancellation points stay that, before the call and never in the middle: system calls without libc know none. */
+#define READ(fd, libc, vector, count, at) \
+    ({ pthread_testcancel(); uint32_t slot_ = enter_file(fd); long r_; \
+       if (UNLIKELY(!slot_)) { r_ = libc; } \
+       else { r_ = mm_read(slot_, fd, vector, count, at); leave(); r_ = result(r_); } \
+       r_; })
+
+/* A file all at home, read at the kernel's position, which nobody may take over meanwhile. */
+static int at_kernels_position(int fd, uint32_t slot, long number, const void *what, size_t count, long *r)
+{
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    int held = mm_position_begin(f), native = is_native(mm_pif_at(mm_area, slot)) && !f->owned;
+    MM_STOP("data.positioned");
+    if (native)
+        *r = sys(number, fd, what, count);
+    mm_position_end(f, held);
+    return native;
+}
+
+static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, size_t count)
+{
+    uint32_t slot;
+    long r;
+    int followed = followed_read(fd, &slot);
+    if (LIKELY(!slot) || !readable(fd) || absurd(buffer, count))
+        return REAL(read)(fd, buffer, count);
+    if (!followed) {
+        pthread_testcancel();
+        if (at_kernels_position(fd, slot, SYS_read, buffer, count, &r))
+            return result(r);
+    }
+    return READ(fd, REAL(read)(fd, buffer, count), (&(struct iovec){ buffer, count }), 1, -1);
+}
+
+/* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
+static inline int alone(const struct mm_fit *f) { return *mm_single_threaded && LIKELY(f->refs == 1); }
+
+EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)))
+        return real_read(fd, buffer, count);
+    long r = kind == MM_REDIRECTED ? mm_plain_read(&seen, fd, buffer, count, -1) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_read_on(fd, buffer, count);
+}
+
+EXPORT ssize_t __read_chk(int fd, void *buffer, size_t count, size_t room)
+{
+    return count > room ? REAL(__read_chk)(fd, buffer, count, room) : read(fd, buffer, count);
+}
+
+static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, size_t count, off_t at)
+{
+    uint32_t slot;
+    if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
+        return REAL(pread)(fd, buffer, count, at);
+    return READ(fd, REAL(pread)(fd, buffer, count, at), (&(struct iovec){ buffer, count }), 1, at);
+}
+
+EXPORT HOT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED || kind == MM_ALL_HOME))
+        return real_pread(fd, buffer, count, at);
+    long r = kind == MM_REDIRECTED && at >= 0 ? mm_plain_read(&seen, fd, buffer, count, at) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_pread(fd, buffer, count, at);
+}
+
+EXPORT ssize_t __pread_chk(int fd, void *buffer, size_t count, off_t at, size_t room)
+{
+    return count > room ? REAL(__pread_chk)(fd, buffer, count, at, room) : pread(fd, buffer, count, at);
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
+{
+    uint32_t slot;
+    long r;
+    int followed = followed_read(fd, &slot);
+    if (LIKELY(!slot) || !readable(fd) || absurd_vector(vector, count))
+        return REAL(readv)(fd, vector, count);
+    if (!followed) {
+        pthread_testcancel();
+        if (at_kernels_position(fd, slot, SYS_readv, vector, count, &r))
+            return result(r);
+    }
+    return READ(fd, REAL(readv)(fd, vector, count), vector, count, -1);
+}
+
+EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
+{
+    uint32_t slot;
+    if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd_vector(vector, count))
+        return REAL(preadv)(fd, vector, count, at);
+    return READ(fd, REAL(preadv)(fd, vector, count, at), vector, count, at);
+}
+
+static int any(const struct iovec *v, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (v[i].iov_len)
+            return 1;
+    return 0;
+}
+
+/* What the kernel says of RWF flags: a transfer that cannot happen, on the buffer.  0 or -errno. */
+static long flags_refused(long call, int flags)
+{
+    struct iovec nowhere = { (void *)8, 1 };
+    long r = sys(call, mm_buffer_fd, &nowhere, 1, 0, 0, flags & ~RWF_APPEND);
+    return r == -EFAULT || r == -EAGAIN || r >= 0 ? 0 : r;
+}
+
+EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
+{
+    uint32_t slot;
+    if (LIKELY(!followed_read(fd, &slot)) || at < -1 || absurd_vector(vector, count))
+        return REAL(preadv2)(fd, vector, count, at, flags);
+    long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, flags) : 0;
+    if (refused)
+        return result(refused);
+    return READ(fd, REAL(preadv2)(fd, vector, count, at, flags), vector, count, at);
+}
+
+/* Appends by the kernel to a file that an index knows: its last block must not be copied up meanwhile. */
+static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
+{
+    *mask = hold(p);
+    if (LIKELY(free_to_write(p, fd)))
+        return 1;
+    release(p, *mask);
+    return 0;
+}
+
+/* A write of a followed file: by the kernel where the engine has nothing to decide. */
+#define WRITE(fd, libc, kernel, refused, vector, count, at, append, sync) \
+    ({ long r_; \
+       if (LIKELY(!pif_of(fd)) || !writable(fd) || (refused)) { r_ = libc; } else { \
+           uint64_t mask_; \
+           pthread_testcancel(); \
+           do { \
+               uint32_t slot_ = enter_file(fd); \
+               struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
+               if (UNLIKELY(!slot_)) { r_ = libc; break; } \
+               if (LIKELY(free_to_write(p_, fd)) && LIKELY(p_->fresh_from == 0)) { \
+                   touched(slot_, p_); \
+                   r_ = kernel; \
+               } else if (free_to_write(p_, fd) && appends_natively(p_, fd, &mask_)) { \
+                   touched(slot_, p_); \
+                   r_ = kernel; \
+                   release(p_, mask_); \
+               } else { \
+                   r_ = mm_write(slot_, fd, vector, count, at, append); \
+                   if (UNLIKELY(sync) && r_ > 0) { long e_ = mm_ahead_blocks(slot_); r_ = e_ < 0 ? e_ : r_; } \
+               } \
+               r_ = result(r_); \
+               leave(); \
+           } while (UNLIKELY(r_ < 0) && mm_made_room()); \
+       } r_; })
+#define APPENDS(fd) (open_flags(fd) & O_APPEND)
+#define SYNCS(fd) (open_flags(fd) & O_DSYNC)
+
+static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buffer, size_t count)
+{
+    return WRITE(fd, REAL(write)(fd, buffer, count), sys(SYS_write, fd, buffer, count), absurd(buffer, count),
+                 (&(struct iovec){ (void *)buffer, count }), 1, -1, APPENDS(fd), SYNCS(fd));
+}
+static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
+{
+    return WRITE(fd, REAL(pwrite)(fd, buffer, count, at), sys_pwrite(fd, buffer, count, at),
+                 at < 0 || absurd(buffer, count), (&(struct iovec){ (void *)buffer, count }), 1, at, APPENDS(fd),
+                 SYNCS(fd));
+}
+
+/* The commonest of them, a write to a file that no index knows: the kernel's, once the mark is made.  NOT_HERE: another kind. */
+static inline long fresh_write(const struct mm_seen seen, long number, int fd, const void *buffer, size_t count, off_t at)
+{
+    if ((seen.f->attributes & O_ACCMODE) == O_RDONLY || absurd(buffer, count))
+        return NOT_HERE;
+    pthread_testcancel();
+    enter();
+    int fresh = mm_still(&seen, fd) && seen.p->fresh_from == 0 && !__atomic_load_n(&seen.p->root, __ATOMIC_ACQUIRE)
+                && !(seen.p->flags & (MM_VIRTUAL | MM_MAPPED)) && !seen.f->owned && mm_no_limit();
+    long r = NOT_HERE;
+    if (fresh) {
+        touched(seen.slot, seen.p);
+        r = result(sys(number, fd, buffer, count, at));
+    }
+    leave();
+    return UNLIKELY(fresh && r < 0) && mm_made_room() ? NOT_HERE : r;
+}
+
+EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED))
+        return real_write(fd, buffer, count);
+    long r = kind == MM_ALL_HOME ? fresh_write(seen, SYS_write, fd, buffer, count, 0)
+           : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, -1) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_write(fd, buffer, count);
+}
+
+EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    if (LIKELY(kind == MM_UNFOLLOWED))
+        return real_pwrite(fd, buffer, count, at);
+    long r = at < 0 ? NOT_HERE : kind == MM_ALL_HOME ? fresh_write(seen, SYS_pwrite64, fd, buffer, count, at)
+           : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, at) : NOT_HERE;
+    return r != NOT_HERE ? r : followed_pwrite(fd, buffer, count, at);
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
+{
+    return WRITE(fd, REAL(writev)(fd, vector, count), sys(SYS_writev, fd, vector, count), absurd_vector(vector, count),
+                 vector, count, -1, APPENDS(fd), SYNCS(fd));
+}
+
+EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
+{
+    return WRITE(fd, REAL(pwritev)(fd, vector, count, at), sys(SYS_pwritev, fd, vector, count, at, 0),
+                 at < 0 || absurd_vector(vector, count), vector, count, at, APPENDS(fd), SYNCS(fd));
+}
+
+/* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
+EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
+{
+    uint32_t slot = flags ? pif_of(fd) : 0;
+    if (!slot)
+        return WRITE(fd, REAL(pwritev2)(fd, vector, count, at, flags),
+                     sys(SYS_pwritev2, fd, vector, count, at, 0, flags), at < -1 || absurd_vector(vector, count), vector,
+                     count, at, APPENDS(fd), SYNCS(fd));
+    if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
+        return REAL(pwritev2)(fd, vector, count, at, flags);
+    slot = enter_file(fd);
+    if (!slot)
+        return REAL(pwritev2)(fd, vector, count, at, flags);
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long r;
+    if (is_native(p) && p->fresh_from == 0 && !owned(fd) && mm_unlimited()) {
+        touched(slot, p);
+        if (p->flags & MM_MAPPED)
+            mm_unseen_in(p);
+        r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
+    } else {
+        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, flags);
+        if (r == 0)
+            r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (APPENDS(fd) || (flags & RWF_APPEND)));
+        if (r > 0 && (SYNCS(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
+            long e = mm_ahead_blocks(slot);
+            r = e < 0 ? e : r;
+        }
+        r = result(r);
+    }
+    leave();
+    return r;
+}
+
+/* Of a file that is all at home, and whose position is the kernel's, the kernel knows everything. */
+static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int whence)
+{
+    uint32_t slot = pif_of(fd);
+    long r;
+    if (LIKELY(!slot))
+        return REAL(lseek)(fd, at, whence);
+    if (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)
+        && at_kernels_position(fd, slot, SYS_lseek, (const void *)at, whence, &r))
+        return result(r);
+    slot = enter_file(fd);
+    if (!slot)
+        return REAL(lseek)(fd, at, whence);
+    if (whence == SEEK_SET || whence == SEEK_CUR || whence == SEEK_END) {
+        r = mm_seek(slot, fd, at, whence);
+    } else if (is_native(mm_pif_at(mm_area, slot)) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+        mm_give_position(fd);
+        r = sys_lseek(fd, at, whence);
+    } else {
+        r = mm_extent(slot, fd, at, whence);
+        if (r >= 0)
+            r = mm_seek(slot, fd, r, SEEK_SET);
+    }
+    leave();
+    return result(r);
+}
+
+EXPORT HOT off_t lseek(int fd, off_t at, int whence)
+{
+    struct mm_seen seen;
+    enum mm_kind kind = mm_look(fd, &seen);
+    return LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)) ? real_lseek(fd, at, whence)
+                                                                                  : followed_lseek(fd, at, whence);
+}
+
+EXPORT int ftruncate(int fd, off_t length)
+{
+    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+    if (!slot)
+        return REAL(ftruncate)(fd, length);
+    long r = mm_truncate(slot, fd, length);
+    leave();
+    return (int)result(r);
+}
+
+/* Of a file that this process has locked: to open and close it would drop the locks. */
+static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
+{
+    *slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
+}
+
+/* By a descriptor of ours: the program may have none left.  A fifo would keep it waiting: the kernel says what it is. */
+EXPORT int truncate(const char *path, off_t length)
+{
+    struct stat st;
+    if (!following() || length < 0 || !path)
+        return REAL(truncate)(path, length);
+    long looked = sys(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+    if (looked < 0)
+        return (int)result(looked);    /* the kernel would have found the same, or nobody knows whose file it is */
+    if (!S_ISREG(st.st_mode))
+        return REAL(truncate)(path, length);
+    uint32_t known;
+    enter();
+    int locked = locked_here(path, &st, &known);
+    long done = locked >= 0 ? mm_truncate(known, locked, length) : 0;
+    leave();
+    if (locked >= 0)
+        return (int)result(done);
+    int how = O_RDWR;                  /* what is saved is read by it too */
+    long fd = mm_open_own(path, how | O_NONBLOCK);
+    if (fd < 0)
+        fd = mm_open_own(path, (how = O_WRONLY) | O_NONBLOCK);
+    if (fd < 0)
+        return (int)result(fd);
+    enter();
+    long r = mm_opened((int)fd, how, 0, 0, NULL);
+    uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
+    if (r == 0)
+        r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
+    mm_closing((int)fd);
+    mm_close_spare((int)fd);
+    leave();
+    return (int)result(r);
+}
+
+#define SYNC(fd, kernel) \
+    ({ if (pif_of(fd)) mapped_barrier(); int r_ = kernel; uint32_t slot_ = r_ == 0 && pif_of(fd) ? enter_file(fd) : 0; \
+       if (slot_) { long e_ = mm_ahead_blocks(slot_); leave(); r_ = (int)result(e_); } r_; })
+
+EXPORT int fsync(int fd) { return SYNC(fd, REAL(fsync)(fd)); }
+EXPORT int fdatasync(int fd) { return SYNC(fd, REAL(fdatasync)(fd)); }
+/* The buffer may lie on another filesystem. */
+EXPORT int syncfs(int fd)
+{
+    int r = REAL(syncfs)(fd);
+    if (r == 0 && active()) {
+        enter();
+        r = (int)result(mm_ahead_all());
+        leave();
+    }
+    return r;
+}
+EXPORT void sync(void)
+{
+    REAL(sync)();
+    if (active()) {
+        enter();
+        mm_ahead_all();
+        leave();
+    }
+}
+
+EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
+{
+    return SYNC(fd, REAL(sync_file_range)(fd, at, length, flags));
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_data(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

@@ -1,0 +1,169 @@
+/* wrap_exec.c - new programs: glibc's exec functions reach the kernel by internal calls, so each has a wrapper. */
+#include "calls/calls.h"
+
+#include <stdlib.h>
+
+extern char **environ;
+
+static int run(const char *path, char *const argv[], char *const envp[])
+{
+    struct mm_image image;
+    active();
+    mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
+    int r = REAL(execve)(path, argv, image.envp);
+    mm_image_failed(&image);
+    return r;
+}
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[]) { return run(path, argv, envp); }
+EXPORT int execv(const char *path, char *const argv[]) { return run(path, argv, environ); }
+
+EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
+{
+    struct mm_image image;
+    active();
+    mm_before_image(&image, dir, path, flags, envp, 1);
+    int r = REAL(execveat)(dir, path, argv, image.envp, flags);
+    mm_image_failed(&image);
+    return r;
+}
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+    struct mm_image image;
+    active();
+    mm_before_image(&image, fd, "", AT_EMPTY_PATH, envp, 1);
+    int r = REAL(fexecve)(fd, argv, image.envp);
+    mm_image_failed(&image);
+    return r;
+}
+
+/* Which file a search along PATH ends at; file itself when it is none. */
+const char *mm_searched(const char *file, char *out, size_t room)
+{
+    const char *list = getenv("PATH");
+    if (!file || !*file || strchr(file, '/'))
+        return file;
+    for (list = list ? list : "/bin:/usr/bin";; list++) {
+        size_t n = strcspn(list, ":"), length = strlen(file);
+        if (n + length + 2 <= room) {
+            struct stat st;
+            memcpy(out, list, n);
+            if (n)
+                out[n++] = '/';
+            memcpy(out + n, file, length + 1);
+            if (sys(SYS_newfstatat, AT_FDCWD, out, &st, 0) == 0 && S_ISREG(st.st_mode)
+                && sys(SYS_faccessat, AT_FDCWD, out, X_OK) == 0)
+                return out;
+        }
+        list += strcspn(list, ":");
+        if (!*list)
+            return file;
+    }
+}
+
+static int run_searched(const char *file, char *const argv[], char *const envp[])
+{
+    struct mm_image image;
+    SCRATCH(found);
+    active();
+    mm_before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp, 1);
+    int r = REAL(execvpe)(file, argv, image.envp);
+    mm_image_failed(&image);
+    return r;
+}
+
+EXPORT int execvp(const char *file, char *const argv[]) { return run_searched(file, argv, environ); }
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+    return run_searched(file, argv, envp);
+}
+
+/* The words of an argument list into an array on the stack; what follows them may be an environment. */
+#define WITH_LIST(first, call) \
+    va_list list_; \
+    size_t n_ = 1; \
+    va_start(list_, first); \
+    while (va_arg(list_, char *)) \
+        n_++; \
+    va_end(list_); \
+    char *argv[n_ + 1]; \
+    argv[0] = (char *)first; \
+    va_start(list_, first); \
+    for (size_t i_ = 1; i_ <= n_; i_++) \
+        argv[i_] = va_arg(list_, char *); \
+    int r_ = call; \
+    va_end(list_); \
+    return r_
+
+/* a first word that is NULL ends the list */
+#define EMPTY(first, call) \
+    if (!first) { \
+        char *argv[1] = { NULL }; \
+        return call; \
+    }
+
+EXPORT int execl(const char *path, const char *first, ...)
+{
+    EMPTY(first, run(path, argv, environ))
+    WITH_LIST(first, run(path, argv, environ));
+}
+
+EXPORT int execlp(const char *file, const char *first, ...)
+{
+    EMPTY(first, run_searched(file, argv, environ))
+    WITH_LIST(first, run_searched(file, argv, environ));
+}
+
+EXPORT int execle(const char *path, const char *first, ...)
+{
+    WITH_LIST(first, run(path, argv, va_arg(list_, char *const *)));
+}
+
+/* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */
+static char **lent(struct mm_image *image)
+{
+    char **before = environ;
+    active();
+    mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
+    if (image->outside)
+        mm_outsider_for_good(1, "/bin/sh cannot be followed; the files of what it starts are not checkpointed");
+    image->outside = 0;
+    if (image->made)
+        environ = (char **)image->envp;
+    return before;
+}
+
+static void taken_back(struct mm_image *image, char **before)
+{
+    if (image->made && environ == image->envp)   /* else a setenv meanwhile has made another of it, which stays */
+        environ = before;
+    else
+        image->made = NULL;
+    mm_image_failed(image);
+}
+
+EXPORT int system(const char *command)
+{
+    struct mm_image image;
+    if (!command)
+        return REAL(system)(command);
+    char **before = lent(&image);
+    int r = REAL(system)(command);
+    taken_back(&image, before);
+    return r;
+}
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+    struct mm_image image;
+    char **before = lent(&image);
+    FILE *f = REAL(popen)(command, mode);
+    taken_back(&image, before);
+    return f;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_exec(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

@@ -1,0 +1,174 @@
+/* wrap_pid.c - a program that came back with its memory keeps the process and thread numbers that it knows.
+ *
+ * The kernel gives a new process new numbers, and what the program remembers of its own - in locks, in lock files' names, in
+ * thread descriptors - cannot be found and changed.  So the old ones stay, and calls that take or give a number translate.
+ * In every other process each of these is the kernel's own answer.
+ */
+#include "calls/calls.h"
+#include "memory/engine.h"
+
+#include <dlfcn.h>
+
+
+static int renamed(void) { return mm_memory_head && ENGINE->known_pid; }
+/* not so a child that it forked */
+static int renamed_here(void) { return renamed() && ENGINE->pid == (uint32_t)sys_getpid(); }
+
+static pid_t real_number(pid_t known)
+{
+    if (known > 0 && renamed())
+        for (uint32_t i = 0; i < ENGINE->renamed_count; i++)
+            if (ENGINE->renamed[i].known == (uint32_t)known)
+                return (pid_t)ENGINE->renamed[i].real;
+    return known;
+}
+
+EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
+
+EXPORT pid_t getppid(void)
+{
+    pid_t parent = (pid_t)sys(SYS_getppid);
+    return UNLIKELY(renamed()) && parent == (pid_t)ENGINE->pid ? (pid_t)ENGINE->known_pid : parent;
+}
+
+EXPORT pid_t gettid(void)
+{
+    return UNLIKELY(mm_known_tid && renamed_here()) ? (pid_t)mm_known_tid : (pid_t)sys_gettid();
+}
+
+EXPORT int kill(pid_t pid, int number) { return (int)result(sys(SYS_kill, real_number(pid), number)); }
+
+EXPORT int tgkill(pid_t pid, pid_t tid, int number)
+{
+    return (int)result(sys(SYS_tgkill, real_number(pid), real_number(tid), number));
+}
+
+EXPORT int sigqueue(pid_t pid, int number, const union sigval value)
+{
+    return REAL(sigqueue)(real_number(pid), number, value);
+}
+
+/* The number in a thread's descriptor, where that is not the kernel's; 0. */
+static pid_t real_thread(pthread_t thread)
+{
+    if (LIKELY(!renamed_here()))
+        return 0;
+    pid_t known = *(volatile pid_t *)((char *)thread + ENGINE->image.tid_offset), real = real_number(known);
+    return known && real != known ? real : 0;
+}
+
+EXPORT int pthread_kill(pthread_t thread, int number)
+{
+    pid_t real = real_thread(thread);
+    long r = real ? sys(SYS_tgkill, sys_getpid(), real, number) : -ESRCH;
+    return r == -ESRCH ? REAL(pthread_kill)(thread, number) : (int)-r;
+}
+
+EXPORT int pthread_cancel(pthread_t thread)
+{
+    pid_t real = real_thread(thread);
+    int r = REAL(pthread_cancel)(thread);
+    if (mm_memory_head)
+        mm_handler_install();          /* the library has just put its own there */
+    if (real)
+        sys(SYS_tgkill, sys_getpid(), real, MM_MEMORY_SIGNAL);
+    return r;
+}
+
+/* A descriptor to show to the libc, with the number that the kernel knows: the thread's own, or where it came back, a copy.
+ * The number in the true one stays: it is the owner's in every lock that the thread holds.
+ * The copy takes its room in the caller's frame only where there is one: a thread's stack may have 16 KiB. */
+#define DESCRIPTOR 8192
+static pthread_t copied(pthread_t thread, pid_t real, char *copy)
+{
+    static const uint32_t *size;           /* glibc's word to debuggers */
+    if (!size)
+        size = dlsym(RTLD_DEFAULT, "_thread_db_sizeof_pthread");
+    if (!size || *size > DESCRIPTOR)
+        return thread;
+    memcpy(copy, (const void *)thread, *size);
+    memcpy(copy + ENGINE->image.tid_offset, &real, sizeof real);
+    return (pthread_t)copy;
+}
+#define SHOWN(thread) ({ \
+    pid_t real = real_thread(thread); \
+    LIKELY(!real) ? (thread) : copied(thread, real, __builtin_alloca_with_align(DESCRIPTOR, 512)); })
+
+EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getattr_np)(known, attributes);
+}
+
+EXPORT int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *set)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getaffinity_np)(known, size, set);
+}
+
+EXPORT int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setaffinity_np)(known, size, set);
+}
+
+EXPORT int pthread_getschedparam(pthread_t thread, int *policy, struct sched_param *parameters)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getschedparam)(known, policy, parameters);
+}
+
+EXPORT int pthread_setschedparam(pthread_t thread, int policy, const struct sched_param *parameters)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setschedparam)(known, policy, parameters);
+}
+
+EXPORT int pthread_setschedprio(pthread_t thread, int priority)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setschedprio)(known, priority);
+}
+
+EXPORT int pthread_getcpuclockid(pthread_t thread, clockid_t *clock)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getcpuclockid)(known, clock);
+}
+
+EXPORT int pthread_setname_np(pthread_t thread, const char *name)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_setname_np)(known, name);
+}
+
+EXPORT int pthread_getname_np(pthread_t thread, char *name, size_t room)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_getname_np)(known, name, room);
+}
+
+EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
+{
+    pthread_t known = SHOWN(thread);
+    return REAL(pthread_sigqueue)(known, number, value);
+}
+
+EXPORT pid_t getpgid(pid_t pid) { return (int)result(sys(SYS_getpgid, real_number(pid))); }
+
+EXPORT pid_t getsid(pid_t pid) { return (int)result(sys(SYS_getsid, real_number(pid))); }
+
+EXPORT int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+    return REAL(sched_getaffinity)(real_number(pid), size, set);
+}
+
+EXPORT int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
+{
+    return REAL(sched_setaffinity)(real_number(pid), size, set);
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_pid(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

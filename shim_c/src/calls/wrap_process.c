@@ -1,0 +1,142 @@
+/* wrap_process.c - beginnings and ends of processes. */
+#include "calls/calls.h"
+
+#include <sched.h>
+
+/* A vfork child works in its parent's memory: its close() would empty the parent's table. */
+EXPORT pid_t vfork(void)
+{
+    extern pid_t fork(void);
+    return fork();
+}
+
+EXPORT pid_t _Fork(void)
+{
+    mm_fork_begin();
+    pid_t r = REAL(_Fork)();
+    if (r == 0)
+        mm_in_child();
+    else
+        mm_fork_in_parent();
+    return r;
+}
+
+#define NAMESPACE "it uses process numbers of its own (a PID namespace): the files of what is started there are not checkpointed"
+
+/* Process numbers, the table of descriptors or the folders are about to become other ones. */
+void mm_other_world(unsigned long flags)
+{
+    if (!active())
+        return;
+    if (flags & CLONE_NEWPID)
+        mm_outsider_for_good(3, NAMESPACE);
+    if ((flags & CLONE_FILES) && mm_first_time(4))
+        mm_say("a thread or process has a table of descriptors that is not its memory's: it is not followed");
+    if (flags & CLONE_NEWNS)
+        mm_elsewhere = 1;
+}
+
+/* A process with memory of its own begins in a function; one in our memory is no more than a thread to us. */
+struct beginning {
+    int (*function)(void *);
+    void *argument;
+};
+
+static int begin_apart(void *data)
+{
+    struct beginning *b = data;
+    mm_in_child();
+    return b->function(b->argument);
+}
+
+EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
+{
+    va_list list;
+    va_start(list, argument);
+    pid_t *parent_tid = va_arg(list, pid_t *);
+    void *tls = va_arg(list, void *);
+    pid_t *child_tid = va_arg(list, pid_t *);
+    va_end(list);
+    if (!active() || !function || !stack)
+        return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
+    int shares_memory = flags & CLONE_VM, shares_files = flags & CLONE_FILES;
+    mm_other_world((flags & (CLONE_NEWPID | CLONE_NEWNS)) | (shares_files && !shares_memory ? CLONE_FILES : 0));
+    if (shares_memory) {
+        if (!shares_files)
+            mm_memory_shared = 1;
+        return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
+    }
+    struct beginning b = { function, argument };
+    mm_fork_begin();
+    int r = REAL(clone)(begin_apart, stack, flags, &b, parent_tid, tls, child_tid);
+    mm_fork_in_parent();
+    return r;
+}
+
+EXPORT int unshare(int flags)
+{
+    mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
+    return REAL(unshare)(flags);
+}
+
+EXPORT int setns(int fd, int type)
+{
+    mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */
+    return REAL(setns)(fd, type);
+}
+
+EXPORT int chroot(const char *path)
+{
+    int r = REAL(chroot)(path);
+    if (r == 0)
+        mm_elsewhere = 1;
+    return r;
+}
+
+EXPORT void _exit(int status)
+{
+    if (active())
+        mm_last_out();
+    REAL(_exit)(status);
+    __builtin_unreachable();
+}
+
+/* Limits that the library lifts: as the program set them, whichever thread needs them lifted (lift.c). */
+#define WITH_ITS_LIMIT(resource, type, call) \
+    ({ if (resource != RLIMIT_FSIZE && resource != RLIMIT_NOFILE) \
+           return call; \
+       uint64_t mask_ = mm_limit_begin(); \
+       type r_ = call; \
+       __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED); \
+       mm_limit_end(mask_); \
+       r_; })
+
+EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+    return WITH_ITS_LIMIT(resource, int, REAL(setrlimit)(resource, limit));
+}
+EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
+{
+    return WITH_ITS_LIMIT(resource, int, REAL(getrlimit)(resource, limit));
+}
+EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
+{
+    return WITH_ITS_LIMIT(resource, int, REAL(prlimit)(pid, resource, limit, old));
+}
+EXPORT long ulimit(int what, ...)
+{
+    va_list list;
+    va_start(list, what);
+    long value = va_arg(list, long);
+    va_end(list);
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, long, REAL(ulimit)(what, value));
+}
+EXPORT int vlimit(enum __vlimit_resource resource, int value)
+{
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, int, REAL(vlimit)(resource, value));
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_process(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

@@ -1,0 +1,120 @@
+/* wrap_sandbox.c - processes that confine themselves.
+ *
+ * Following a program takes system calls that it does not make by itself.  A seccomp filter that refuses one of them would
+ * end the program, or make its calls fail; one that lets all of them pass changes nothing.  So a filter is asked about
+ * each of them first, as the kernel would ask it (seccomp(2), Documentation/networking/filter.rst); where it refuses one,
+ * the process leaves the run before the filter holds.  Landlock's rules cannot be asked.
+ */
+#include "calls/calls.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+static const int needed[] = {
+    SYS_clone3, SYS_close, SYS_dup3, SYS_fallocate, SYS_fcntl, SYS_fdatasync, SYS_fsync, SYS_fstat, SYS_ftruncate, SYS_futex,
+    SYS_getdents64, SYS_geteuid, SYS_getpid, SYS_gettid, SYS_kcmp, SYS_linkat, SYS_llistxattr, SYS_lseek, SYS_madvise,
+    SYS_mmap, SYS_mremap, SYS_munmap, SYS_newfstatat, SYS_openat, SYS_pread64, SYS_preadv, SYS_prlimit64, SYS_pwrite64,
+    SYS_pwritev2, SYS_read, SYS_readlinkat, SYS_rt_sigprocmask, SYS_statx, SYS_tkill, SYS_unlinkat, SYS_utimensat, SYS_write,
+};
+
+#ifdef __x86_64__
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#else
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#endif
+
+static uint32_t computed(int operation, uint32_t a, uint32_t b)
+{
+    switch (operation) {
+    case BPF_ADD: return a + b;
+    case BPF_SUB: return a - b;
+    case BPF_MUL: return a * b;
+    case BPF_DIV: return b ? a / b : 0;
+    case BPF_OR: return a | b;
+    case BPF_AND: return a & b;
+    case BPF_LSH: return b < 32 ? a << b : 0;
+    case BPF_RSH: return b < 32 ? a >> b : 0;
+    case BPF_XOR: return a ^ b;
+    default: return -a;
+    }
+}
+
+static int holds(int condition, uint32_t a, uint32_t b)
+{
+    return condition == BPF_JA ? 1 : condition == BPF_JEQ ? a == b : condition == BPF_JGT ? a > b
+         : condition == BPF_JGE ? a >= b : (a & b) != 0;
+}
+
+/* What the filter says of a system call whose arguments are all 0: SECCOMP_RET_...; a filter that is none refuses. */
+static uint32_t verdict(const struct sock_fprog *filter, int number)
+{
+    struct seccomp_data call = { .nr = number, .arch = ARCHITECTURE };
+    uint32_t a = 0, x = 0, memory[BPF_MEMWORDS] = { 0 };
+    for (uint32_t at = 0; at < filter->len; at++) {
+        const struct sock_filter *f = &filter->filter[at];
+        uint32_t k = f->k, other = BPF_SRC(f->code) == BPF_X ? x : k, *to = BPF_CLASS(f->code) == BPF_LDX ? &x : &a;
+        switch (BPF_CLASS(f->code)) {
+        case BPF_LD:
+        case BPF_LDX:
+            if (BPF_MODE(f->code) == BPF_ABS && k <= sizeof call - 4)
+                memcpy(to, (char *)&call + k, 4);
+            else
+                *to = BPF_MODE(f->code) == BPF_IMM ? k : BPF_MODE(f->code) == BPF_MEM ? memory[k % BPF_MEMWORDS] : sizeof call;
+            break;
+        case BPF_ST: memory[k % BPF_MEMWORDS] = a; break;
+        case BPF_STX: memory[k % BPF_MEMWORDS] = x; break;
+        case BPF_ALU: a = computed(BPF_OP(f->code), a, other); break;
+        case BPF_JMP:
+            if (BPF_OP(f->code) == BPF_JA && k >= filter->len)     /* back: the kernel will not take it */
+                return SECCOMP_RET_ALLOW;
+            at += BPF_OP(f->code) == BPF_JA ? k : holds(BPF_OP(f->code), a, other) ? f->jt : f->jf; break;
+        case BPF_RET: return BPF_RVAL(f->code) == BPF_A ? a : k;
+        default: BPF_MISCOP(f->code) == BPF_TAX ? (x = a) : (a = x);
+        }
+    }
+    return SECCOMP_RET_KILL_PROCESS;
+}
+
+/* Does the filter refuse any call that following takes?  One that the kernel would not take refuses nothing. */
+static int refuses(const struct sock_fprog *filter)
+{
+    if (!filter || mm_usable(filter, sizeof *filter, 0) < sizeof *filter || !filter->len || filter->len > BPF_MAXINSNS)
+        return 0;
+    size_t bytes = filter->len * sizeof *filter->filter;
+    if (!filter->filter || mm_usable(filter->filter, bytes, 0) < bytes)
+        return 0;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        uint32_t action = verdict(filter, needed[i]) & SECCOMP_RET_ACTION_FULL;
+        if (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_TRACE
+            && action != SECCOMP_RET_USER_NOTIF)
+            return 1;
+    }
+    return 0;
+}
+
+#define CONFINED(when, call) \
+    ({ int left_ = (when) && active() && mm_leave_confined(); long r_ = call; \
+       if (r_ < 0 && left_) mm_leave_undone(left_); \
+       r_; })
+
+/* seccomp(2) and landlock_restrict_self(2), which have no function in the C library. */
+long mm_confining(long number, long a, long b, long c)
+{
+    int confines = number != SYS_seccomp || a == SECCOMP_SET_MODE_STRICT
+                || (a == SECCOMP_SET_MODE_FILTER && refuses((const struct sock_fprog *)c));
+    return CONFINED(confines, REAL(syscall)(number, a, b, c));
+}
+
+EXPORT int prctl(int option, ...)
+{
+    va_list list;
+    va_start(list, option);
+    unsigned long a = va_arg(list, unsigned long), b = va_arg(list, unsigned long);
+    unsigned long c = va_arg(list, unsigned long), d = va_arg(list, unsigned long);
+    va_end(list);
+    int confines = option == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT
+                || (a == SECCOMP_MODE_FILTER && refuses((const struct sock_fprog *)b)));
+    return (int)CONFINED(confines, REAL(prctl)(option, a, b, c, d));
+}

@@ -1,0 +1,177 @@
+/* wrap_spawn.c - posix_spawn with file actions that change files.
+ *
+ * glibc carries file actions out by internal system calls in the child.  When one of them opens a file for writing, the
+ * spawn is done here instead: fork, the actions through our own calls, exec.  Everything else stays glibc's.
+ */
+#include "calls/calls.h"
+
+#include <sched.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+/* glibc's struct __spawn_action (posix/spawn_int.h), unchanged but for kinds added at its end */
+enum { DO_CLOSE, DO_DUP2, DO_OPEN, DO_CHDIR, DO_FCHDIR, DO_CLOSEFROM, DO_TCSETPGRP };
+struct action {
+    int kind;
+    union {
+        struct { int fd; } close;
+        struct { int fd, to; } dup2;
+        struct { int fd; char *path; int flags; mode_t mode; } open;
+        struct { char *path; } chdir;
+        struct { int fd; } fchdir;
+        struct { int from; } closefrom;
+        struct { int fd; } terminal;
+    };
+};
+
+static int changes_files(const posix_spawn_file_actions_t *actions)
+{
+    const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
+    int changes = 0;
+    for (int i = 0; list && i < actions->__used; i++) {
+        if (list[i].kind > DO_TCSETPGRP)
+            return 0;                  /* a kind that this does not know: glibc's */
+        if (list[i].kind == DO_OPEN && (list[i].open.flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
+            changes = 1;
+    }
+    return changes;
+}
+
+/* Does it open anything?  A FIFO may keep it waiting. */
+static int opens(const posix_spawn_file_actions_t *actions)
+{
+    const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
+    for (int i = 0; list && i < actions->__used; i++)
+        if (list[i].kind == DO_OPEN)
+            return 1;
+    return 0;
+}
+
+static int one(const struct action *a)
+{
+    switch (a->kind) {
+    case DO_CLOSE: close(a->close.fd); return 0;   /* a descriptor that is not open is no error */
+    case DO_DUP2:
+        if (a->dup2.fd == a->dup2.to) {            /* it stays open over the exec */
+            int flags = fcntl(a->dup2.fd, F_GETFD);
+            return flags < 0 ? -1 : fcntl(a->dup2.fd, F_SETFD, flags & ~FD_CLOEXEC);
+        }
+        return dup2(a->dup2.fd, a->dup2.to);
+    case DO_OPEN: {
+        close(a->open.fd);
+        int fd = open(a->open.path, a->open.flags, a->open.mode);
+        if (fd < 0 || fd == a->open.fd)
+            return fd;
+        int r = dup2(fd, a->open.fd);
+        close(fd);
+        return r;
+    }
+    case DO_CHDIR: return chdir(a->chdir.path);
+    case DO_FCHDIR: return fchdir(a->fchdir.fd);
+    case DO_CLOSEFROM: closefrom(a->closefrom.from); return 0;
+    default: return tcsetpgrp(a->terminal.fd, getpgrp());
+    }
+}
+
+static int attributes(const posix_spawnattr_t *attr, short flags, sigset_t *mask)
+{
+    sigset_t set;
+    pid_t group;
+    struct sched_param parameter;
+    int policy;
+    if ((flags & POSIX_SPAWN_SETSIGDEF) && posix_spawnattr_getsigdefault(attr, &set) == 0)
+        for (int i = 1; i < _NSIG; i++)
+            if (sigismember(&set, i) == 1)
+                signal(i, SIG_DFL);
+    if ((flags & POSIX_SPAWN_SETSCHEDULER) && posix_spawnattr_getschedparam(attr, &parameter) == 0
+        && posix_spawnattr_getschedpolicy(attr, &policy) == 0 && sched_setscheduler(0, policy, &parameter) < 0)
+        return -1;
+    if ((flags & POSIX_SPAWN_SETSCHEDPARAM) && !(flags & POSIX_SPAWN_SETSCHEDULER)
+        && posix_spawnattr_getschedparam(attr, &parameter) == 0 && sched_setparam(0, &parameter) < 0)
+        return -1;
+    if ((flags & POSIX_SPAWN_SETSID) && setsid() < 0)
+        return -1;
+    if ((flags & POSIX_SPAWN_SETPGROUP) && posix_spawnattr_getpgroup(attr, &group) == 0 && setpgid(0, group) < 0)
+        return -1;
+    if ((flags & POSIX_SPAWN_RESETIDS) && (setgid(getgid()) < 0 || setuid(getuid()) < 0))
+        return -1;
+    if (flags & POSIX_SPAWN_SETSIGMASK)
+        posix_spawnattr_getsigmask(attr, mask);
+    return 0;
+}
+
+static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+                 char *const argv[], char *const envp[], int search)
+{
+    int report[2], error = 0;
+    short flags = 0;
+    if (attr)
+        posix_spawnattr_getflags(attr, &flags);
+    if (pipe2(report, O_CLOEXEC) < 0)
+        return errno;
+    report[1] = mm_high_fd(report[1]);
+    uint64_t before = sys_mask_all();
+    pid_t child = fork();
+    if (child == 0) {
+        sigset_t mask = { { 0 } };
+        memcpy(&mask, &before, sizeof before);
+        int r = attributes(attr, flags, &mask);
+        const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
+        for (int i = 0; list && r >= 0 && i < actions->__used; i++)
+            r = one(&list[i]);
+        if (r >= 0) {
+            sigprocmask(SIG_SETMASK, &mask, NULL);
+            r = search ? execvpe(path, argv, envp) : execve(path, argv, envp);
+        }
+        error = errno;
+        sys(SYS_write, report[1], &error, sizeof error);
+        sys(SYS_exit_group, 127);
+    }
+    if (child < 0)
+        error = errno;
+    sys_mask_back(before);
+    sys_close(report[1]);
+    if (child > 0 && sys(SYS_read, report[0], &error, sizeof error) > 0)
+        waitpid(child, NULL, 0);
+    sys_close(report[0]);
+    if (!error && pid)
+        *pid = child;
+    return error;
+}
+
+/* Where glibc's own way will do, the new program's environment must still lead here. */
+static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attr, char *const argv[], char *const envp[], int search)
+{
+    struct mm_image image;
+    SCRATCH(found);
+    if (changes_files(actions) && following())
+        return spawn(pid, file, actions, attr, argv, envp, search);
+    active();
+    mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
+    int here = image.outside, r = 0;   /* its process slot tells how long it lives */
+    image.outside = 0;
+    if (!here) {
+        int may_wait = opens(actions);
+        uint64_t mask = may_wait ? 0 : mm_limit_begin();
+        r = search ? REAL(posix_spawnp)(pid, file, actions, attr, argv, image.envp)
+                   : REAL(posix_spawn)(pid, file, actions, attr, argv, image.envp);
+        if (!may_wait)
+            mm_limit_end(mask);
+    }
+    mm_image_failed(&image);
+    return here ? spawn(pid, file, actions, attr, argv, envp, search) : r;
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                       const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+    return start(pid, path, actions, attr, argv, envp, 0);
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                        const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+    return start(pid, file, actions, attr, argv, envp, 1);
+}

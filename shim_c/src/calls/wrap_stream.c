@@ -1,0 +1,293 @@
+/* wrap_stream.c - stdio streams, at native speed.
+ *
+ * glibc's stdio reaches the kernel by internal calls that no symbol shows.  Its two exported tables of file operations
+ * are pointed at our calls instead: every stream, narrow or wide, then reads, writes, seeks, asks its size and closes
+ * through the wrappers.  fopen itself is open + fdopen, so that "w" truncates under control.
+ * A stream that an index knows outlives fclose: its memory stays, so that the FILE pointer works again after a restore.
+ */
+#include "calls/calls.h"
+#include "process/streams.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <stdio_ext.h>
+
+/* positions in struct _IO_jump_t, unchanged from glibc 2.1 on */
+enum { SLOT_READ = 14, SLOT_WRITE, SLOT_SEEK, SLOT_CLOSE, SLOT_STAT };
+
+static ssize_t slot_read(FILE *f, void *buffer, ssize_t count) { return read(f->_fileno, buffer, count); }
+
+static ssize_t slot_write(FILE *f, const void *buffer, ssize_t count)
+{
+    ssize_t left = count;
+    while (left > 0) {
+        ssize_t r = f->_flags2 & 1 ? REAL(write)(f->_fileno, buffer, left) : write(f->_fileno, buffer, left);
+        if (r < 0) {
+            f->_flags |= 0x20;         /* _IO_ERR_SEEN */
+            break;
+        }
+        left -= r;
+        buffer = (const char *)buffer + r;
+    }
+    if (f->_offset >= 0)
+        f->_offset += count - left;
+    return count - left;
+}
+
+static off64_t slot_seek(FILE *f, off64_t at, int whence) { return lseek(f->_fileno, at, whence); }
+static int slot_close(FILE *f) { return close(f->_fileno); }
+static int slot_stat(FILE *f, void *st) { return fstat(f->_fileno, st); }
+
+int mm_streams_followed;
+
+/* Both tables, or neither. */
+static int patch(void **narrow, void **wide)
+{
+    static void *const ours[5] = { slot_read, slot_write, slot_seek, slot_close, slot_stat };
+    static const char *const names[5] = { "_IO_file_read", "_IO_file_write", "_IO_file_seek", "_IO_file_close",
+                                          "_IO_file_stat" };
+    if (!narrow || !wide)
+        return 0;
+    for (int i = 0; i < 5; i++) {
+        void *theirs = dlsym(RTLD_DEFAULT, names[i]);
+        if (narrow[SLOT_READ + i] != theirs || wide[SLOT_READ + i] != theirs)
+            return 0;
+    }
+    void **low = narrow < wide ? narrow : wide, **high = narrow < wide ? wide : narrow;
+    uintptr_t first = (uintptr_t)low & ~4095ul, last = ((uintptr_t)(high + SLOT_STAT + 1) + 4095) & ~4095ul;
+    if (last - first > 2 * 4096 || sys(SYS_mprotect, first, last - first, PROT_READ | PROT_WRITE) < 0)
+        return 0;
+    for (int i = 0; i < 5; i++)
+        narrow[SLOT_READ + i] = wide[SLOT_READ + i] = ours[i];
+    sys(SYS_mprotect, first, last - first, PROT_READ);
+    return 1;
+}
+
+void mm_streams_init(void)
+{
+    mm_streams_followed = patch(dlsym(RTLD_DEFAULT, "_IO_file_jumps"), dlsym(RTLD_DEFAULT, "_IO_wfile_jumps"));
+    if (!mm_streams_followed)
+        mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not followed");
+}
+
+/* open(2) flags of an fopen mode, or -1 */
+static int flags_of(const char *mode)
+{
+    int flags = mode[0] == 'r' ? O_RDONLY : mode[0] == 'w' ? O_WRONLY | O_CREAT | O_TRUNC
+              : mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : -1;
+    if (flags < 0)
+        return -1;
+    for (int i = 1; i < 7 && mode[i] && mode[i] != ','; i++) {
+        if (mode[i] == '+')
+            flags = (flags & ~O_ACCMODE) | O_RDWR;
+        else if (mode[i] == 'x')
+            flags |= O_EXCL;
+        else if (mode[i] == 'e')
+            flags |= O_CLOEXEC;
+    }
+    return flags;
+}
+
+static void register_stream(FILE *f, const char *mode)
+{
+    int fd = f->_fileno;
+    if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return;
+    struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
+    mm_lock(&mm_streams_lock);
+    fit->stream = (uint64_t)(uintptr_t)f;
+    fit->stream_type = 1;
+    fit->process = mm_self_slot;
+    strncpy(fit->stream_attributes, mode, sizeof fit->stream_attributes - 1);
+    mm_unlock(&mm_streams_lock);
+}
+
+/* An fopen mode for a descriptor, or for /dev/null, which is there: without x, and without m, a wish by which glibc reads from
+ * a mapping of its own, where it finds the bytes at home.  NULL when it is too long for any name of an encoding. */
+static const char *plain_mode(const char *mode, char room[256])
+{
+    size_t n = 0, how = strcspn(mode, ",");
+    for (size_t i = 0; mode[i]; i++) {
+        if (n == 255)
+            return NULL;
+        if (i == 0 || i > how || (mode[i] != 'x' && mode[i] != 'm'))   /* the first one says what it is, or that it is none */
+            room[n++] = mode[i];
+    }
+    room[n] = 0;
+    return room;
+}
+
+/* ",ccs=" is heard by fopen only: its stream gets the descriptor in place of the one that it has opened. */
+static FILE *encoded_on(int fd, const char *mode)
+{
+    char room[256];
+    FILE *f = REAL(fopen)("/dev/null", plain_mode(mode, room) ? room : "");
+    if (f) {
+        close(f->_fileno);
+        f->_fileno = fd;
+    }
+    return f;
+}
+
+static FILE *stream_on(int fd, const char *mode)
+{
+    char room[256];
+    return REAL(fdopen)(fd, plain_mode(mode, room) ? room : "");
+}
+
+static FILE *open_stream(const char *path, const char *mode)
+{
+    int flags = flags_of(mode);
+    if (flags < 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    int fd = open(path, flags, 0666);
+    if (fd < 0)
+        return NULL;
+    FILE *f = strstr(mode, ",ccs=") ? encoded_on(fd, mode) : stream_on(fd, mode);
+    if (!f) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return NULL;
+    }
+    if (mode[0] == 'a' && !(flags & O_RDWR))
+        lseek(fd, 0, SEEK_END);
+    register_stream(f, mode);
+    return f;
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    return active() || mm_ready == 2 ? open_stream(path, mode) : REAL(fopen)(path, mode);
+}
+
+/* glibc's opens the file that it is given by a call inside itself. */
+EXPORT FILE *setmntent(const char *path, const char *mode)
+{
+    char how[16];
+    if (!active() || strlen(mode) > sizeof how - 3)
+        return REAL(setmntent)(path, mode);
+    strcpy(stpcpy(how, mode), "ce");
+    FILE *f = open_stream(path, how);
+    if (f)
+        __fsetlocking(f, FSETLOCKING_BYCALLER);
+    return f;
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+    FILE *f = stream_on(fd, mode);
+    if (f)
+        register_stream(f, mode);
+    return f;
+}
+
+/* glibc reopens by internal calls: let it make the stream anew on /dev/null, then put the file in that place. */
+EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
+{
+    char link[40], plain[256];
+    int flags = flags_of(mode);
+    if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
+        return REAL(freopen)(path, mode, f);
+    if (!path) {
+        snprintf(link, sizeof link, "/proc/thread-self/fd/%d", f->_fileno);
+        path = link;
+        flags &= ~(O_CREAT | O_EXCL);
+    }
+    fflush(f);
+    int fd = open(path, flags & ~O_CLOEXEC, 0666), saved = errno;
+    if (fd < 0) {
+        fclose(f);
+        errno = saved;
+        return NULL;
+    }
+    int old = f->_fileno;
+    if (fd == old) {                   /* the stream's was closed behind it: its number is about to be given away */
+        fd = dup(old);
+        close(old);
+    }
+    int known = 0;                     /* an index that knew the FILE still knows it */
+    if (mm_area && (unsigned)old < MM_FDS && mm_fds[old].fit) {
+        known = mm_fit_at(mm_area, mm_fds[old].fit)->created < mm_area->head->epoch;
+        enter();
+        mm_closing(old);
+        leave();
+    }
+    if (!REAL(freopen)("/dev/null", plain_mode(mode, plain) ? plain : "", f)) {
+        saved = errno;
+        close(fd);
+        errno = saved;
+        return NULL;
+    }
+    int r = dup3(fd, f->_fileno, flags & O_CLOEXEC);
+    close(fd);
+    if (r < 0)
+        return NULL;
+    if (mode[0] == 'a' && !(flags & O_RDWR))
+        lseek(f->_fileno, 0, SEEK_END);
+    f->_offset = -1;
+    register_stream(f, mode);
+    if (known && active() && (unsigned)f->_fileno < MM_FDS && mm_fds[f->_fileno].fit)
+        mm_fit_at(mm_area, mm_fds[f->_fileno].fit)->created = 0;
+    return f;
+}
+
+/* glibc writes it by a stream of its own on a copy of the descriptor, so that stderr does not become narrow: a copy that
+ * nobody told us of. */
+EXPORT void perror(const char *text)
+{
+    char line[1024], why[256];
+    int fd = stderr->_fileno, saved = errno;
+    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit) || fwide(stderr, 0) != 0) {
+        REAL(perror)(text);
+        return;
+    }
+    const char *reason = strerror_r(saved, why, sizeof why);
+    int n = text && *text ? snprintf(line, sizeof line, "%s: %s\n", text, reason) : snprintf(line, sizeof line, "%s\n", reason);
+    if (n >= (int)sizeof line) {
+        fprintf(stderr, "%s: %s\n", text, reason);
+        return;
+    }
+    if (write(fd, line, n) < 0)
+        stderr->_flags |= 0x20;        /* _IO_ERR_SEEN */
+    errno = saved;
+}
+
+/* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */
+static int close_but_keep(FILE *f)
+{
+    int failed = fflush(f), saved = errno, fd = f->_fileno;
+    mm_stream_empty(f);
+    f->_fileno = -1;
+    f->_flags |= 0x0c;                 /* neither reads nor writes */
+    if (close(fd) < 0)
+        return -1;
+    errno = saved;
+    return failed;
+}
+
+/* The analyzer takes the fclose that freopen calls for libc's, which it knows to free its stream, and then looks into it:
+ * it is this one, and libc's comes last. */
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wanalyzer-use-after-free"
+#endif
+EXPORT int fclose(FILE *f)
+{
+    int fd = f ? f->_fileno : -1;
+    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
+        return REAL(fclose)(f);
+    struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
+    if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_slot)
+        return close_but_keep(f);
+    mm_lock(&mm_streams_lock);
+    fit->stream = 0;
+    mm_unlock(&mm_streams_lock);
+    return REAL(fclose)(f);
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_stream(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

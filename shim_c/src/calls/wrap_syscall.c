@@ -1,0 +1,213 @@
+/* wrap_syscall.c - raw system calls through libc's syscall(): those that we follow go to their wrappers.
+ *
+ * Where the kernel's call differs from libc's function of that name, what is done here is the kernel's.  Everything
+ * else, the whole fast rest, goes straight through.  System call instructions in the program itself pass unseen.
+ */
+#include "calls/calls.h"
+
+#include <linux/sched.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/xattr.h>
+
+#ifndef SYS_landlock_restrict_self
+#define SYS_landlock_restrict_self 446
+#endif
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+
+static long forked(long number, long a, long b, long c, long d, long e)
+{
+    mm_fork_begin();
+    long r = REAL(syscall)(number, a, b, c, d, e);
+    if (r == 0)
+        mm_in_child();
+    else
+        mm_fork_in_parent();
+    return r;
+}
+
+#define P(x) ((void *)(x))
+#define S(x) ((const char *)(x))
+#define I(x) ((int)(x))
+#define ON(name, call) case SYS_##name: return (long)(call)
+
+#ifdef __x86_64__
+/* the older calls, which other processors do not have */
+static long older(long number, long a, long b, long c, long d, long e, long f)
+{
+    switch (number) {
+    ON(open, open(S(a), I(b), (mode_t)c));
+    ON(creat, creat(S(a), (mode_t)b));
+    ON(dup2, dup2(I(a), I(b)));
+    ON(stat, stat(S(a), P(b)));
+    ON(lstat, lstat(S(a), P(b)));
+    ON(unlink, unlink(S(a)));
+    ON(rmdir, rmdir(S(a)));
+    ON(rename, rename(S(a), S(b)));
+    ON(link, link(S(a), S(b)));
+    ON(symlink, symlink(S(a), S(b)));
+    ON(mkdir, mkdir(S(a), (mode_t)b));
+    ON(mknod, mknod(S(a), (mode_t)b, (dev_t)(unsigned)c));
+    ON(chmod, chmod(S(a), (mode_t)b));
+    ON(chown, chown(S(a), (uid_t)b, (gid_t)c));
+    ON(lchown, lchown(S(a), (uid_t)b, (gid_t)c));
+    ON(utime, utime(S(a), P(b)));
+    ON(utimes, utimes(S(a), P(b)));
+    ON(futimesat, futimesat(I(a), S(b), P(c)));
+    ON(renameat, renameat(I(a), S(b), I(c), S(d)));
+    case SYS_fork: return forked(number, a, b, c, d, e);
+    case SYS_vfork: return forked(SYS_fork, a, b, c, d, e);
+    default: return REAL(syscall)(number, a, b, c, d, e, f);
+    }
+}
+#else
+#define older REAL(syscall)
+#endif
+
+static long bytes(long number, long a, long b, long c, long d, long e, long f)
+{
+    switch (number) {
+    ON(read, read(I(a), P(b), (size_t)c));
+    ON(write, write(I(a), P(b), (size_t)c));
+    ON(pread64, pread(I(a), P(b), (size_t)c, d));
+    ON(pwrite64, pwrite(I(a), P(b), (size_t)c, d));
+    ON(readv, readv(I(a), P(b), I(c)));
+    ON(writev, writev(I(a), P(b), I(c)));
+    ON(preadv, preadv(I(a), P(b), I(c), d));
+    ON(pwritev, pwritev(I(a), P(b), I(c), d));
+    ON(preadv2, preadv2(I(a), P(b), I(c), d, I(f)));
+    ON(pwritev2, pwritev2(I(a), P(b), I(c), d, I(f)));
+    ON(lseek, lseek(I(a), b, I(c)));
+    ON(ftruncate, ftruncate(I(a), b));
+    ON(truncate, truncate(S(a), b));
+    ON(fallocate, fallocate(I(a), I(b), c, d));
+    ON(fsync, fsync(I(a)));
+    ON(fdatasync, fdatasync(I(a)));
+    ON(syncfs, syncfs(I(a)));
+    ON(sync_file_range, sync_file_range(I(a), b, c, (unsigned)d));
+    ON(copy_file_range, copy_file_range(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
+    ON(sendfile, sendfile(I(a), I(b), P(c), (size_t)d));
+    ON(splice, splice(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
+    ON(ioctl, ioctl(I(a), (unsigned long)b, P(c)));
+    ON(mmap, mmap(P(a), (size_t)b, I(c), I(d), I(e), f));
+    ON(munmap, munmap(P(a), (size_t)b));
+    ON(mprotect, mprotect(P(a), (size_t)b, I(c)));
+    ON(mremap, mremap(P(a), (size_t)b, (size_t)c, I(d), P(e)));
+    ON(fstat, fstat(I(a), P(b)));
+    ON(newfstatat, fstatat(I(a), S(b), P(c), I(d)));
+    ON(statx, statx(I(a), S(b), I(c), (unsigned)d, P(e)));
+    default: return older(number, a, b, c, d, e, f);
+    }
+}
+
+static long names(long number, long a, long b, long c, long d, long e, long f)
+{
+    switch (number) {
+    ON(openat, openat(I(a), S(b), I(c), (mode_t)d));
+    ON(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
+    ON(close, close(I(a)));
+    ON(close_range, close_range((unsigned)a, (unsigned)b, I(c)));
+    ON(dup, dup(I(a)));
+    ON(dup3, dup3(I(a), I(b), I(c)));
+    ON(fcntl, fcntl(I(a), I(b), P(c)));
+    ON(unlinkat, unlinkat(I(a), S(b), I(c)));
+    ON(renameat2, renameat2(I(a), S(b), I(c), S(d), (unsigned)e));
+    ON(linkat, linkat(I(a), S(b), I(c), S(d), I(e)));
+    ON(symlinkat, symlinkat(S(a), I(b), S(c)));
+    ON(mkdirat, mkdirat(I(a), S(b), (mode_t)c));
+    ON(mknodat, mknodat(I(a), S(b), (mode_t)c, (dev_t)(unsigned)d));
+    ON(fchmod, fchmod(I(a), (mode_t)b));
+    ON(fchmodat, fchmodat(I(a), S(b), (mode_t)c, 0));
+    ON(fchmodat2, fchmodat(I(a), S(b), (mode_t)c, I(d)));
+    ON(fchown, fchown(I(a), (uid_t)b, (gid_t)c));
+    ON(fchownat, fchownat(I(a), S(b), (uid_t)c, (gid_t)d, I(e)));
+    case SYS_utimensat: return b ? utimensat(I(a), S(b), P(c), I(d)) : futimens(I(a), P(c));
+    ON(setxattr, setxattr(S(a), S(b), P(c), (size_t)d, I(e)));
+    ON(lsetxattr, lsetxattr(S(a), S(b), P(c), (size_t)d, I(e)));
+    ON(fsetxattr, fsetxattr(I(a), S(b), P(c), (size_t)d, I(e)));
+    ON(removexattr, removexattr(S(a), S(b)));
+    ON(lremovexattr, lremovexattr(S(a), S(b)));
+    ON(fremovexattr, fremovexattr(I(a), S(b)));
+    default: return bytes(number, a, b, c, d, e, f);
+    }
+}
+
+static long processes(long number, long a, long b, long c, long d, long e, long f)
+{
+    switch (number) {
+    ON(execve, execve(S(a), P(b), P(c)));
+    ON(execveat, execveat(I(a), S(b), P(c), P(d), I(e)));
+    ON(sendmsg, sendmsg(I(a), P(b), I(c)));
+    ON(bind, bind(I(a), (__CONST_SOCKADDR_ARG){ P(b) }, (socklen_t)c));
+    ON(sendmmsg, sendmmsg(I(a), P(b), (unsigned)c, I(d)));
+    ON(recvmsg, recvmsg(I(a), P(b), I(c)));
+    ON(recvmmsg, recvmmsg(I(a), P(b), (unsigned)c, I(d), P(e)));
+    ON(pidfd_getfd, pidfd_getfd(I(a), I(b), (unsigned)c));
+    ON(unshare, unshare(I(a)));
+    ON(setns, setns(I(a), I(b)));
+    ON(chroot, chroot(S(a)));
+    ON(prctl, prctl(I(a), b, c, d, e));
+    case SYS_seccomp:
+    case SYS_landlock_restrict_self:
+        return mm_confining(number, a, b, c);
+    ON(umount2, umount2(S(a), I(b)));
+    ON(inotify_add_watch, inotify_add_watch(I(a), S(b), (uint32_t)c));
+    ON(setrlimit, setrlimit(I(a), P(b)));
+    ON(getrlimit, getrlimit(I(a), P(b)));
+    ON(prlimit64, prlimit((pid_t)a, I(b), P(c), P(d)));
+    case SYS_exit_group:
+        _exit(I(a));
+    case SYS_rt_sigaction:
+        if (b)
+            mm_unwrapped_handlers = 1; /* it may be a handler, and does not come through ours */
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    case SYS_clone:
+        if (!active() || (a & CLONE_VM) || b)
+            return REAL(syscall)(number, a, b, c, d, e, f);
+        mm_other_world(a & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
+        return forked(number, a, b, c, d, e);
+    case SYS_clone3: {
+        const struct clone_args *arguments = P(a);
+        if (!active() || !a || (size_t)b < CLONE_ARGS_SIZE_VER0 || (arguments->flags & CLONE_VM) || arguments->stack)
+            return REAL(syscall)(number, a, b, c, d, e, f);
+        mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
+        return forked(number, a, b, c, d, e);
+    }
+    case SYS_io_submit:
+    case SYS_io_uring_setup: {
+        long refused = active() ? mm_before_raw(number, a, b, c) : 0;
+        if (refused < 0) {
+            errno = (int)-refused;
+            return -1;
+        }
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    }
+    default: return names(number, a, b, c, d, e, f);
+    }
+}
+
+/* UCX, below MPICH, patches mmap and its like to call its own functions, which come back here for the real call.  A handler that
+ * interrupts the thread is not within its call (wrap_signal.c). */
+__thread int mm_within_syscall __attribute__((tls_model("initial-exec")));
+
+EXPORT long syscall(long number, ...)
+{
+    va_list list;
+    va_start(list, number);
+    long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
+    long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
+    va_end(list);
+    if ((!mm_area && mm_ready == 1) || mm_within_syscall)
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    mm_within_syscall = 1;
+    long result = processes(number, a, b, c, d, e, f);
+    mm_within_syscall = 0;
+    return result;
+}

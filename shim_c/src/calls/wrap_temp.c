@@ -1,0 +1,57 @@
+/* wrap_temp.c - temporary files: glibc makes them by internal calls, so the names are made here and opened by ours. */
+#include "calls/calls.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+static int make(char *pattern, int suffix, int flags, int folder)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    size_t n = strlen(pattern);
+    if (suffix < 0 || n < 6u + suffix || memcmp(pattern + n - suffix - 6, "XXXXXX", 6) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    char *x = pattern + n - suffix - 6;
+    int saved = errno;
+    for (int tries = 0; tries < 62 * 62 * 62; tries++) {
+        uint64_t random = 0;
+        if (sys(SYS_getrandom, &random, sizeof random, GRND_NONBLOCK) < 0)
+            random = (uint64_t)(uintptr_t)&random ^ (uint64_t)tries * 0x9e3779b97f4a7c15ull ^ (uint64_t)sys_gettid() << 32;
+        for (int i = 0; i < 6; i++, random /= 62)
+            x[i] = letters[random % 62];
+        int r = folder ? mkdir(pattern, 0700) : open(pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (r >= 0 || errno != EEXIST) {
+            if (r >= 0)
+                errno = saved;
+            return r;
+        }
+    }
+    return -1;
+}
+
+EXPORT int mkostemps(char *pattern, int suffix, int flags) { return make(pattern, suffix, flags, 0); }
+EXPORT int mkstemps(char *pattern, int suffix) { return make(pattern, suffix, 0, 0); }
+EXPORT int mkostemp(char *pattern, int flags) { return make(pattern, 0, flags, 0); }
+EXPORT int mkstemp(char *pattern) { return make(pattern, 0, 0, 0); }
+EXPORT char *mkdtemp(char *pattern) { return make(pattern, 0, 0, 1) < 0 ? NULL : pattern; }
+
+EXPORT FILE *tmpfile(void)
+{
+    int fd = open("/tmp", O_RDWR | O_TMPFILE, 0600);
+    if (fd < 0) {
+        char pattern[] = "/tmp/tmpfXXXXXX";
+        fd = mkstemp(pattern);
+        if (fd >= 0)
+            unlink(pattern);
+    }
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w+");
+    if (!f && fd >= 0)
+        close(fd);
+    return f;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_temp(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

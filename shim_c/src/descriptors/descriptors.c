@@ -1,0 +1,248 @@
+/* descriptors.c - which descriptor is which open description (FIT) of which file (PIF).
+ *
+ * The process's own array answers in two loads; the same map stands in the run area, where a checkpoint from outside
+ * and the program after exec find it.  Positions are the kernel's own: shared by dup, fork, exec and passing on.
+ */
+#include "descriptors/descriptors.h"
+
+#include <stdlib.h>
+
+/* The process's array changes under this lock, so that a fork finds it whole. */
+uint32_t mm_table_lock;
+/* this thread is in fork: what its handlers open gets a reference more */
+__thread int mm_forking __attribute__((tls_model("initial-exec")));
+
+int mm_table_begin(void)
+{
+    mm_holding++;
+    uint32_t holder = __atomic_load_n(&mm_table_lock, __ATOMIC_RELAXED) & 0x7fffffff;
+    if (holder && holder == mm_tid)    /* in fork, or in a handler that interrupted this */
+        return 0;
+    mm_lock(&mm_table_lock);
+    return 1;
+}
+
+void mm_table_end(int locked_here)
+{
+    if (locked_here)
+        mm_unlock(&mm_table_lock);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
+/* Who gets a number that another thread has closed comes after it by the kernel's table: no sanitizer sees that. */
+__attribute__((no_sanitize("thread")))
+void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
+{
+    int mine = mm_table_begin();
+    __atomic_store_n(&mm_fds[fd].pif, pif, __ATOMIC_RELAXED);
+    __atomic_store_n(&mm_fds[fd].generation, generation, __ATOMIC_RELAXED);
+    __atomic_store_n(&mm_fds[fd].fit, fit, __ATOMIC_RELEASE);
+    if (fd > mm_top_fd)
+        __atomic_store_n(&mm_top_fd, fd, __ATOMIC_RELEASE);
+    if (UNLIKELY(mm_forking && !mine))
+        mm_fit_ref(mm_area, fit);
+    mm_table_end(mine);
+}
+
+/* pif: 0, or one that has a reference more for it. */
+static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t pif)
+{
+    uint32_t slot = mm_fit_new(mm_area);
+    if (!slot) {
+        if (pif && __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+            mm_pif_drop(mm_area, pif);
+        return 0;
+    }
+    struct mm_fit *f = mm_fit_at(mm_area, slot);
+    f->refs = 1;
+    f->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    f->ino = st->stx_ino;
+    f->attributes = flags;
+    f->mode = mode;
+    f->process = mm_self_slot;
+    f->pif = pif;
+    if (mm_fd_set(mm_area, mm_self_slot, fd, slot) < 0) {
+        mm_fit_unref(mm_area, slot);
+        return 0;
+    }
+    return slot;
+}
+
+/* One of several names that a file has (had), maybe not the one that it is known by: a checkpoint has to know it too. */
+static __attribute__((noinline)) long note_name(int fd, uint32_t pif)
+{
+    char name[4096];
+    if (mm_path_of(fd, name, sizeof name) < 0 || !mm_tracked(name))
+        return 0;
+    long e = mm_touch(name);
+    if (e == 0)
+        mm_by_another_name(pif, name);
+    return e;
+}
+
+/* The path of an open file as the kernel knows it, into name.  0 or -errno. */
+static long path_as_opened(int fd, char *name)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
+    long n = sys_readlink(link, name, 4096);
+    if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
+        mm_say("files whose whole path is longer than 4095 bytes are not followed");
+    if (n == -ENOENT && mm_elsewhere)  /* after chroot there may be no /proc */
+        mm_said_elsewhere("/proc is not there");
+    if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))
+        n = 1, name[0] = '?';
+    if (n <= 0)
+        return n;
+    name[n] = 0;
+    return 0;
+}
+
+/* A descriptor that may change a file of which nobody knew until now: *pif, 0 where it is not followed.  0 or -errno. */
+static __attribute__((noinline)) long follow(int fd, const struct statx *st, int created, const char *path, uint32_t *pif)
+{
+    SCRATCH(name);
+    long error = path ? 0 : path_as_opened(fd, name);
+    if (error < 0)
+        return error;
+    path = path ? path : name;
+    /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
+    if ((st->stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0) || !mm_tracked(path))
+        return 0;
+    *pif = mm_pif_for(st, path, created, &error);
+    if (*pif)
+        touched(*pif, mm_pif_at(mm_area, *pif));
+    if (*pif && st->stx_nlink == 0)
+        mm_keep_nameless(*pif, fd);
+    return error;
+}
+
+/* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
+ * 0, or -errno when the run area has no room (the caller closes the descriptor). */
+int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
+{
+    struct statx st;
+    uint32_t generation, pif = 0;
+    int changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
+    if ((flags & O_PATH) || mm_stranger())
+        return 0;
+    if ((unsigned)fd >= MM_FDS) {
+        if (mm_first_time(2))
+            mm_say("descriptors from %d on are not followed", MM_FDS);
+        return 0;
+    }
+    do {                               /* again where its last name went meanwhile, and its PIF with it */
+        long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+        if (looked < 0)
+            return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
+        if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
+            return 0;
+        generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+        /* a file without a name that a restore brought back is opened in the store: known by what it is */
+        pif = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
+                          st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
+        long e = 0;
+        if (pif && changes) {
+            struct mm_pif *p = mm_pif_at(mm_area, pif);
+            touched(pif, p);
+            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created)
+                e = note_name(fd, pif);
+        } else if (!pif && (changes || created) && S_ISREG(st.stx_mode)) {
+            e = follow(fd, &st, created, path, &pif);
+        }
+        if (e < 0)
+            return (int)e;
+        MM_STOP("opened.found");
+    } while (pif && !mm_pif_ref(mm_area, pif, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino));
+    uint32_t fit = new_fit(fd, flags & ~O_TRUNC, mode, &st, pif);
+    if (!fit)
+        return pif ? -ENOSPC : 0;
+    mm_map(fd, fit, pif, generation);
+    if (UNLIKELY(mm_on_tracked != NULL))
+        mm_on_tracked(fd);
+    return 0;
+}
+
+/* The number is about to be given back, or to mean another file: from here on nobody decides by what it meant, and whoever looks
+ * waits for mm_went.  0: nobody followed it.  there: the number still leads to the description. */
+static int begin_going(int fd, struct mm_going *going, int there)
+{
+    if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
+        return 0;
+    struct mm_descriptor *d = &mm_fds[fd];
+    if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
+        return 0;                      /* another thread closes it */
+    *going = (struct mm_going){ d->fit, __atomic_load_n(&d->pif, __ATOMIC_RELAXED) };
+    if (UNLIKELY(!going->fit)) {       /* and did so just now */
+        __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
+        return 0;
+    }
+    mm_fd_set(mm_area, mm_self_slot, fd, 0);
+    struct mm_fit *f = mm_fit_at(mm_area, going->fit);
+    if (there && f->owned && f->refs == 1)   /* whoever holds the description unseen finds the position where it belongs */
+        sys_lseek(fd, f->position, SEEK_SET);
+    return 1;
+}
+
+int mm_going(int fd, struct mm_going *going) { return begin_going(fd, going, 1); }
+
+static void last_closed(uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (p->refs != 1 || !p->frames || !mm_cache_is_full(mm_area))
+        return;
+    uint64_t mask = hold(p);
+    mm_cache_leave(mm_area, slot, mm_buffer_fd);
+    release(p, mask);
+}
+
+/* The kernel has done it, and may have given the number to another thread's file, of which there is note by now. */
+void mm_went(int fd, const struct mm_going *going)
+{
+    int mine = mm_table_begin();
+    struct mm_descriptor *d = &mm_fds[fd];
+    if (d->fit == going->fit && __atomic_load_n(&d->generation, __ATOMIC_RELAXED) == MM_CHANGING) {
+        __atomic_store_n(&d->fit, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&d->pif, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
+    }
+    mm_table_end(mine);
+    if (going->pif)
+        mm_drop_reader(going->pif);
+    if (going->pif && mm_fit_at(mm_area, going->fit)->refs == 1)
+        last_closed(going->pif);
+    mm_fit_unref(mm_area, going->fit);
+}
+
+/* A descriptor that no other thread knows is about to be closed. */
+void mm_closing(int fd)
+{
+    struct mm_going going;
+    if (mm_going(fd, &going))
+        mm_went(fd, &going);
+}
+
+/* The C library has put something else at a number, or closed it, by calls of its own. */
+void mm_replaced_unseen(int fd)
+{
+    struct stat st;
+    uint32_t fit = (unsigned)fd < MM_FDS ? mm_fds[fd].fit : 0;
+    if (!fit)
+        return;
+    const struct mm_fit *f = mm_fit_at(mm_area, fit);
+    const struct mm_pif *p = f->pif ? mm_pif_at(mm_area, f->pif) : NULL;
+    if (sys(SYS_fstat, fd, &st) == 0 && ((st.st_dev == f->dev && st.st_ino == f->ino)
+                                         || (p && st.st_dev == p->dev && st.st_ino == p->ino)))
+        return;
+    struct mm_going going;
+    if (begin_going(fd, &going, 0))
+        mm_went(fd, &going);
+}
+
+/* The process is no part of the run any more: no call looks at them. */
+void mm_forget_descriptors(void)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        mm_fds[fd] = (struct mm_descriptor){ 0, 0, 0 };
+}

@@ -1,0 +1,147 @@
+/* engine/engine.h - where the bytes of a file are read and written.
+ *
+ * Between enter() and leave(); results or -errno.  Functions that end in _held or say so want the
+ * file's lock (hold).  Raw system calls only: never intercepted, no cancellation points, async-signal-safe.
+ */
+#ifndef MM_ROOM_ENGINE_H
+#define MM_ROOM_ENGINE_H
+
+#include "area/area.h"
+
+#pragma GCC visibility push(hidden)
+
+/* private_fds.c */
+int mm_home_reader(uint32_t pif, int fd);
+int mm_own_reader(uint32_t pif, int fd);
+void mm_locking(uint32_t pif, int fd);
+int mm_locked_reader(uint32_t pif);
+void mm_drop_reader(uint32_t pif);
+void mm_readers_after_fork(void);
+void mm_readers_before_exec(void);
+void mm_readers_exec_failed(void);
+void mm_readers_after_exec(void);
+int mm_is_ours(int fd);
+int mm_next_own(int from);
+void mm_move_own(int fd);
+int mm_high_fd(int fd);
+void mm_hold_spares(void);
+long mm_open_own(const char *path, int flags);
+
+/* is the position of this description the FIT's? */
+static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }
+
+/* read_write.c */
+/* the engine; results or -errno */
+long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
+long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
+
+/* file_size.c */
+long mm_size(struct mm_pif *p, int fd);
+
+/* read_write.c */
+long mm_truncate(uint32_t pif, int fd, uint64_t length);
+long mm_seek(uint32_t pif, int fd, off_t at, int whence);
+
+/* position.c */
+void mm_give_position(int fd);
+void mm_give_position_held(int fd);
+
+/* read_write.c */
+void mm_stamp(struct mm_pif *p);
+
+/* compact.c */
+uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
+
+/* extents.c */
+long mm_hand_over(uint32_t pif, int fd);
+long mm_extent(uint32_t pif, int fd, off_t at, int whence);
+long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
+
+/* read_write.c */
+long mm_read_some(uint32_t pif, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
+long mm_write_some(uint32_t pif, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
+#define MM_RUN_MAX 256                   /* blocks that one write gives new places */
+#define MM_SCATTERED 4                   /* pieces from which on it pays to write them as one */
+static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
+
+/* compact.c */
+long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t count, uint64_t at);
+
+/* files whose bytes are (and stay) at home */
+#define MM_UNSEEN 1                      /* they may change without any call that we see */
+
+/* settle.c */
+long mm_settle(uint32_t pif, int fd);
+void mm_settle_program(uint32_t pif, int fd);
+long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
+void mm_home_by_name(uint32_t pif, const char *path, int how, uint32_t flags);
+long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
+
+/* position.c */
+long mm_own_position(struct mm_fit *f, int fd);
+void mm_show_position(struct mm_fit *f, int fd);
+int mm_position_begin(struct mm_fit *f);
+void mm_position_end(struct mm_fit *f, int held);
+
+/* what is written to the buffer: the program's bytes over blocks that are there; into blocks that were handed out to it; what a
+ * block held before, from our own memory, into such a block */
+enum { MM_WRITTEN_OVER, MM_WRITTEN_NEW, MM_COPIED_UP };
+
+/* buffer.c */
+long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what);
+long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
+extern uint32_t mm_map_generation;
+struct mm_tried { uintptr_t first, last; uint32_t generation; };
+extern __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
+size_t mm_try(const void *p, size_t count, int what);
+
+/* How many of these bytes (not 0), from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
+static inline size_t mm_usable(const void *p, size_t count, int what)
+{
+    const struct mm_tried *t = &mm_tried[what];
+    return LIKELY((uintptr_t)p >= t->first && (uintptr_t)p + count - 1 <= t->last
+                  && t->generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED)) ? count : mm_try(p, count, what);
+}
+
+/* Bytes [low, high) of a frame are about to be newer than the disk buffer's. */
+static inline void mm_frame_newer(struct mm_frame *f, uint32_t low, uint32_t high)
+{
+    if (f->low == f->high)
+        f->low = low, f->high = high;
+    if (low < f->low)
+        f->low = low;
+    if (high > f->high)
+        f->high = high;
+    f->used = 1;
+}
+
+static inline void mm_frame_used(struct mm_frame *f)
+{
+    if (!f->used)                      /* a line of memory that nobody changes stays in every processor's cache */
+        f->used = 1;
+}
+
+/* A read that needs no lock is worth a try: no more than what gathers lies in memory. */
+#define FEW_FRAMES(p) (__atomic_load_n(&(p)->frames, __ATOMIC_RELAXED) <= 1)
+#define NOT_HERE INT64_MIN               /* the general way has to be taken; nothing was done */
+
+/* fast_path.c */
+long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at);
+long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
+
+/* preimage.c */
+long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
+
+/* intent_log.c */
+/* what is durable before something else is */
+long mm_ahead_sync(void);
+long mm_ahead_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_ahead_home(uint32_t pif, int home);
+long mm_ahead_moved(uint32_t pif, const char *copy);
+long mm_ahead_blocks(uint32_t pif);
+long mm_ahead_all(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,151 @@
+/* fast_path.c - the common read or write of a file with redirected blocks: one buffer, by a description without a will of its own.
+ *
+ * What mm_read and mm_write (read_write.c) do with it comes to no more than this: the same locks, limits and marks, and the same
+ * pieces.  Small ones that lie in memory are a look and a copy.  Wherever anything is out of the ordinary the answer is
+ * NOT_HERE, before anything was changed, and those do it.
+ */
+#include "engine/engine.h"
+
+#define FAR (1ul << 40)                /* below it no filesystem's limit is asked for (fsize_limit.c) */
+#define USERS (1ul << 47)              /* a program's own memory ends there: stacks and what is mapped lie just below */
+
+/* A description that is open for this, and at < 0: whose position is ours. */
+static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t count, off_t at, uint32_t wrong_access)
+{
+    return count - 1 < MM_TRANSFER && (uintptr_t)bytes < USERS && (f->attributes & O_ACCMODE) != wrong_access
+        && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
+}
+
+/* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be away from home? */
+static inline int still(const struct mm_seen *seen, int fd, off_t at)
+{
+    return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
+        && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
+}
+
+/* A place in the AML cache. */
+struct spot { struct mm_frame *frame; uint32_t inside; };
+
+/* With the lock held: the bytes [at, at + count) if they lie in a frame, and where in it; else NULL.  from_block: table entries
+ * below it will not do.  size: what the file is known to have, or may come to have. */
+static inline char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t size, uint64_t from_block, struct spot *spot)
+{
+    uint64_t inside = at % MM_BLOCK;
+    if (at + count > size || inside + count > MM_BLOCK)
+        return NULL;
+    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    uint32_t number = entry && entry >= from_block ? mm_frame_of(mm_area, entry / (MM_CHUNK / MM_BLOCK)) : 0;
+    if (!number)
+        return NULL;
+    spot->frame = mm_frame_at(mm_area, number);
+    spot->inside = entry % (MM_CHUNK / MM_BLOCK) * MM_BLOCK + inside;
+    return mm_frame_bytes(mm_area, number) + spot->inside;
+}
+
+static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
+{
+    uint64_t known = mm_known_size(p), blocks_end = (at + count + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, done = 0;
+    long size = blocks_end <= known ? (long)known : mm_size(p, fd), r = size;
+    while (done < count && r >= 0) {
+        r = mm_write_some(slot, p, fd, from + done, count - done, at + done, size);
+        if (r == 0)
+            break;
+        if (r > 0 && (done += r) + at > (uint64_t)size)
+            size = at + done;
+    }
+    if (r == -EFAULT && !done)         /* the kernel sets the time before it looks at the memory */
+        mm_stamp(p);
+    return done || r >= 0 ? (long)done : r;
+}
+
+static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at)
+{
+    uint64_t known = mm_known_size(p), done = 0;
+    long size = at + count <= known ? (long)known : mm_size(p, fd), r = size;
+    while (done < count && at + done < (uint64_t)size && r >= 0) {
+        r = mm_read_some(slot, p, fd, to + done, count - done, at + done, size);
+        if (r == 0)
+            break;
+        if (r > 0)
+            done += r;
+    }
+    return done || r >= 0 ? (long)done : r;
+}
+
+/* at < 0: at the description's position, which moves.  As the system call says it, or NOT_HERE. */
+HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at)
+{
+    struct mm_pif *p = seen->p;
+    struct mm_fit *f = seen->f;
+    struct spot spot;
+    if (!ordinary(f, from, count, at, O_RDONLY))
+        return NOT_HERE;
+    pthread_testcancel();
+    enter();
+    if (!mm_still(seen, fd)) {
+        leave();
+        return NOT_HERE;
+    }
+    uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
+    long r = NOT_HERE;
+    if (still(seen, fd, at) && place + count <= FAR) {
+        uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
+        char *to = in_memory(p, place, count, room, mm_area->head->epoch_block, &spot);
+        touched(seen->slot, p);
+        if (to && mm_usable(from, count, 0) == count) {
+            mm_frame_newer(spot.frame, spot.inside, spot.inside + count);
+            memcpy(to, from, count);
+            if (room == FAR && place + count > p->size)
+                p->size = place + count;
+            mm_stamp(p);
+            r = count;
+        } else {
+            r = write_pieces(seen->slot, p, fd, from, count, place);
+        }
+        if (r > 0 && at < 0)
+            f->position += r;
+    }
+    release(p, mask);
+    if (UNLIKELY(r < 0) && r != NOT_HERE) {
+        r = result(r);
+        leave();
+        return mm_make_room() ? NOT_HERE : r;
+    }
+    leave();
+    return r;
+}
+
+HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at)
+{
+    struct mm_pif *p = seen->p;
+    struct mm_fit *f = seen->f;
+    struct spot spot;
+    /* mm_read takes a large one at a place without the lock, if it can */
+    if (!ordinary(f, to, count, at, O_WRONLY) || (at >= 0 && count >= MM_BLOCK && FEW_FRAMES(p)))
+        return NOT_HERE;
+    pthread_testcancel();
+    enter();
+    if (!mm_still(seen, fd)) {
+        leave();
+        return NOT_HERE;
+    }
+    uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
+    long r = NOT_HERE;
+    if (still(seen, fd, at) && place + count <= FAR) {
+        const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
+        if (from && mm_usable(to, count, 1) == count) {
+            memcpy(to, from, count);
+            mm_frame_used(spot.frame);
+            r = count;
+        } else {
+            r = read_pieces(seen->slot, p, fd, to, count, place);
+        }
+        if (r >= 0)
+            p->read_end = place + r;
+        if (r > 0 && at < 0)
+            f->position += r;
+    }
+    release(p, mask);
+    leave();
+    return r == NOT_HERE ? r : result(r);
+}

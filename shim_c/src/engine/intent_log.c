@@ -1,0 +1,286 @@
+/* intent_log.c - the log of what has to be durable before something else is, <store>/run/ahead.
+ *
+ * After a power cut nothing mapped is believed: the run area may say what never was together.  The checkpoints are, and
+ * this log, in which a record counts that is whole.  Invariants:
+ *  1. Home bytes that an index needs are destroyed only when their pre-image is durable, and a record that names it.
+ *  2. An fsync of a file with redirected blocks is answered only when they are durable, and a record that names them.
+ *  3. When redirected bytes have been put home, a durable record says so before anything else is done to them there.
+ *  4. A file loses its name to a copy (another inode) only when a durable record says whose copy that is.
+ * A record is appended by a pwrite behind the last whole one, and the tail moves only then: what was acknowledged lies
+ * before everything that was not.  Read by metamori/runtime/ahead.py.
+ */
+#include "engine/engine.h"
+
+#include <stdio.h>
+
+#define INLINE_MAX (64 << 10)          /* bytes of a pre-image that the log holds itself: then one file is synced, not two */
+
+static long log_open(int flags)
+{
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/run/ahead", mm_area->store);
+    return mm_open_spare(mm_area->folder > 0 ? mm_area->folder : AT_FDCWD, mm_area->folder > 0 ? "ahead" : path,
+                         flags | O_NOFOLLOW, 0600);
+}
+
+static long sync_folder(const char *inside)
+{
+    SCRATCH(path);
+    snprintf(path, SCRATCH_BYTES, "%s/%s", mm_area->store, inside);
+    long fd = mm_open_spare(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+    long r = fd < 0 ? fd : sys(SYS_fsync, fd);
+    if (fd >= 0)
+        mm_close_spare((int)fd);
+    return r;
+}
+
+/* Everything that is in the log now is durable: 0, or -errno. */
+static long make_durable(long log)
+{
+    struct mm_header *h = mm_area->head;
+    uint64_t tail = __atomic_load_n(&h->ahead_tail, __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&h->ahead_synced, __ATOMIC_ACQUIRE) >= tail)
+        return 0;
+    long r = sys(SYS_fdatasync, log);
+    if (r == 0 && !__atomic_load_n(&h->ahead_named, __ATOMIC_ACQUIRE)) {
+        static const char *const folders[] = { "run", "buffer", "" };
+        for (int i = 0; r == 0 && i < 3; i++)
+            r = sync_folder(folders[i]);
+        if (r == 0)
+            __atomic_store_n(&h->ahead_named, 1, __ATOMIC_RELEASE);
+    }
+    uint64_t seen = __atomic_load_n(&h->ahead_synced, __ATOMIC_ACQUIRE);
+    while (r == 0 && seen < tail
+           && !__atomic_compare_exchange_n(&h->ahead_synced, &seen, tail, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        ;
+    return r;
+}
+
+long mm_ahead_sync(void)
+{
+    struct mm_header *h = mm_area->head;
+    if (__atomic_load_n(&h->ahead_synced, __ATOMIC_ACQUIRE) >= __atomic_load_n(&h->ahead_tail, __ATOMIC_ACQUIRE))
+        return 0;
+    long log = log_open(O_WRONLY), r = log < 0 ? log : make_durable(log);
+    if (log >= 0)
+        mm_close_spare((int)log);
+    return r;
+}
+
+static void describe(struct mm_ahead *r, uint32_t kind, uint32_t slot)
+{
+    const struct mm_pif *p = mm_pif_at(mm_area, slot);
+    const struct mm_header *h = mm_area->head;
+    *r = (struct mm_ahead){
+        .magic = MM_AHEAD_MAGIC, .kind = kind, .run = h->run, .epoch = h->epoch, .index = h->newest,
+        .dev = p->dev, .ino = p->ino, .btime_ns = p->btime_ns, .object = p->object, .created = p->created,
+        .size = p->size, .home_limit = p->home_limit, .cut = p->cut < p->cut_before ? p->cut : p->cut_before,
+        .mtime_ns = p->mtime_ns, .old_size = p->old_size, .old_mtime_ns = p->old_mtime_ns, .old_mode = p->old_mode,
+        .old_uid = p->old_uid, .old_gid = p->old_gid, .flags = p->flags, .length_after = MM_NO_LIMIT,
+        .path_length = (uint32_t)strlen(mm_path_at(mm_area, p->path)),
+    };
+}
+
+#define PADDED(n) (((uint64_t)(n) + 7) & ~(uint64_t)7)
+
+/* One piece of a record at *at, padded with zeros: 0 or -errno. */
+static long put(long log, uint64_t *at, const void *bytes, uint64_t n, uint32_t *crc)
+{
+    static const char zeros[8];
+    uint64_t done = 0, more = PADDED(n) - n;
+    while (done < n) {
+        long r = sys_pwrite((int)log, (const char *)bytes + done, n - done, *at + done);
+        if (r <= 0)
+            return r < 0 ? r : -ENOSPC;
+        done += r;
+    }
+    if (more) {
+        long r = sys_pwrite((int)log, zeros, more, *at + n);
+        if (r != (long)more)
+            return r < 0 ? r : -ENOSPC;
+    }
+    *crc = mm_crc32(mm_crc32(*crc, bytes, n), zeros, more);
+    *at += n + more;
+    return 0;
+}
+
+/* Home bytes into the record, from wherever they are read. */
+static long put_bytes(long log, uint64_t *at, int from, uint64_t start, uint64_t n, uint32_t *crc)
+{
+    SCRATCH(piece);
+    long r = 0;
+    for (uint64_t done = 0; r == 0 && done < n;) {
+        uint64_t step = n - done < 8192 ? n - done : 8192;
+        long got = sys_pread(from, piece, step, start + done);
+        if (got < 0)
+            return got;
+        memset(piece + got, 0, step - got);        /* it ends there: holes read as zeros */
+        r = put(log, at, piece, step, crc);
+        done += step;
+    }
+    return r;
+}
+
+/* A whole record behind the last one.  from: an open file, whose bytes [start, start + data_length) go into it. */
+static long append(long log, struct mm_ahead *r, const char *path, const struct mm_range *ranges, int from)
+{
+    struct mm_header *h = mm_area->head;
+    const size_t head = offsetof(struct mm_ahead, kind), rest = sizeof *r - head;
+    uint64_t length = sizeof *r + PADDED(r->path_length) + r->ranges * sizeof *ranges + PADDED(r->data_length);
+    if (length > UINT32_MAX)
+        return -EFBIG;
+    r->length = (uint32_t)length;
+    mm_lift_limit(0);
+    mm_lock(&h->ahead_lock);
+    uint64_t start = h->ahead_tail, at = start + sizeof *r;
+    uint32_t crc = mm_crc32(0, (char *)r + head, rest);
+    long e = put(log, &at, path, r->path_length, &crc);
+    if (e == 0)
+        e = put(log, &at, ranges, r->ranges * sizeof *ranges, &crc);
+    if (e == 0 && r->data_length)
+        e = put_bytes(log, &at, from, r->start, r->data_length, &crc);
+    r->crc = crc;
+    if (e == 0) {
+        long n = sys_pwrite((int)log, r, sizeof *r, start);
+        e = n == (long)sizeof *r ? 0 : n < 0 ? n : -ENOSPC;
+    }
+    if (e == 0)
+        __atomic_store_n(&h->ahead_tail, start + length, __ATOMIC_RELEASE);
+    mm_unlock(&h->ahead_lock);
+    mm_lift_limit(1);
+    return e;
+}
+
+/* Home bytes [start, end) are in the buffer and are about to be destroyed; length: the file is about to be cut there,
+ * or MM_NO_LIMIT.  Durable after mm_ahead_sync.  Called with the PIF's lock held. */
+long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
+{
+    struct mm_ahead record;
+    struct stat st;
+    if (!(mm_area->head->flags & MM_POWER))
+        return 0;
+    long e = sys(SYS_fstat, reader, &st);
+    if (e == 0 && end - start > INLINE_MAX)
+        e = sys(SYS_fdatasync, mm_buffer_fd);
+    if (e < 0)
+        return e;
+    describe(&record, MM_AHEAD_PREIMAGE, slot);
+    record.start = start, record.end = end, record.buffer_start = buffer, record.length_after = length;
+    record.data_length = end - start > INLINE_MAX ? 0 : (uint32_t)(end - start);
+    record.home_size = st.st_size;
+    record.home_ctime_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000u + st.st_ctim.tv_nsec;
+    long log = log_open(O_WRONLY);
+    e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, reader);
+    if (log >= 0)
+        mm_close_spare((int)log);
+    return e;
+}
+
+/* Where links cannot lead: this copy is the file's home from now on.  Durable on return. */
+long mm_ahead_moved(uint32_t slot, const char *copy)
+{
+    struct mm_ahead record;
+    struct statx st;
+    if (!(mm_area->head->flags & MM_POWER))
+        return 0;
+    long e = sys_statx(AT_FDCWD, copy, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (e < 0)
+        return e;
+    describe(&record, MM_AHEAD_MOVED, slot);
+    record.start = st.stx_ino;
+    record.end = (uint64_t)st.stx_btime.tv_sec * 1000000000u + st.stx_btime.tv_nsec;
+    record.buffer_start = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+    long log = log_open(O_WRONLY);
+    e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, -1);
+    if (e == 0)
+        e = make_durable(log);
+    if (log >= 0)
+        mm_close_spare((int)log);
+    return e;
+}
+
+/* All bytes of a file were put home, from the buffer: there they are durable from now on.  With the PIF's lock held. */
+long mm_ahead_home(uint32_t slot, int home)
+{
+    struct mm_ahead record;
+    long log = log_open(O_WRONLY), e = log < 0 ? log : sys(SYS_fdatasync, home);
+    if (e == 0) {
+        describe(&record, MM_AHEAD_HOME, slot);
+        e = append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, -1);
+    }
+    if (e == 0)
+        e = make_durable(log);
+    if (log >= 0)
+        mm_close_spare((int)log);
+    return e;
+}
+
+/* Blocks that are in the buffer below `bound` and not in the log yet.  Called with the PIF's lock held. */
+static long append_blocks(long log, uint32_t slot, struct mm_pif *p, uint64_t bound)
+{
+    struct mm_header *h = mm_area->head;
+    uint64_t known = h->flags & MM_POWER ? h->committed_block : 0;   /* in checkpoints that a power cut leaves */
+    uint64_t since = p->ahead_block > known ? p->ahead_block : known;
+    long n = mm_collect(mm_area, p, 0, since, NULL, 0), kept = 0;
+    uint64_t room = ((uint64_t)n * sizeof(struct mm_range) + MM_BLOCK) & ~(uint64_t)(MM_BLOCK - 1);
+    struct mm_range *ranges = (struct mm_range *)sys(SYS_mmap, 0, room, PROT_READ | PROT_WRITE,
+                                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if ((unsigned long)ranges > -4096ul)
+        return (long)ranges;
+    mm_collect(mm_area, p, 0, since, ranges, n);
+    for (long i = 0; i < n; i++) {
+        if (ranges[i].buffer >= bound)
+            continue;
+        if (ranges[i].buffer + ranges[i].count > bound)
+            ranges[i].count = bound - ranges[i].buffer;
+        ranges[kept++] = ranges[i];
+    }
+    struct mm_ahead record;
+    describe(&record, MM_AHEAD_SYNCED, slot);
+    record.ranges = (uint32_t)kept;
+    record.whole = !p->ahead_block;
+    long e = 0;
+    if (kept || record.whole || ((p->flags & MM_VIRTUAL) && p->size != p->ahead_size))
+        e = append(log, &record, mm_path_at(mm_area, p->path), ranges, -1);
+    if (e == 0)
+        p->ahead_block = bound, p->ahead_size = p->size;
+    sys(SYS_munmap, ranges, room);
+    return e;
+}
+
+/* What is acknowledged survives a power cut: the file's blocks in the buffer, and which they are. */
+long mm_ahead_blocks(uint32_t slot)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (is_native(p))
+        return 0;
+    uint64_t mask = hold(p);
+    long e = mm_cache_write_back(mm_area, slot, mm_buffer_fd), log = -1;
+    uint64_t bound = p->alloc_next;            /* what is handed out later may not be in the buffer yet */
+    release(p, mask);
+    if (e == 0)
+        e = sys(SYS_fdatasync, mm_buffer_fd);
+    if (e == 0)
+        e = log = log_open(O_WRONLY);
+    if (log < 0)
+        return e;
+    mask = hold(p);
+    e = is_native(p) ? 0 : append_blocks(log, slot, p, bound);
+    release(p, mask);
+    if (e == 0)
+        e = make_durable(log);
+    mm_close_spare((int)log);
+    return e;
+}
+
+/* sync(2): the same for every file that has blocks there. */
+long mm_ahead_all(void)
+{
+    long e = 0;
+    for (uint32_t slot = 1; slot < mm_area->head->pif_count && e == 0; slot++) {
+        const struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if ((p->flags & MM_USED) && p->epoch > mm_area->head->committed_epoch)
+            e = mm_ahead_blocks(slot);
+    }
+    return e;
+}

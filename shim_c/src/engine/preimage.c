@@ -1,0 +1,69 @@
+/* preimage.c - bytes that are about to be destroyed at home, saved to the buffer and noted in the journal. */
+#include "engine/engine.h"
+
+#include <linux/fs.h>
+
+/* Copy bytes between files: by reflink or inside the kernel where that is possible.  0 or -errno. */
+long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length)
+{
+    int kernel = 1;
+    SCRATCH(piece);
+    while (length) {
+        long r = -EXDEV;
+        if (kernel) {
+            loff_t a = from_at, b = to_at;
+            r = sys(SYS_copy_file_range, from, &a, to, &b, length, 0);
+            if (r < 0 && r != -EINTR)
+                kernel = 0;
+        }
+        if (r <= 0) {
+            r = sys_pread(from, piece, length < SCRATCH_BYTES ? length : SCRATCH_BYTES, from_at);
+            if (r == 0)            /* a hole at the end reads as zeros */
+                return 0;
+            if (r > 0)
+                r = sys_pwrite(to, piece, r, to_at);
+        }
+        if (r <= 0)
+            return r < 0 ? r : -ENOSPC;
+        from_at += r, to_at += r, length -= r;
+    }
+    return 0;
+}
+
+/* Save home bytes [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
+ * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync.
+ * Called with the PIF's lock held. */
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
+{
+    struct mm_header *h = mm_area->head;
+    if (!buffer)
+        buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
+    long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
+    long result = 0;
+    for (uint64_t at = start; at < end;) {
+        long data = sys_lseek(reader, at, SEEK_DATA);
+        if (data == -ENXIO)
+            break;
+        long hole = data < 0 ? data : sys_lseek(reader, data, SEEK_HOLE);
+        if (data < 0 || hole < 0)
+            data = at, hole = end;
+        if ((uint64_t)data >= end)
+            break;
+        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
+        result = mm_copy(reader, data, mm_buffer_fd, buffer + (data - start), stop - data);
+        if (result < 0)
+            break;
+        at = stop;
+    }
+    sys_lseek(reader, position, SEEK_SET);
+    if (result == 0)
+        result = mm_ahead_preimage(slot, reader, start, end, buffer, length);
+    if (result < 0)
+        return result;
+    struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .pif = slot,
+                                  .start = start, .end = end, .buffer_start = buffer };
+    mm_lock(&h->lock);
+    int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
+    mm_unlock(&h->lock);
+    return e;
+}

@@ -1,0 +1,331 @@
+/* private_fds.c - descriptors of our own in the program's table: the disk buffer, and homes that the program's own descriptors
+ * cannot read or write.
+ */
+#include "engine/engine.h"
+
+/* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
+ * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) the home.
+ * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
+#define READERS 1024
+#define PROBES 32
+static LARGE struct reader { uint32_t pif; int fd; } readers[READERS];
+static uint32_t readers_lock, readers_count;
+static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
+static int lowest_own = MM_FDS;        /* none of ours was ever below */
+
+/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not followed then, by inode. */
+static uint8_t locked[READERS], locked_before[READERS / 8];
+static int any_locked;
+
+static int is_locked(uint32_t slot)
+{
+    if (LIKELY(!any_locked))
+        return 0;
+    uint64_t bit = mm_pif_at(mm_area, slot)->ino % READERS;
+    return locked[slot % READERS] || (locked_before[bit / 8] >> bit % 8 & 1);
+}
+
+int mm_is_ours(int fd)
+{
+    if (fd < 0)
+        return 0;
+    if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
+        return 1;
+    for (int i = 0; fd >= mm_lowest_spare && i < MM_SPARE; i++)
+        if (mm_spare(i) == fd)
+            return 1;
+    if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+        return 0;
+    for (int i = 0; !none_open() && i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            return 1;
+    return 0;
+}
+
+/* Move one of our descriptors out of the program's way: no higher than that takes, since the kernel's table of a process is
+ * as long as its highest number says, and is copied by every fork. */
+static int from(int fd, long floor)
+{
+    long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
+    if (up >= 0)
+        sys_close(fd);
+    return (int)up;
+}
+
+#define AT_ONCE (2 + MM_SPARE)                  /* descriptors that a process of the run always has */
+#define FEW 4096                                /* a table of so many costs a fork little */
+
+static int high(int fd)
+{
+    int up = -1;
+    uint64_t mask = sys_mask_all(), hard, soft = mm_lift(MM_FILES_LIMIT, &hard);
+    if (soft < hard)                            /* beyond the program's limit, which does not count ours */
+        up = from(fd, soft < 100 ? 100 : soft <= FEW ? (long)soft : 1000);
+    mm_lift_end(MM_FILES_LIMIT);
+    sys_mask_back(mask);
+    for (long floor = 1000; up < 0 && floor >= 100; floor /= 2)
+        up = from(fd, floor);
+    for (long top = (long)hard - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
+        up = from(fd, top);                     /* nobody may raise it: at least the last numbers of all */
+    return up >= 0 ? up : fd;
+}
+
+int mm_high_fd(int fd) { return high(fd); }
+
+/* Beside the buffer's. */
+void mm_hold_spares(void)
+{
+    for (int i = 0; i < MM_SPARE; i++) {
+        int fd = (int)sys(SYS_fcntl, mm_buffer_fd, F_DUPFD_CLOEXEC, mm_buffer_fd);
+        if (fd < 0 && (fd = (int)sys(SYS_fcntl, mm_buffer_fd, F_DUPFD_CLOEXEC, 3)) >= 0)
+            fd = high(fd);
+        mm_spare_keep(i, fd);
+    }
+}
+
+long mm_open_own(const char *path, int flags) { return mm_open_spare(AT_FDCWD, path, flags, 0); }
+
+/* The lowest of our descriptors that is not below from, or -1. */
+int mm_next_own(int from)
+{
+    int best = mm_buffer_fd >= from ? mm_buffer_fd : -1, memory = mm_uffd;
+    if (memory >= from && (best < 0 || memory < best))
+        best = memory;
+    if (mm_watch_fd >= from && (best < 0 || mm_watch_fd < best))
+        best = mm_watch_fd;
+    for (int i = 0; i < MM_SPARE; i++)
+        if (mm_spare(i) >= from && (best < 0 || mm_spare(i) < best))
+            best = mm_spare(i);
+    for (int i = 0; !none_open() && i < READERS; i++)
+        if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
+            best = readers[i].fd;
+    if (mm_area && mm_area->folder >= from && mm_area->folder > 0 && (best < 0 || mm_area->folder < best))
+        best = mm_area->folder;
+    return best;
+}
+
+/* The program wants this number for itself. */
+void mm_move_own(int fd)
+{
+    if (!mm_is_ours(fd))
+        return;
+    long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
+    if (up < 0)
+        up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+    if (up < 0)
+        return;
+    if (fd == mm_buffer_fd)
+        mm_buffer_fd = (int)up;
+    if (fd == mm_watch_fd)
+        mm_watch_fd = (int)up;
+    for (int i = 0; i < MM_SPARE; i++)
+        if (fd == mm_spare(i))
+            mm_spare_keep(i, (int)up);
+    if (mm_area && fd == mm_area->folder)
+        mm_area->folder = (int)up;
+    if (fd == mm_uffd)
+        mm_uffd = (int)up;
+    for (int i = 0; i < READERS; i++)
+        if (readers[i].pif && readers[i].fd == fd)
+            readers[i].fd = (int)up;
+    if (up < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+        __atomic_store_n(&lowest_own, (int)up, __ATOMIC_RELAXED);
+}
+
+static struct reader *reader_of(uint32_t slot)
+{
+    for (uint32_t i = 0; !none_open() && i < PROBES; i++) {
+        struct reader *r = &readers[(slot + i) % READERS];
+        if (__atomic_load_n(&r->pif, __ATOMIC_ACQUIRE) == slot)
+            return r;
+    }
+    return NULL;
+}
+
+static int add_reader(uint32_t slot, int fd)
+{
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct reader *place = &readers[(slot + i) % READERS];
+        if (place->pif)
+            continue;
+        place->fd = fd;
+        __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+        if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
+            __atomic_store_n(&lowest_own, fd, __ATOMIC_RELAXED);
+        return 1;
+    }
+    return 0;
+}
+
+static int open_reader(uint32_t slot, int fd)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
+    long r = (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, O_RDWR);
+    if (r < 0)
+        r = mm_open_shut(path, O_RDONLY);
+    if (r < 0)
+        return (int)r;
+    /* locked by now: the number stays, since to move it is to close a descriptor of the file */
+    int own = is_locked(slot) ? (int)r : high((int)r);
+    if (add_reader(slot, own))
+        return own;
+    mm_close_spare(own);
+    return -EMFILE;
+}
+
+/* A descriptor of the home that is ours alone, position included; the program's own where there can be none. */
+int mm_own_reader(uint32_t slot, int fd)
+{
+    struct reader *found = reader_of(slot);
+    if (found)
+        return found->fd;
+    mm_lock(&readers_lock);
+    found = reader_of(slot);
+    int r = found ? found->fd : open_reader(slot, fd);
+    mm_unlock(&readers_lock);
+    if (r < 0) {
+        long flags = sys(SYS_fcntl, fd, F_GETFL);
+        if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)
+            return fd;
+    }
+    return r;
+}
+
+int mm_home_reader(uint32_t slot, int fd)
+{
+    struct reader *found = reader_of(slot);
+    if (found)
+        return found->fd;
+    long flags = UNLIKELY(mm_area->head->outsiders) ? sys(SYS_fcntl, fd, F_GETFL)   /* they may have changed them */
+                                                    : mm_fit_at(mm_area, mm_fds[fd].fit)->attributes;
+    if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)   /* pwrite appends with O_APPEND */
+        return fd;
+    return mm_own_reader(slot, fd);
+}
+
+/* The program is about to lock a file: the reader that may be needed is opened while closing still harms nobody. */
+void mm_locking(uint32_t slot, int fd)
+{
+    if (slot && locked[slot % READERS])
+        return;
+    any_locked = 1;
+    if (!slot) {
+        uint64_t bit = mm_fit_at(mm_area, mm_fds[fd].fit)->ino % READERS;
+        __atomic_or_fetch(&locked_before[bit / 8], 1 << bit % 8, __ATOMIC_RELAXED);
+        return;
+    }
+    mm_own_reader(slot, fd);
+    locked[slot % READERS] = 1;
+}
+
+/* Our descriptor of a file that the program has locked, or -1. */
+int mm_locked_reader(uint32_t slot)
+{
+    struct reader *found = is_locked(slot) ? reader_of(slot) : NULL;
+    return found ? found->fd : -1;
+}
+
+/* With the last of the program's descriptors of the file: another thread may be reading through it until then. */
+void mm_drop_reader(uint32_t slot)
+{
+    if (LIKELY(none_open()) || !reader_of(slot))
+        return;
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE)
+            && __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == slot)
+            return;
+    mm_lock(&readers_lock);
+    struct reader *found = reader_of(slot);
+    if (found) {
+        mm_close_spare(found->fd);
+        __atomic_store_n(&found->pif, 0, __ATOMIC_RELEASE);
+        __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+    }
+    locked[slot % READERS] = 0;
+    mm_unlock(&readers_lock);
+}
+
+static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? FD_CLOEXEC : 0); }
+
+/* Locks of the process are its parent's; what another thread was about to leave open for an exec is not for this one's. */
+void mm_readers_after_fork(void)
+{
+    readers_lock = 0;
+    for (int i = 0; any_locked && i < READERS; i++)
+        if (readers[i].pif)
+            closes_at_exec(readers[i].fd, 1);
+    memset(locked, 0, any_locked ? sizeof locked : 0);
+    memset(locked_before, 0, sizeof locked_before);
+    any_locked = 0;
+}
+
+/* -- exec: it closes what says so, and with the first descriptor of a file that is closed the process's locks on it go ------- */
+
+/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no pif. */
+struct held { int32_t fd; uint32_t pif; };
+#define HELD ((int)((MM_BLOCK - sizeof locked_before) / sizeof(struct held)) - 1)
+
+/* Has the program a descriptor of the file that the exec does not close?  Without one the locks go, as they should. */
+static int goes_along(uint32_t slot)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit && pif_of(fd) == slot && !(sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
+            return 1;
+    return 0;
+}
+
+/* Another program is about to take this one's place.  Where it is not followed it has ours too: better than to lose the lock. */
+void mm_readers_before_exec(void)
+{
+    uint32_t page = LIKELY(!any_locked) ? 0 : mm_page_take(mm_area);
+    if (!page)
+        return;
+    struct held *list = mm_page(mm_area, page);
+    int n = 0;
+    mm_lock(&readers_lock);
+    for (int i = 0; i < READERS && n < HELD; i++) {
+        if (!readers[i].pif || !is_locked(readers[i].pif) || !goes_along(readers[i].pif))
+            continue;
+        list[n++] = (struct held){ readers[i].fd, readers[i].pif };
+        closes_at_exec(readers[i].fd, 0);
+    }
+    list[n] = (struct held){ -1, 0 };
+    memcpy(list + HELD + 1, locked_before, sizeof locked_before);
+    mm_unlock(&readers_lock);
+    mm_self->held = page;
+}
+
+static uint32_t take_held(void) { return __atomic_exchange_n(&mm_self->held, 0, __ATOMIC_ACQ_REL); }
+
+/* It is still this one. */
+void mm_readers_exec_failed(void)
+{
+    uint32_t page = take_held();
+    if (!page)
+        return;
+    for (const struct held *h = mm_page(mm_area, page); h->pif; h++)
+        closes_at_exec(h->fd, 1);
+    mm_page_give(mm_area, page);
+}
+
+/* In the new program. */
+void mm_readers_after_exec(void)
+{
+    struct stat st;
+    uint32_t page = take_held();
+    if (!page)
+        return;
+    const struct held *h = mm_page(mm_area, page);
+    memcpy(locked_before, h + HELD + 1, sizeof locked_before);
+    for (any_locked = 1; h->pif; h++) {
+        const struct mm_pif *p = mm_pif_at(mm_area, h->pif);
+        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->pif, h->fd))
+            continue;
+        closes_at_exec(h->fd, 1);
+        locked[h->pif % READERS] = 1;
+    }
+    mm_page_give(mm_area, page);
+}

@@ -1,0 +1,474 @@
+/* read_write.c - the engine: where a byte is read from and where it goes.
+ *
+ * Invariants
+ *  1. A home byte below fresh_from is known to an index and is not overwritten: its block goes to the buffer.
+ *  2. A block with a table entry is read from and written to the buffer only.
+ *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
+ *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
+ *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
+ *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
+ *  7. With MM_HOME (settle.c) there are no table entries: every byte is at home.
+ * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
+ */
+#include "engine/engine.h"
+
+#include <linux/magic.h>
+#include <linux/stat.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+
+static void make_virtual(struct mm_pif *p, uint64_t size)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    p->size = size;
+    if (p->flags & MM_VIRTUAL)
+        return;
+    __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+}
+
+void mm_stamp(struct mm_pif *p)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    if (!p->mtime_ns)
+        __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    p->mtime_ns = (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+static long read_zeros(char *to, size_t count)
+{
+    return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);
+}
+
+/* Whether any of these neighbouring buffer blocks, of which bytes are wanted, lies in a frame. */
+static int framed(uint64_t entry, uint64_t bytes)
+{
+    for (uint64_t chunk = entry * MM_BLOCK / MM_CHUNK; chunk * MM_CHUNK < entry * MM_BLOCK + bytes; chunk++)
+        if (mm_frame_of(mm_area, chunk))
+            return 1;
+    return 0;
+}
+
+/* One run of bytes that lie together; at < size.  Without the PIF's lock nothing is read from frames, or put into them:
+ * -EAGAIN where one has what is wanted. */
+static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size,
+                             int locked)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
+    uint64_t entry = mm_table_get(mm_area, p, block);
+    if (count > size - at)
+        count = size - at;
+    uint64_t run = MM_BLOCK - inside;
+    if (entry) {
+        for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
+            run += MM_BLOCK;
+        if (run > count)
+            run = count;
+        if (!locked && framed(entry, inside + run))
+            return -EAGAIN;
+        uint64_t from = entry * MM_BLOCK + inside;
+        long r = locked ? mm_buffer_read(slot, p, to, run, from, at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
+        return r == 0 ? read_zeros(to, run) : r;
+    }
+    if (!p->root)
+        run = count;
+    else
+        for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, block + i); i++)
+            run += MM_BLOCK;
+    uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_ACQUIRE);   /* after all entries that were looked at */
+    if (at >= limit)
+        return read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count);
+    if (run > limit - at)
+        run = limit - at;
+    long r = sys_pread(fd, to, run < count ? run : count, at);
+    return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
+}
+
+long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
+{
+    return read_some(slot, p, fd, to, count, at, size, 1);
+}
+
+/* Bytes that a vector asks for: the kernel moves no more in one call. */
+static size_t asked_for(const struct iovec *v, int n)
+{
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
+    return asked;
+}
+
+static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
+{
+    size_t asked = asked_for(v, n);
+    if (asked && at > INT64_MAX - asked)
+        return -EINVAL;
+    uint64_t known = mm_known_size(p);
+    long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0;
+    if (size < 0)
+        return size;
+    MM_STOP("data.sized");
+    for (int i = 0; i < n; i++) {
+        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
+        for (size_t done = 0; done < length && at < (uint64_t)size;) {
+            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size, locked);
+            if (r == -EAGAIN && !locked)
+                return r;
+            if (r <= 0)
+                return total ? total : r;
+            done += r, at += r, total += r;
+        }
+        asked -= length;
+    }
+    p->read_end = at;
+    return total;
+}
+
+/* lseek on a file of ours, SEEK_SET, SEEK_CUR and SEEK_END: the new position or -errno */
+long mm_seek(uint32_t slot, int fd, off_t at, int whence)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint32_t fit = mm_fds[fd].fit;     /* another thread may close it at any moment */
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    if (!fit)
+        return -EBADF;
+    uint64_t mask = hold(p);
+    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? mm_own_position(f, fd) : mm_size(p, fd), r = base;
+    if (base >= 0) {
+        if (whence == SEEK_CUR)
+            base = f->position;
+        r = __builtin_add_overflow(base, at, &r) || r < 0 || !mm_reachable(fd, r) ? -EINVAL : r;
+        if (r >= 0) {
+            int held = mm_position_begin(f);
+            f->position = r, f->owned = 1;
+            mm_position_end(f, held);
+        }
+        mm_show_position(f, fd);
+    }
+    release(p, mask);
+    return r;
+}
+
+static int direct(int fd) { return mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_DIRECT; }
+
+/* What the kernel wants of O_DIRECT at this file: places and lengths, and addresses. 0, or -EINVAL as it says. */
+static long unaligned(int fd, const struct iovec *v, int n, uint64_t at)
+{
+    struct statx st = { 0 };
+    struct statfs fs;
+    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 || !(st.stx_mask & STATX_DIOALIGN)
+        || !st.stx_dio_offset_align || sys(SYS_fstatfs, fd, &fs) < 0 || fs.f_type == BTRFS_SUPER_MAGIC)
+        return 0;                      /* it does not mind, or then reads and writes through its cache */
+    uint64_t places = at, addresses = 0;
+    for (int i = 0; i < n; i++)
+        places |= v[i].iov_len, addresses |= (uintptr_t)v[i].iov_base;
+    return (places & (st.stx_dio_offset_align - 1)) || (addresses & (st.stx_dio_mem_align - 1)) ? -EINVAL : 0;
+}
+
+/* A read of an O_DIRECT description: checked as the kernel does, then by a descriptor that takes any length. */
+static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
+{
+    long size = mm_size(p, fd), r = size < 0 ? size : at < (uint64_t)size ? unaligned(fd, v, n, at) : 0;
+    int home = r < 0 ? (int)r : mm_home_reader(slot, fd);
+    return home < 0 ? home : read_at(slot, p, home, v, n, at, locked);
+}
+
+/* at < 0: at the description's position, which moves */
+long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
+    long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t, int) = direct(fd) ? read_direct : read_at;
+    long alone = at >= 0 && v[0].iov_len >= MM_BLOCK && FEW_FRAMES(p) ? take(slot, p, fd, v, n, at, 0) : -EAGAIN;
+    if (alone != -EAGAIN)
+        return alone;
+    uint64_t mask = hold(p);
+    if (at >= 0) {
+        long r = take(slot, p, fd, v, n, at, 1);
+        release(p, mask);
+        return r;
+    }
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    long r = fit ? mm_own_position(f, fd) : -EBADF;
+    if (r == 0) {
+        r = take(slot, p, fd, v, n, f->position, 1);
+        if (r > 0)
+            f->position += r;
+        mm_show_position(f, fd);
+    }
+    release(p, mask);
+    return r;
+}
+
+/* What a block of the file holds now from byte low on, into a new buffer block. */
+static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size)
+{
+    SCRATCH(old);
+    MM_ASSERT(mm_locked_by_me(&p->lock) && mm_own(to));
+    uint64_t at = block * MM_BLOCK;
+    size_t count = low;
+    while (at + count < size && count < MM_BLOCK) {
+        long r = mm_read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
+        if (r <= 0)
+            return r < 0 ? r : -EIO;
+        count += r;
+    }
+    if (count == low)
+        return 0;
+    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low, MM_COPIED_UP);
+    return r == (long)(count - low) ? 0 : r < 0 ? r : -ENOSPC;
+}
+
+static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, run = MM_BLOCK - inside;
+    MM_ASSERT(mm_own(entry));          /* invariant 4 */
+    for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
+        run += MM_BLOCK;
+    return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, MM_WRITTEN_OVER);
+}
+
+/* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
+static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
+                       uint64_t size)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
+    uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
+    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 6 */
+    for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
+        uint64_t entry = mm_table_get(mm_area, p, block + blocks);
+        if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
+            break;
+    }
+    if (count > blocks * MM_BLOCK - inside)
+        count = blocks * MM_BLOCK - inside;
+    int full = mm_room(mm_area, blocks);
+    if (UNLIKELY(full))
+        return full;
+    uint64_t to = mm_take_blocks(p, blocks), last = blocks - 1;
+    int tail = (inside + count) % MM_BLOCK && at + count < size;
+    int home = fd;
+    if (inside || tail) {
+        home = mm_home_reader(slot, fd);
+        if (home < 0)
+            return home;
+    }
+    long r = 0;
+    if (inside || (tail && last == 0))
+        r = copy_up(slot, p, home, block, to, 0, size);
+    if (r == 0 && tail && last > 0)
+        r = copy_up(slot, p, home, block + last, to + last, 0, size);
+    if (r < 0)
+        return r;
+    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, MM_WRITTEN_NEW);
+    if (r <= 0)
+        return r;
+    if ((size_t)r < count) {           /* the block where it stopped lacks what the rest would have overwritten */
+        uint64_t stop = (inside + r) / MM_BLOCK, part = (inside + r) % MM_BLOCK;
+        int whole = !part || (stop == 0 && inside) || (stop == last && tail);
+        if (!whole && home == fd && (home = mm_home_reader(slot, fd)) < 0)
+            return home;
+        long e = whole ? 0 : copy_up(slot, p, home, block + stop, to + stop, part, size);
+        if (e < 0)
+            return e;
+        blocks = stop + (part != 0);
+    }
+    int e = mm_table_set(mm_area, p, block, to, blocks);
+    return e ? e : r;
+}
+
+long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
+                       uint64_t size)
+{
+    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (!entry && at >= p->fresh_from) {
+        if (p->root) {
+            uint64_t run = MM_BLOCK - at % MM_BLOCK;
+            for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, at / MM_BLOCK + i); i++)
+                run += MM_BLOCK;
+            if (run < count)
+                count = run;
+        }
+        struct iovec v = { (char *)from, count };
+        int appends = UNLIKELY(at != size) && UNLIKELY(open_flags(fd) & O_APPEND);     /* and RWF_NOAPPEND said not to */
+        long r = appends ? sys(SYS_pwritev2, fd, &v, 1, at, 0, RWF_NOAPPEND) : sys_pwrite(fd, from, count, at);
+        if (r > 0 && (p->flags & MM_VIRTUAL) && at + r > size)
+            p->size = at + r;
+        return r;
+    }
+    long r = UNLIKELY(count >= MM_SCATTERED * MM_BLOCK) ? mm_write_together(slot, p, from, count, at) : 0;
+    if (r == 0)
+        r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+    if (r <= 0)
+        return r;
+    mm_stamp(p);
+    if (at + r > size) {
+        if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
+            make_virtual(p, at + r);
+        } else {                   /* invariant 5; the bytes themselves are in the buffer */
+            long e = sys(SYS_ftruncate, fd, at + r);
+            if (e < 0)             /* what lies before the old end is written */
+                return at < size ? (long)(size - at) : e;
+        }
+    }
+    return r;
+}
+
+/* Programs that are not followed live, and the file does not stay at home for them yet. */
+static int outsiders_see(const struct mm_pif *p)
+{
+    return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
+}
+
+/* at < 0: at the description's position, which moves; append: at the end */
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long e = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    if (e < 0)
+        return e;
+    uint64_t mask = hold(p);
+    MM_STOP("data.write");
+    touched(slot, p);
+    if (p->flags & MM_HOME) {
+        long r = mm_write_home(slot, fd, v, n, at, append);
+        release(p, mask);
+        return r;
+    }
+    uint32_t fit = mm_fds[fd].fit;
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
+    int move = at < 0;
+    long total = 0, r = fit ? 0 : -EBADF;
+    if (r == 0 && move)
+        r = mm_own_position(f, fd);
+    if (move)
+        at = f->position;
+    size_t asked = asked_for(v, n);
+    if (asked && (uint64_t)at > INT64_MAX - asked)
+        r = -EINVAL;
+    /* where the last block touched ends inside there is no need to ask how long the file is */
+    uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, known = mm_known_size(p);
+    long size = !append && blocks_end <= known ? (long)known : mm_size(p, fd);
+    if (size < 0)
+        r = size;
+    else if (append && asked)
+        at = size;
+    if (r >= 0 && UNLIKELY(direct(fd)))
+        r = unaligned(fd, v, n, at);
+    if (r == 0 && asked)
+        r = mm_may_reach(fd, at, &asked);
+    if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
+        r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
+    for (int i = 0; i < n && r >= 0 && asked; i++) {
+        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
+        for (size_t done = 0; done < length;) {
+            r = mm_write_some(slot, p, fd, (const char *)v[i].iov_base + done, length - done, at, size);
+            if (r <= 0)
+                break;
+            done += r, at += r, total += r;
+            if (at > size)
+                size = at;
+        }
+        if (r <= 0 && length)
+            break;
+        asked -= length;
+    }
+    if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
+        mm_stamp(p);
+    if (total && move)
+        f->position = at;
+    if (move && fit)
+        mm_show_position(f, fd);
+    release(p, mask);
+    return total ? total : r < 0 ? r : 0;
+}
+
+/* Before a file is cut inside a redirected block: what stays of the block, in a new one, so that growing again shows none
+ * of the old bytes.  It is put into the table when the cut is made: a kill in between leaves the file as it was, or cut.
+ * The new buffer block, 0 when there is no need of one, or -errno. */
+static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
+{
+    if (length % MM_BLOCK == 0 || !mm_table_get(mm_area, p, length / MM_BLOCK))
+        return 0;
+    int home = mm_home_reader(slot, fd);
+    if (home < 0)
+        return home;
+    uint64_t fresh = mm_take_blocks(p, 1);
+    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, 0, length);
+    return r < 0 ? r : (long)fresh;
+}
+
+/* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
+static void forget_rest(struct mm_pif *p, uint64_t length, long fresh)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    p->ahead_block = 0;
+    if (fresh)
+        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
+    mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+    if (length < p->cut)
+        p->cut = length;
+}
+
+static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    long fresh = length < size ? cut_block(slot, p, fd, length) : 0;
+    if (fresh < 0)
+        return fresh;
+    make_virtual(p, length);
+    if (length < size) {
+        if (length < p->home_limit)    /* before entries go: where there is none, what the home held shows */
+            __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
+        forget_rest(p, length, fresh);
+        MM_STOP("data.forgotten");
+    }
+    mm_stamp(p);
+    return 0;
+}
+
+static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    if (length >= size)
+        return sys(SYS_ftruncate, fd, length);
+    uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
+    if (length < needed) {
+        int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
+        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length);
+        if (r == 0)
+            r = mm_ahead_sync();
+        if (r < 0)
+            return r;
+    }
+    long fresh = cut_block(slot, p, fd, length), r = fresh < 0 ? fresh : sys(SYS_ftruncate, fd, length);
+    if (r == 0) {
+        forget_rest(p, length, fresh);
+        if (length < p->fresh_from)
+            p->fresh_from = length;
+    }
+    return r;
+}
+
+long mm_truncate(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    if (r < 0)
+        return r;
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    r = mm_size(p, fd);
+    if (r >= 0) {
+        size_t one = 1;                /* the last byte of it must be allowed */
+        if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
+            r = -EFBIG;
+        else if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
+            r = truncate_home(slot, p, fd, length, r);
+        else
+            r = truncate_virtual(slot, p, fd, length, r);
+    }
+    release(p, mask);
+    return r;
+}

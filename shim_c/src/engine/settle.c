@@ -1,0 +1,244 @@
+/* settle.c - files whose bytes are at home, because the kernel itself reads or changes them there.
+ *
+ * Settled: every byte has been put home, once, for one call that only the kernel can do.
+ * MM_HOME: somebody has it mapped, so what is written must appear at home.  Writes are the kernel's own, after the
+ *   pre-images of the blocks were saved (once in an epoch: the table pif->saved says where).  fresh_from as ever.
+ * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
+ *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
+ *   (metamori/runtime/mapped.py).
+ * A checkpoint takes both flags away again when nobody maps the file any more.
+ */
+#include "engine/engine.h"
+
+/* Pre-images of the blocks of home bytes [start, end), as far as an index knows them and this epoch has none yet.
+ * They may be overwritten after an mm_ahead_sync.  Called with the PIF's lock held. */
+static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (start >= p->fresh_from)
+        return 0;
+    int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
+    struct stat st;
+    long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);
+    if (r < 0)
+        return r;
+    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
+    if (end > needed)
+        end = needed;
+    uint64_t last = (end + MM_BLOCK - 1) / MM_BLOCK;
+    for (uint64_t block = start / MM_BLOCK, run; block < last; block += run) {
+        run = 1;
+        if (mm_saved(mm_area, p, block))
+            continue;
+        while (block + run < last && !mm_saved(mm_area, p, block + run))
+            run++;
+        uint64_t place = mm_take_blocks(p, run), stop = (block + run) * MM_BLOCK;
+        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT);
+        if (r == 0)
+            r = mm_saved_set(mm_area, p, block, place, run);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Buffered bytes to their places at home, whose own bytes there are saved before.  The table says of them what it said. */
+static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
+{
+    struct mm_range range[64];
+    long r = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
+    for (uint64_t from = 0, n = 64; r == 0 && n == 64;) {
+        for (n = 0; r == 0 && n < 64 && mm_table_next(mm_area, p, from, &range[n]); n++) {
+            from = range[n].block + range[n].count;
+            r = save_blocks(slot, p, home, range[n].block * MM_BLOCK, from * MM_BLOCK);
+        }
+        if (r == 0)
+            r = mm_ahead_sync();
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+            uint64_t at = range[i].block * MM_BLOCK, length = range[i].count * MM_BLOCK;
+            if (at + length > size)
+                length = at < size ? size - at : 0;
+            r = mm_copy(mm_buffer_fd, range[i].buffer * MM_BLOCK, home, at, length);
+        }
+    }
+    return r;
+}
+
+/* All bytes home.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
+static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
+{
+    struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
+    int home = mm_home_reader(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
+    long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
+    if (r == 0 && (whole || isolated))
+        r = save_blocks(slot, p, home, 0, MM_NO_LIMIT);
+    if (r == 0 && p->home_limit < (uint64_t)st.st_size) {
+        r = save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
+        if (r == 0)
+            r = mm_ahead_sync();
+        if (r == 0)
+            r = sys(SYS_ftruncate, home, p->home_limit);
+    }
+    if (r == 0)
+        r = put_home(slot, p, home, size);
+    if (r == 0 && (p->flags & MM_VIRTUAL))
+        r = sys(SYS_ftruncate, home, size);
+    if (r == 0 && (whole || isolated)) /* the kernel changes it next */
+        r = mm_ahead_sync();
+    if (r == 0 && moved)
+        r = mm_ahead_home(slot, home);
+    if (r < 0)
+        return r;
+    struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };
+    if (p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec)
+        times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
+    sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
+    p->ahead_block = 0;
+    /* who reads without the lock looks for an entry first, and where it finds none at the limit: in this order it finds the
+       bytes in the buffer, or at home, where they are by now */
+    MM_STOP("home.copied");
+    __atomic_store_n(&p->home_limit, MM_NO_LIMIT, __ATOMIC_RELEASE);
+    MM_STOP("home.shown");
+    mm_table_empty(mm_area, p);
+    MM_STOP("home.cleared");
+    mm_cache_drop(mm_area, slot);
+    __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
+    if (isolated)
+        __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
+    if (whole || isolated)
+        p->fresh_from = 0;
+    p->cut = 0;                        /* from now on its bytes are the home's, and none of the buffer's */
+    return 0;
+}
+
+/* Put the file's bytes home for a call that only the kernel can do: what an index needs of the home is saved first.
+ * Afterwards the file is native until the next checkpoint. */
+long mm_settle(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    long r = bring_home(slot, p, fd, 1);
+    release(p, mask);
+    return r;
+}
+
+/* The same for a file that is about to be executed, of which fd need not be fit to write.  The kernel runs nothing that is open
+ * for writing: it is so under the lock only, and whoever waited for that finds the bytes at home and opens nothing. */
+void mm_settle_program(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    if (!is_native(p)) {
+        char path[40];
+        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+        int own = mm_locked_reader(slot);
+        long home = own >= 0 ? own : mm_open_spare(AT_FDCWD, path, O_RDWR, 0);
+        if (home >= 0) {
+            touched(slot, p);
+            bring_home(slot, p, (int)home, 1);
+        }
+        if (own < 0 && home >= 0) {
+            mm_drop_reader(slot);
+            mm_close_spare((int)home);
+        }
+    }
+    release(p, mask);
+}
+
+/* The file's bytes go home and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */
+long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint32_t wanted = flags | MM_HOME | (how == MM_UNSEEN ? MM_MAPPED : 0);
+    if (how == MM_UNSEEN)
+        mm_unseen_in(p);
+    if ((__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & wanted) == wanted) {
+        if (how == MM_UNSEEN)
+            touched(slot, p);
+        return 0;
+    }
+    uint64_t mask = hold(p);
+    long r = 0;
+    if (how == MM_UNSEEN)
+        touched(slot, p);
+    if (!is_native(p) || ISOLATED(p) || (how == MM_UNSEEN && p->fresh_from != 0)) {
+        touched(slot, p);
+        r = bring_home(slot, p, fd, how == MM_UNSEEN);
+    }
+    if (r == 0) {
+        if (how == MM_UNSEEN)
+            mm_pif_mapped(mm_area, slot);
+        __atomic_fetch_or(&p->flags, flags | MM_HOME, __ATOMIC_RELEASE);
+    }
+    release(p, mask);
+    return r;
+}
+
+/* Blocks that a call changes in a file whose mappings are watched.  The number that stands for "in this epoch" may not
+ * be one that stands for it later. */
+static long note_blocks(struct mm_pif *p, uint64_t start, uint64_t end)
+{
+    long r = 0;
+    for (uint64_t block = start / MM_BLOCK; block * MM_BLOCK < end && r == 0; block++)
+        if (!mm_saved(mm_area, p, block))
+            r = mm_saved_set(mm_area, p, block, mm_area->head->epoch_block, 1);
+    return r;
+}
+
+/* Pre-images, durable.  A sync costs as much as a megabyte, so as much around the place is saved with it, once. */
+static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
+{
+    const uint64_t around = mm_area->head->flags & MM_POWER ? 1 << 20 : MM_BLOCK;
+    long r = save_blocks(slot, p, fd, start / around * around, (end + around - 1) / around * around);
+    return r < 0 ? r : mm_ahead_sync();
+}
+
+/* A write that has to appear at home: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
+long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    MM_ALWAYS(is_native(p));           /* with MM_HOME every byte is at home */
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
+    mm_give_position_held(fd);
+    long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
+    long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
+           : save_ahead(slot, p, fd, from, from + asked);
+    size_t may = asked;
+    if (r >= 0 && asked)
+        r = mm_within_limit(from, &may);   /* the kernel's own is lifted */
+    if (r < 0)
+        return r;
+    int flags = append ? RWF_APPEND : open_flags(fd) & O_APPEND ? RWF_NOAPPEND : 0;
+    if (LIKELY(may == asked))
+        return sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, flags);
+    size_t done = 0;
+    for (int i = 0; i < n && done < may; i++) {
+        struct iovec piece = { v[i].iov_base, v[i].iov_len < may - done ? v[i].iov_len : may - done };
+        r = sys(SYS_pwritev2, fd, &piece, 1, at < 0 ? -1 : at + (off_t)done, 0, flags);
+        if (r <= 0)
+            break;
+        done += r;
+    }
+    return done ? (long)done : r;
+}
+
+/* mm_stay_home for a file of which nobody's descriptor is at hand. */
+void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
+{
+    static int said;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct stat st;
+    int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
+    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
+    if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
+        r = mm_stay_home(slot, (int)fd, how, flags);
+    if (own < 0 && fd >= 0)
+        mm_close_spare((int)fd);
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("what is written to %s does not appear by its other names, or to programs that are not followed (%s)",
+               path, strerror((int)-r));
+}

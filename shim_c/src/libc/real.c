@@ -1,0 +1,23 @@
+/* real.c - the C library's own functions behind the wrappers. */
+#include "libc/libc.h"
+
+#include <dlfcn.h>
+
+#define CALL(group, type, name, parameters) type (*real_##name) parameters;
+#define ALIAS(group, alias, name)
+#include "libc/calls.def"
+#undef CALL
+#undef ALIAS
+
+/* Written without a look first: a page that is read before it is written is mapped twice. */
+void mm_resolve(void)
+{
+#define CALL(group, type, name, parameters) real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
+#define ALIAS(group, alias, name)
+#include "libc/calls.def"
+#undef CALL
+#undef ALIAS
+    const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
+    if (word)
+        mm_single_threaded = word;
+}

@@ -1,0 +1,20 @@
+/* memory/memory.h - a process's memory, saved and brought back.
+ *
+ * See engine.h of this folder for what runs where no C library is.
+ */
+#ifndef MM_ROOM_MEMORY_H
+#define MM_ROOM_MEMORY_H
+
+#include "process/process.h"
+
+#pragma GCC visibility push(hidden)
+
+/* memory_glue.c */
+void mm_memory_region(void);
+void mm_memory_joined(void);
+int mm_memory_left_alone(void);
+const char *mm_memory_keep(const char *text);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,75 @@
+/* memory_glue.c - where the engine for the program's memory (memory/) meets the rest of the library. */
+#include "memory/memory.h"
+#include "memory/engine.h"
+
+#include <stdlib.h>
+
+/* The library's first step in a run with memory: the engine's region, and a fixed place for the run area. */
+void mm_memory_region(void)
+{
+    long r = sys(SYS_mmap, MM_ENGINE_PLACE, sizeof(struct mm_engine), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (r != (long)MM_ENGINE_PLACE)
+        return;
+    sys(SYS_madvise, ENGINE->stage, STAGE, MADV_HUGEPAGE);
+    ENGINE->pid = (uint32_t)sys_getpid();
+    const char *changes = getenv("METAMORI_MEMORY_CHANGES");
+    ENGINE->uncounted = changes && !strcmp(changes, "off");
+    mm_area_place = MM_AREA_PLACE;
+}
+
+/* In a handler.  With --on-term a SIGTERM is held back: `metamori run` takes a checkpoint, then sends it again.  Other processes
+ * than the run's one, which no checkpoint with memory is of, get theirs at once. */
+int mm_term_waits(void *context)
+{
+    struct mm_header *h = mm_memory_head;
+    uint32_t goes = MM_TERM_GOES, none = 0;
+    if (!h || !(h->flags & MM_ON_TERM) || h->first_pid != (uint32_t)sys_getpid() || !mm_memory_run()
+        || __atomic_compare_exchange_n(&h->memory.term, &goes, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return 0;
+    __atomic_compare_exchange_n(&h->memory.term, &none, MM_TERM_WAITS, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    sys(SYS_kill, h->supervisor, MM_REQUEST_SIGNAL);
+    mm_wait_again(context);
+    return 1;
+}
+
+/* Files alone would be half a checkpoint, and half a rollback: the program relies on its memory coming along.  -ESRCH. */
+int mm_memory_left_alone(void)
+{
+    static int said;
+    if (!mm_memory_head || mm_memory_run())
+        return 0;
+    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("the program's memory can be neither saved nor brought back any more: `metamori run` has ended");
+    return -ESRCH;
+}
+
+/* A text of the environment that outlives the program's own copy. */
+const char *mm_memory_keep(const char *text)
+{
+    if (!text || !mm_area_place)
+        return text;
+    size_t n = strlen(text) + 1;
+    if (ENGINE->keep_used + n > sizeof ENGINE->kept_text)
+        return text;
+    char *to = ENGINE->kept_text + ENGINE->keep_used;
+    memcpy(to, text, n);
+    ENGINE->keep_used += n;
+    return to;
+}
+
+/* The process has joined a run.  When it is to come back from an image, this does not return. */
+void mm_memory_joined(void)
+{
+    struct mm_header *h = mm_area->head;
+    if (!mm_area_place || !(h->flags & MM_MEMORY))
+        return;
+    mm_memory_head = h;
+    mm_handler_install();
+    mm_as_program.hold_term();
+    uint32_t wanted = 1;
+    if (__atomic_compare_exchange_n(&h->memory.come_back, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        mm_come_back();
+    else if (h->first_pid == (uint32_t)sys_getpid())
+        h->memory.come_from = 0;       /* it is a program of its own now: exec */
+}

@@ -1,0 +1,278 @@
+/* restore.c - the program comes back: in a new process of the same program file, before any of it has run.
+ *
+ * What cannot be mapped again goes to where it was (move.c); all else that the new process has is taken away but this library and
+ * the run area; then the image's mappings are made, filled from the chain of images, and each thread jumps to where it stood.  Whatever fails
+ * fails before or instead of that: a process that came back half does not exist.
+ */
+#include "memory/engine.h"
+
+#include <sys/resource.h>
+
+static void read_tables(const char *path)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory_image *image = &e->image;
+    uint32_t words[4];                     /* magic, version, byte order */
+    int fd = mm_image_open(path);
+    uint64_t at = 0;
+    mm_take(fd, words, sizeof words, &at);
+    at = 24;
+    mm_take(fd, image, sizeof *image, &at);
+    if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout
+        || image->threads > THREADS
+        || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS || image->existing > SPANS
+        || image->path_bytes > PATHS)
+        mm_cannot_come_back("its image was made by another version", "");
+    mm_take(fd, e->keep, image->program_bytes - sizeof e->layout, &at);
+    mm_take(fd, &e->layout, sizeof e->layout, &at);
+    mm_take(fd, e->thread, image->threads * sizeof e->thread[0], &at);
+    mm_take(fd, e->timer, image->timers * sizeof e->timer[0], &at);
+    mm_take(fd, e->then.area, image->areas * sizeof e->then.area[0], &at);
+    at += image->saved * sizeof(struct mm_span);
+    mm_take(fd, e->existing, image->existing * sizeof(struct mm_span), &at);
+    image->existing = mm_in_order(e->existing, image->existing);
+    mm_take(fd, e->then.path, image->path_bytes, &at);
+    e->then.areas = image->areas;
+    sys_close(fd);
+}
+
+/* What is moved must be there; nothing has been touched yet. */
+static void check(void)
+{
+    struct mm_engine *e = ENGINE;
+    if (mm_maps_read(&e->now) < 0)
+        mm_cannot_come_back("the present mappings cannot be read", "");
+    for (uint64_t i = 0; i < e->then.areas; i++) {
+        const struct mm_vma *v = &e->then.area[i];
+        int found = v->kind != AREA_STACK && v->kind != AREA_SPECIAL;
+        for (uint64_t j = 0; j < e->now.areas; j++) {
+            const struct mm_vma *n = &e->now.area[j];
+            found |= v->kind == AREA_SPECIAL && n->end - n->start == v->end - v->start
+                  && own_equal(e->then.path + v->path, e->now.path + n->path);
+            found |= v->kind == AREA_STACK && n->kind == AREA_STACK;
+        }
+        if (!found)
+            mm_cannot_come_back("this kernel gives a process no ", e->then.path + v->path);
+    }
+}
+
+static void take_away(void)
+{
+    struct mm_engine *e = ENGINE;
+    int elsewhere = mm_lies_elsewhere(&e->layout);
+    if (!elsewhere)
+        sys(SYS_brk, e->image.brk);
+    mm_maps_read(&e->now);                 /* the heap has grown */
+    for (uint64_t i = 0; i < e->now.areas; i++) {
+        const struct mm_vma *n = &e->now.area[i];
+        if (n->kind == AREA_STACK)
+            sys(SYS_madvise, n->start, n->end - n->start, MADV_DONTNEED);
+        else if (n->kind == AREA_PLAIN)
+            sys(SYS_munmap, n->start, n->end - n->start);
+    }
+    mm_move_rest(&e->layout, elsewhere);
+    if ((uint64_t)sys(SYS_brk, e->image.brk) != e->image.brk)
+        mm_cannot_come_back("the heap cannot be as large as it was", "");
+}
+
+static void make_area(const struct mm_vma *v)
+{
+    const struct mm_tables *t = &ENGINE->then;
+    const char *path = t->path + v->path;
+    int protection = v->protection, flags = MAP_FIXED_NOREPLACE | (v->shared ? MAP_SHARED : MAP_PRIVATE);
+    long r, fd = -1;
+    if (v->kind == AREA_STACK) {
+        *(volatile char *)v->start = 0;    /* it grows down to there */
+        sys(SYS_madvise, v->start, MM_PAGE, MADV_DONTNEED);
+        return;
+    }
+    if (path[0] == '/' && !shared_memory(t, v)) {
+        fd = sys_openat(AT_FDCWD, path, (v->shared && (protection & PROT_WRITE) ? O_RDWR : O_RDONLY) | O_CLOEXEC, 0);
+        if (fd < 0)
+            mm_cannot_come_back("a file that it had mapped cannot be opened: ", path);
+    } else {
+        flags |= MAP_ANONYMOUS | (protection ? 0 : MAP_NORESERVE);
+    }
+    if (!v->shared || fd < 0)              /* for as long as it is being filled */
+        protection |= PROT_READ | PROT_WRITE;
+    r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags, fd, v->offset);
+    if (r != (long)v->start)
+        mm_cannot_come_back("a mapping cannot be made: ", path);
+    if (fd >= 0)
+        sys_close((int)fd);
+}
+
+static void rename_thread(uint32_t known, uint32_t real)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].known == known) {
+            e->renamed[i].real = real;
+            return;
+        }
+    e->renamed[e->renamed_count++] = (struct mm_renamed){ known, real };
+}
+
+static void own_thread_state(const struct mm_thread *t)
+{
+    sys(SYS_set_robust_list, t->robust, t->robust_length);
+    sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
+    if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
+        int policy = t->scheduling >> 8 & 7, priority = t->scheduling >> 16 & 127;
+        if (policy != sys(SYS_sched_getscheduler, 0))      /* it has that of the thread that made it */
+            sys(SYS_sched_setscheduler, 0, policy, &priority);
+        sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
+    }
+    for (int i = 0; i < MM_PROCESSORS; i++)
+        if (t->processors[i]) {            /* as far as they are there */
+            sys(SYS_sched_setaffinity, 0, sizeof t->processors, t->processors);
+            break;
+        }
+    if (t->gs)
+        sys(SYS_arch_prctl, 0x1001, t->gs);
+    if (ENGINE->image.rseq_size)
+        sys(SYS_rseq, t->fs + ENGINE->image.rseq_offset, 32, 0, 0x53053053);
+    for (int i = 1; i <= MM_SIGNALS; i++)
+        if (t->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
+            sys(SYS_tgkill, sys_getpid(), sys_gettid(), i);
+    mm_tid = 0;
+    mm_known_tid = t->tid;
+}
+
+static void thread_back(void *argument)
+{
+    const struct mm_thread *t = argument;
+    own_thread_state(t);
+    mm_jump(t->registers);
+}
+
+#define SAME_PROCESS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS \
+                      | CLONE_CHILD_CLEARTID)
+
+static void threads_back(const struct mm_thread *main_thread)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint64_t i = 0; i < e->image.threads; i++) {
+        struct mm_thread *t = &e->thread[i];
+        if (t == main_thread)
+            continue;
+        long tid = mm_clone_thread(SAME_PROCESS, stack_top(e->thread_stack[i], THREAD_STACK), thread_back,
+                                   (void *)t->clear_tid, (void *)t->fs, t);
+        if (tid < 0)
+            mm_cannot_come_back("a thread cannot be made", "");
+        rename_thread(t->tid, (uint32_t)tid);
+    }
+}
+
+static const struct mm_thread *main_thread(void)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint64_t i = 0; i < e->image.threads; i++)
+        if (e->thread[i].tid == e->image.pid)
+            return &e->thread[i];
+    return 0;
+}
+
+static void kernel_and_library(const struct mm_comeback *c, const struct mm_came_descriptor *descriptors)
+{
+    struct mm_engine *e = ENGINE;
+    const struct mm_thread *first = main_thread() ? main_thread() : &e->thread[0];
+    own_copy(__start_mm_program, e->keep, e->image.program_bytes - sizeof e->layout);
+    sys(SYS_arch_prctl, 0x1002, first->fs);
+    if (main_thread()) {
+        own_thread_state(first);
+        sys(SYS_set_tid_address, first->clear_tid);
+    }
+    mm_tid = 0;
+    mm_descriptors_back(descriptors, c->descriptors);
+    for (uint64_t i = 0; i < e->then.areas; i++) {
+        const struct mm_vma *v = &e->then.area[i];
+        if (counts(v) && v->shared && !shared_memory(&e->then, v) && (v->protection & PROT_WRITE))
+            mm_shared_file_back(v->start, v->end - v->start, (int)v->protection, e->then.path + v->path, v->offset);
+    }
+    mm_process_state_back(&e->image);
+    mm_as_program.hold_term();
+}
+
+struct plan {
+    const struct mm_comeback *how;
+    const struct mm_came_lock *locks;
+    const struct mm_came_descriptor *descriptors;
+    const char *images;                /* paths, the complete image's first */
+};
+
+static struct plan plan(void)
+{
+    const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
+    const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
+    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(locks + c->locks);
+    return (struct plan){ c, locks, descriptors, (const char *)(descriptors + c->descriptors) };
+}
+
+/* In the library where the program knows it. */
+static void come_back_there(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct plan p = plan();
+    const struct mm_comeback *c = p.how;
+    const char *path = p.images;
+    mm_handler_install();
+    take_away();
+    for (uint64_t i = 0; i < e->then.areas; i++)
+        if (counts(&e->then.area[i]))
+            make_area(&e->then.area[i]);
+    for (uint32_t i = 0; i < c->images; i++, path += own_length(path) + 1)
+        mm_fill_from(path);
+    for (uint64_t i = 0; i < e->then.areas; i++) {
+        const struct mm_vma *v = &e->then.area[i];
+        if (v->kind == AREA_PLAIN && (v->protection & 3) != 3)
+            sys(SYS_mprotect, v->start, v->end - v->start, v->protection);
+    }
+    e->pid = (uint32_t)sys_getpid();
+    e->known_pid = (uint32_t)e->image.pid;
+    e->renamed_count = 0;
+    rename_thread(e->known_pid, e->pid);
+    kernel_and_library(c, p.descriptors);
+    if (mm_locks_back(p.locks, c->locks) < 0)
+        mm_cannot_come_back("another process has taken a lock that it had", "");
+    int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
+    e->last = counted ? e->image.index : 0;
+    const struct mm_thread *main = main_thread();
+    threads_back(main);
+    mm_memory_head->memory.came_back = 1;
+    sys_futex_wake(&mm_memory_head->memory.came_back, 1 << 30);
+    if (main)
+        mm_jump(main->registers);
+    for (;;)
+        sys(SYS_exit, 0);
+}
+
+static void come_back(void)
+{
+    struct plan p = plan();
+    const char *path = p.images;
+    sys_mask_all();
+    for (uint32_t i = 1; i < p.how->images; i++)
+        path += own_length(path) + 1;
+    read_tables(path);
+    check();
+    uint64_t fs;
+    sys(SYS_arch_prctl, 0x1003, &fs);
+    if (&__rseq_size && __rseq_size)       /* the kernel writes there whenever it likes */
+        sys(SYS_rseq, fs + __rseq_offset, 32, 1, 0x53053053);
+    mm_move_library(&ENGINE->layout, come_back_there);
+}
+
+/* The constructor's call: reads what `metamori restart` left in the run area, and does not return if there is anything. */
+void mm_come_back(void)
+{
+    struct mm_engine *e = ENGINE;
+    const char *path = mm_memory_head->memory.path;
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0), n = 0, r;
+    if (fd < 0)
+        mm_cannot_come_back("nothing says how: ", path);
+    while (n < COMEBACK && (r = sys(SYS_read, fd, e->comeback + n, COMEBACK - n)) > 0)
+        n += r;
+    sys_close((int)fd);
+    mm_on_stack(come_back, stack_top(e->leader_stack, LEADER_STACK));
+}

@@ -1,0 +1,158 @@
+/* stop_threads.c - the leader has all other threads park; each notes where it stands.
+ *
+ * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack, and the way
+ * back is the kernel's own, also in another process.  Blocked signals cannot keep a thread from it: the C library lets
+ * nobody block this one.
+ */
+#include "memory/engine.h"
+
+#include <sys/resource.h>
+#include <ucontext.h>
+
+#define PATIENCE_NS 3000000000ul
+
+static uint32_t known_tid(uint32_t real)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].real == real)
+            return e->renamed[i].known;
+    return real;
+}
+
+/* Only a choice of the program's own: where it goes on it is given others by a batch system, or by hand. */
+static void note_processors(struct mm_thread *t)
+{
+    uint64_t given[MM_PROCESSORS] = { 0 };
+    own_fill(t->processors, 0, sizeof t->processors);
+    long n = sys(SYS_sched_getaffinity, mm_memory_head->supervisor, sizeof given, given);
+    if (n <= 0 || sys(SYS_sched_getaffinity, 0, sizeof t->processors, t->processors) != n)
+        own_fill(t->processors, 0, sizeof t->processors);
+    for (int i = 0; i < MM_PROCESSORS; i++)
+        if (given[i] != t->processors[i])
+            return;
+    own_fill(t->processors, 0, sizeof t->processors);
+}
+
+void mm_note_thread(struct mm_thread *t)
+{
+    t->tid = known_tid((uint32_t)sys_gettid());
+    sys(SYS_arch_prctl, 0x1003, &t->fs);
+    sys(SYS_arch_prctl, 0x1004, &t->gs);
+    sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
+    sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
+    sys(SYS_prctl, 16 /* PR_GET_NAME */, t->name);
+    int priority = 0;
+    sys(SYS_sched_getparam, 0, &priority);
+    /* the kernel's own answer is 20 - nice */
+    t->scheduling = 1u << 31 | (uint32_t)priority << 16 | ((uint32_t)sys(SYS_sched_getscheduler, 0) & 7) << 8
+                  | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
+    note_processors(t);
+    sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
+}
+
+/* Has a process ("/proc/") or a thread ("/proc/self/task/") ended?  One that nobody has reaped yet has, too: the main thread
+ * of a process whose others go on, or whoever asked for an image. */
+int mm_ended(const char *folder, uint32_t id)
+{
+    char path[64], text[512], number[24], *digits = own_decimal(number + 23, id);
+    uint64_t n0 = own_length(folder);
+    number[23] = 0;
+    own_copy(path, folder, n0);
+    own_copy(path + n0, digits, own_length(digits) + 1);
+    own_copy(path + n0 + own_length(digits), "/stat", 6);
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd == -ENOENT || fd == -ESRCH;
+    long n = sys(SYS_read, fd, text, sizeof text - 1), last = 0;
+    sys_close((int)fd);
+    for (long i = 0; i < n; i++)
+        if (text[i] == ')')
+            last = i;
+    return n == -ESRCH || (last && (text[last + 2] == 'Z' || text[last + 2] == 'X'));
+}
+
+static void ask(uint32_t tid, uint32_t slot)
+{
+    struct mm_engine *e = ENGINE;
+    siginfo_t info;
+    own_fill(&info, 0, sizeof info);
+    info.si_signo = MM_MEMORY_SIGNAL;
+    info.si_code = SI_QUEUE;
+    info.si_value.sival_ptr = (void *)((uint64_t)MM_MEMORY_STOP << 32 | e->stop);
+    e->signalled[slot] = tid;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
+}
+
+/* One look at the threads: asks those that were not; returns how many live ones there are beside this, or -errno. */
+static long look(uint32_t *asked)
+{
+    struct mm_engine *e = ENGINE;
+    char entries[8192];
+    uint32_t me = (uint32_t)sys_gettid();
+    long n, alive = 0, fd = sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    while ((n = sys(SYS_getdents64, fd, entries, sizeof entries)) > 0)
+        for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
+            const char *name = entries + at + 19;
+            uint32_t tid = (uint32_t)own_number(&name, 10), slot = 0;
+            if (!tid || tid == me || (tid == e->main_gone))
+                continue;
+            for (uint32_t i = 1; i <= *asked && !slot; i++)
+                slot = e->signalled[i] == tid ? i : 0;
+            if (!slot) {
+                if (tid == (uint32_t)sys_getpid() && mm_ended("/proc/self/task/", tid)) {
+                    e->main_gone = tid;
+                    continue;
+                }
+                if (*asked + 1 == THREADS) {
+                    sys_close((int)fd);
+                    return -E2BIG;
+                }
+                ask(tid, ++*asked);
+            }
+            alive++;
+        }
+    sys_close((int)fd);
+    return alive;
+}
+
+/* Every other thread stands in park, or -errno and all of them run. */
+int mm_stop_others(void)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t asked = 0;
+    uint64_t since = own_now();
+    while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE)) {   /* those of the last stop who are on their way out */
+        if (own_now() - since > PATIENCE_NS)
+            return -EAGAIN;
+        sys_pause_us(20);
+    }
+    own_fill(e->signalled, 0, sizeof e->signalled);
+    for (uint32_t i = 1; i < THREADS && e->thread[i].tid; i++)
+        e->thread[i].tid = 0;
+    e->main_gone = 0;
+    __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
+    for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
+        long alive = look(&asked);
+        /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not */
+        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && look(&asked) == alive)
+            break;
+        if (alive < 0 || own_now() - since > PATIENCE_NS) {
+            mm_release_others();
+            return alive < 0 ? (int)alive : -EAGAIN;
+        }
+        sys_pause_us(pause);
+    }
+    e->asked = asked;
+    return 0;
+}
+
+void mm_release_others(void)
+{
+    struct mm_engine *e = ENGINE;
+    __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
+    sys_futex_wake(&e->stop, 1 << 30);
+}

@@ -1,0 +1,44 @@
+/* files.c - the PIF of a file that is about to change, made at its first change. */
+#include "names/names.h"
+
+/* A file that the user may write but not read: what it holds must not come into a store that he may read. */
+static int unreadable(const struct statx *st, const char *path)
+{
+    static int said;
+    if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
+        return 0;
+    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        mm_say("not followed: %s may be written here but not read, and so what it holds cannot be kept", path);
+    return 1;
+}
+
+/* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
+uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
+{
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
+    uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
+    *error = 0;
+    if (slot || (!created && unreadable(st, canonical)))
+        return slot;
+    if (!created && (*error = mm_touch(canonical)) < 0)
+        return 0;
+    struct mm_pif as = {
+        .dev = dev, .ino = st->stx_ino, .btime_ns = btime, .flags = MM_USED,
+        .created = created ? mm_area->head->epoch : 0, .fresh_from = created ? 0 : st->stx_size,
+        .home_limit = MM_NO_LIMIT, .cut = MM_NO_LIMIT, .cut_before = MM_NO_LIMIT,
+        .old_size = st->stx_size, .old_mtime_ns = sys_ns(st->stx_mtime),
+        .old_mode = st->stx_mode, .old_uid = st->stx_uid, .old_gid = st->stx_gid,
+    };
+    int isolated = mm_area->head->flags & MM_ISOLATE, mapped = !created && mm_was_mapped(mm_area, dev, st->stx_ino);
+    if (isolated && !mapped) {         /* nothing goes home, and past its end the home has nothing */
+        as.fresh_from = MM_NO_LIMIT;
+        as.home_limit = st->stx_size;
+    }
+    if (mapped)
+        as.flags |= MM_HOME | (isolated ? MM_SETTLED : 0);
+    slot = mm_pif_make(mm_area, &as, canonical);
+    if (!slot)
+        *error = -ENOSPC;
+    return slot;
+}

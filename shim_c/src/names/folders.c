@@ -1,0 +1,75 @@
+/* folders.c - a folder that gets another path takes along all that is in it.
+ *
+ * Each name in it changes then, the one that it had and the one that it gets: both are noted before, as any name is before it
+ * changes.  Otherwise what is found there later would pass for what always stood there, though another folder was there before.
+ */
+#include "names/names.h"
+
+#include <dirent.h>
+
+#define PATH_ROOM 4096
+
+static long note(const char *path) { return mm_tracked(path) ? mm_touch(path) : 0; }
+
+/* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others.  Both
+ * paths are as they were when it returns. */
+static long note_all(char *from, char *to, int both)
+{
+    struct stat st;
+    size_t n = strlen(from), m = strlen(to);
+    both = both && !(sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode));
+    long dir = mm_open_own(from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
+    if (dir < 0)                           /* one that the user may not read: what is in it is not known by any name */
+        return mm_in_the_dark((int)dir) ? dir : 0;
+    SCRATCH(list);
+    while (r == 0 && (got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
+        for (long at = 0; r == 0 && at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
+            const struct dirent64 *d = (struct dirent64 *)(list + at);
+            size_t length = strlen(d->d_name) + 1;
+            if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n + length >= PATH_ROOM || m + length >= PATH_ROOM)
+                continue;
+            from[n] = to[m] = '/';
+            memcpy(from + n + 1, d->d_name, length);
+            memcpy(to + m + 1, d->d_name, length);
+            r = note(from);
+            if (r == 0 && both)
+                r = note(to);
+            if (r == 0 && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
+                r = note_all(from, to, both);
+            from[n] = to[m] = 0;
+        }
+    mm_close_spare((int)dir);
+    return r;
+}
+
+/* Before a folder is renamed. 0 or -errno. */
+long mm_folder_moves(const char *from, const char *to)
+{
+    SCRATCH(old);
+    SCRATCH(new);
+    strcpy(old, from);
+    strcpy(new, to);
+    return note_all(old, new, 1);
+}
+
+/* Afterwards: every file in it is elsewhere; exchanged, both ways.  A checkpoint could not find them all again: folders may
+ * move twice before it looks, and into each other. */
+void mm_folder_moved(const char *from, const char *to, int exchanged)
+{
+    SCRATCH(path);
+    mm_lock(&mm_area->head->lock);
+    for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
+        struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if ((p->flags & (MM_USED | MM_NAMELESS)) != MM_USED)
+            continue;
+        const char *was = mm_path_at(mm_area, p->path);
+        int moved = mm_below(was, from), back = !moved && exchanged && mm_below(was, to);
+        const char *rest = was + strlen(moved ? from : to), *now = moved ? to : from;
+        if ((moved || back) && *rest && strlen(now) + strlen(rest) < PATH_ROOM) {   /* what stands there itself has been named */
+            memcpy(path, now, strlen(now));
+            strcpy(path + strlen(now), rest);
+            mm_set_path(mm_area, p, path);
+        }
+    }
+    mm_unlock(&mm_area->head->lock);
+}

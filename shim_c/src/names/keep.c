@@ -1,0 +1,241 @@
+/* keep.c - names change in the user's folders at once; what would be destroyed is first linked into the store, or copied. */
+#include "names/names.h"
+
+static long keep_copy(const char *path, int follow, const char *kept)
+{
+    long from = mm_open_shut(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
+    if (from < 0)
+        return from;
+    struct stat st;
+    long r = sys(SYS_fstat, from, &st);
+    long to = r < 0 ? r : mm_open_spare(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (to >= 0) {
+        sys(SYS_fchmod, to, 0600);     /* whatever the umask */
+        r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
+        struct timespec times[2] = { st.st_atim, st.st_mtim };
+        sys(SYS_utimensat, to, NULL, times, 0);    /* it stands for the file: an index knows its time */
+        if (r == 0 && mm_area->head->flags & MM_POWER)     /* on another file system nothing orders it before what follows */
+            r = sys(SYS_fsync, to);
+        mm_close_spare((int)to);
+        if (r < 0)
+            sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_close_spare((int)from);
+    return to < 0 ? to : r;
+}
+
+/* A copy in the store is the home from now on: what is written later goes to the buffer.  Not of a file that somebody may
+ * have mapped: it stays what it is, the copy is what older indexes know of it, and checkpoints store all of it, until one
+ * finds that nobody maps it any more (metamori/runtime/mapped.py). */
+static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
+{
+    if (copied && p->flags & MM_HOME) {
+        __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
+        return;
+    }
+    if (copied) {
+        if (!(p->flags & MM_VIRTUAL)) {
+            p->size = size;
+            p->home_limit = size;
+        }
+        p->fresh_from = MM_NO_LIMIT;
+        copied |= MM_VIRTUAL;
+    }
+    __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+}
+
+/* A file opened without a name (O_TMPFILE): as one whose name has gone. */
+void mm_keep_nameless(uint32_t slot, int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    SCRATCH(kept);
+    char path[40];
+    int held = mm_pif_hold_names(p);
+    __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
+    p->deleted = mm_area->head->epoch;
+    if (!(p->flags & MM_KEPT)) {
+        mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+        snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+        if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
+            is_kept(p, 0, 0);
+        } else if (keep_copy(path, 1, kept) == 0) {
+            struct stat st;
+            is_kept(p, MM_COPIED, sys(SYS_fstat, fd, &st) == 0 ? st.st_size : 0);
+        }
+    }
+    mm_pif_let_names_go(p, held);
+}
+
+/* The store has a copy of a file that has lost a name, and cannot say what happens to it by the names that are left: its bytes
+ * are at home, and stay there while somebody has it open. */
+static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
+{
+    if (p->refs || p->flags & MM_HOME) {
+        mm_home_by_name(slot, path, MM_UNSEEN, MM_ENGINE);
+        return;
+    }
+    mm_home_by_name(slot, path, 0, 0);
+    __atomic_and_fetch(&p->flags, ~MM_HOME, __ATOMIC_ACQ_REL);
+    sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+}
+
+/* It is used again, by such a name, which is noted: this is the file, and the copy goes. */
+void mm_by_another_name(uint32_t slot, const char *path)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (LIKELY(!(p->flags & MM_COPIED)))
+        return;
+    SCRATCH(kept);
+    int held = mm_pif_hold_names(p);   /* nobody is about to take the file's last name, for which the copy was made */
+    uint64_t mask = hold(p);
+    int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root;
+    if (copy) {
+        p->fresh_from = ISOLATED(p) ? MM_NO_LIMIT : p->size;
+        p->home_limit = MM_NO_LIMIT;
+        __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
+    }
+    release(p, mask);
+    if (copy) {
+        mm_named(path);
+        mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_pif_let_names_go(p, held);
+}
+
+/* A link in the store, or a copy where there can be none.  With names_lock held. */
+static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
+{
+    SCRATCH(kept);
+    struct stat there;
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+    long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    MM_STOP("keep.linked");
+    if (r == -EEXIST && sys(SYS_newfstatat, AT_FDCWD, kept, &there, AT_SYMLINK_NOFOLLOW) == 0
+        && there.st_dev == p->dev && there.st_ino == p->ino)
+        r = 0;                         /* whoever linked it was killed before it said so */
+    if (r == -EEXIST) {
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+        r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    }
+    if (r == 0) {
+        is_kept(p, 0, 0);
+        return 0;
+    }
+    if (r == -ENOENT && sys(SYS_faccessat, AT_FDCWD, path, F_OK) == 0) {   /* the store was removed: it goes as natively */
+        __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
+        return 0;
+    }
+    if (r != -EXDEV && r != -EPERM && r != -EMLINK)
+        return r;
+    /* What was and is written must appear by the other names, and to whoever has it open: writes to a file that no index
+     * knows take no lock, and a copy would not have all of them.  In isolation nothing is written to it anyway. */
+    if (st->stx_nlink > 1 || (p->refs && !ISOLATED(p)))
+        stays_by_others(slot, p, path, st);
+    uint64_t mask = hold(p);
+    r = keep_copy(path, 0, kept);
+    if (r == 0)
+        r = mm_ahead_moved(slot, kept);
+    if (r == 0)
+        is_kept(p, MM_COPIED, st->stx_size);
+    release(p, mask);
+    return r;
+}
+
+/* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
+ * Where doomed->pif is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
+ * name of it, or a descriptor, meanwhile. */
+long mm_keep(const char *path, struct mm_doomed *doomed)
+{
+    struct statx st;
+    struct mm_pif *p;
+    uint32_t slot;
+    MM_ASSERT(mm_name_is_held(path));
+    *doomed = (struct mm_doomed){ 0 };
+    for (;;) {
+        long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+        if (error < 0)
+            return error == -ENOENT || error == -ENOTDIR ? 0 : error;
+        doomed->mode = st.stx_mode;
+        if (!S_ISREG(st.stx_mode))
+            return 0;
+        slot = mm_pif_for(&st, path, 0, &error);
+        if (!slot)
+            return error;
+        p = mm_pif_at(mm_area, slot);
+        mm_lock(&p->names_lock);
+        if ((p->flags & MM_USED) && p->ino == st.stx_ino && p->dev == sys_dev(st.stx_dev_major, st.stx_dev_minor))
+            break;
+        mm_unlock(&p->names_lock);
+    }
+    /* other names of it may have come or gone until now */
+    long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (error == 0) {
+        doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
+        int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
+        if (needed && !(p->flags & MM_KEPT)) {
+            error = keep(slot, p, path, &st);
+            doomed->linked = error == 0;
+        }
+    }
+    if (error < 0) {
+        mm_unlock(&p->names_lock);
+        return error;
+    }
+    doomed->pif = slot;
+    if (doomed->linked)
+        touched(slot, p);              /* now: a kill that comes while the kernel takes the name lets nothing else happen */
+    return 0;
+}
+
+/* The call that took the name has failed: nothing needs keeping. */
+void mm_spared(struct mm_doomed *doomed)
+{
+    if (!doomed->pif)
+        return;
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
+    if (doomed->linked && !(p->flags & MM_COPIED && !(p->flags & MM_HOME))) {
+        SCRATCH(kept);
+        mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
+        __atomic_and_fetch(&p->flags, ~(MM_KEPT | MM_COPIED), __ATOMIC_ACQ_REL);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_unlock(&p->names_lock);
+}
+
+/* The name is gone. */
+void mm_gone(struct mm_doomed *doomed)
+{
+    if (!doomed->pif)
+        return;
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
+    touched(doomed->pif, p);
+    if (doomed->names <= 1) {
+        p->deleted = mm_area->head->epoch;
+        __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
+        if (p->refs == 0)
+            mm_pif_drop(mm_area, doomed->pif);
+    }
+    mm_unlock(&p->names_lock);
+}
+
+/* A file has a (new) name.  1: a folder has. */
+int mm_named(const char *path)
+{
+    struct stat st = { .st_mode = 0 };
+    if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode);
+    uint32_t slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0);
+    if (!slot)
+        return 0;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    touched(slot, p);
+    mm_lock(&mm_area->head->lock);
+    p->deleted = 0;
+    __atomic_and_fetch(&p->flags, ~MM_NAMELESS, __ATOMIC_ACQ_REL);
+    mm_set_path(mm_area, p, path);
+    mm_unlock(&mm_area->head->lock);
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* names/names.h - paths, and what has to be kept before a name changes.
+ *
+ * Between enter() and leave(), without a file's lock.  0 or -errno.
+ */
+#ifndef MM_ROOM_NAMES_H
+#define MM_ROOM_NAMES_H
+
+#include "engine/engine.h"
+
+#pragma GCC visibility push(hidden)
+
+/* mount_view.c */
+extern int mm_elsewhere;                 /* names may lead elsewhere than in the rest of the run */
+void mm_join_elsewhere(struct mm_area *area);
+int mm_leads_elsewhere(const char *path);
+void mm_said_elsewhere(const char *path);
+
+/* paths.c */
+int mm_canonical(int dir, const char *path, char *out, size_t room);
+int mm_tracked(const char *canonical);
+int mm_ignore(const char *path);
+
+/* touch.c */
+long mm_touch(const char *canonical);
+
+/* paths.c */
+void mm_names_config(const char *track, const char *ignore);
+
+struct mm_doomed {
+    uint32_t pif;              /* 0: not a regular file */
+    uint32_t linked;           /* this call put it into the store */
+    uint64_t names;            /* names that it has outside the store */
+    uint32_t mode;             /* of what stands there; 0: nothing */
+};
+
+struct mm_names {
+    uint64_t held, mask;
+};
+
+/* names_lock.c */
+void mm_hold_names(struct mm_names *names, const char *one, const char *other);
+void mm_hold_all_names(struct mm_names *names);
+void mm_let_names_go(struct mm_names *names);
+uint32_t mm_ways(void);
+void mm_way_changed(void);
+int mm_name_is_held(const char *path);
+
+/* Of what mm_canonical answers: the program's call would not fail for this reason, and must not pass unnoted. */
+static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
+
+/* keep.c */
+long mm_keep(const char *path, struct mm_doomed *doomed);
+void mm_keep_nameless(uint32_t pif, int fd);
+void mm_spared(struct mm_doomed *doomed);
+void mm_gone(struct mm_doomed *doomed);
+int mm_named(const char *path);
+void mm_by_another_name(uint32_t pif, const char *path);
+
+/* paths.c */
+int mm_path_of(int fd, char *out, size_t room);
+int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
+
+/* files.c */
+uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
+
+/* touch.c */
+struct mm_touch;
+
+/* note_links.c */
+long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
+
+/* paths.c */
+int mm_names_a_file(const char *path);
+int mm_below(const char *path, const char *folder);
+
+/* folders.c */
+long mm_folder_moves(const char *from, const char *to);
+void mm_folder_moved(const char *from, const char *to, int exchanged);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,55 @@
+/* names_lock.c - a name is changed by one call of the run at a time.
+ *
+ * What a call that takes a name away has to keep is decided by what stands there: so from that look until the kernel has
+ * answered, no other call of the run may put something else there.  A name's lock is chosen by a hash of its path.  A call
+ * that changes where paths lead (it renames a folder, or renames or removes a symbolic link) holds them all, and counts in
+ * ways_changed before it lets go: who looked up a path before that looks it up again.
+ *
+ * Order: names, then the PIF's names_lock, then its lock, then the area's.  Taken within enter() and leave().
+ */
+#include "names/names.h"
+
+_Static_assert(MM_NAME_LOCKS == 64, "struct mm_names has a bit for each");
+
+static unsigned lock_of(const char *path)
+{
+    uint64_t x = 0xcbf29ce484222325ull;
+    for (; *path; path++)
+        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
+    return (unsigned)(x >> 40 ^ x >> 20) % MM_NAME_LOCKS;
+}
+
+static void hold_these(struct mm_names *names, uint64_t which)
+{
+    names->mask = defer_handlers();
+    names->held = which;
+    for (unsigned i = 0; i < MM_NAME_LOCKS; i++)
+        if (which >> i & 1)
+            mm_lock(&mm_area->head->name_lock[i]);
+}
+
+/* One path, or two; NULL for none. */
+void mm_hold_names(struct mm_names *names, const char *one, const char *other)
+{
+    hold_these(names, (one ? 1ull << lock_of(one) : 0) | (other ? 1ull << lock_of(other) : 0));
+}
+
+void mm_hold_all_names(struct mm_names *names) { hold_these(names, ~0ull); }
+
+void mm_let_names_go(struct mm_names *names)
+{
+    for (unsigned i = 0; i < MM_NAME_LOCKS; i++)
+        if (names->held >> i & 1)
+            mm_unlock(&mm_area->head->name_lock[i]);
+    names->held = 0;
+    deliver_handlers(names->mask);
+}
+
+uint32_t mm_ways(void) { return __atomic_load_n(&mm_area->head->ways_changed, __ATOMIC_SEQ_CST); }
+void mm_way_changed(void) { __atomic_add_fetch(&mm_area->head->ways_changed, 1, __ATOMIC_SEQ_CST); }
+
+/* Does this thread hold it?  For assertions. */
+int mm_name_is_held(const char *path)
+{
+    return (__atomic_load_n(&mm_area->head->name_lock[lock_of(path)], __ATOMIC_RELAXED) & ~MM_WAITED) == mm_tid;
+}

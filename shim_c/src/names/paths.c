@@ -1,0 +1,190 @@
+/* paths.c - the absolute path that a call means, and whether what lies there is tracked. */
+#include "names/names.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+
+static const char *const outside[] = { "/proc/", "/sys/", "/dev/", "/run/", NULL };
+static const char *track_globs, *ignore_globs;
+
+void mm_names_config(const char *track, const char *ignore)
+{
+    track_globs = track;
+    ignore_globs = ignore;
+}
+
+/* Globs are separated by newlines. */
+static int matches(const char *globs, const char *path)
+{
+    SCRATCH(glob);
+    for (const char *g = globs; g && *g;) {
+        size_t n = strcspn(g, "\n");
+        if (n && n < 4096) {
+            memcpy(glob, g, n);
+            glob[n] = 0;
+            if (fnmatch(glob, path, 0) == 0)
+                return 1;
+        }
+        g += n + (g[n] == '\n');
+    }
+    return 0;
+}
+
+int mm_below(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0 || folder[n - 1] == '/');
+}
+
+/* Paths added while the program runs; never removed, so that a reader needs no lock. */
+static struct ignored {
+    struct ignored *next;
+    char path[];
+} *ignored;
+
+int mm_ignore(const char *path)
+{
+    size_t n = strlen(path) + 1;
+    struct ignored *one = malloc(sizeof *one + n);
+    if (!one)
+        return -ENOMEM;
+    memcpy(one->path, path, n);
+    one->next = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(&ignored, &one->next, one, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        ;
+    return 0;
+}
+
+/* The session folders of MPI libraries (Open MPI, PRRTE, PMIx), which lie in the temporary folder. */
+static int mpi_session(const char *path)
+{
+    static const char *const names[] = { "ompi.", "prte.", "pmix", "openmpi-sessions-", NULL };
+    const char *tmp = getenv("TMPDIR");
+    size_t n;
+    if (!tmp || tmp[0] != '/' || !mm_below(path, tmp))
+        tmp = "/tmp";
+    if (!mm_below(path, tmp))
+        return 0;
+    for (n = strlen(tmp); path[n] == '/'; n++)
+        ;
+    for (int i = 0; names[i]; i++)
+        if (strncmp(path + n, names[i], strlen(names[i])) == 0)
+            return 1;
+    return 0;
+}
+
+int mm_tracked(const char *path)
+{
+    if (path[0] != '/' || mm_below(path, mm_area->store) || (UNLIKELY(mm_elsewhere) && mm_leads_elsewhere(path)))
+        return 0;
+    if (UNLIKELY(mm_area->head->flags & MM_GONE))
+        return 0;
+    for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
+        if (mm_below(path, i->path))
+            return 0;
+    if (UNLIKELY(track_globs || ignore_globs)) {
+        if (matches(track_globs, path))
+            return 1;
+        if (matches(ignore_globs, path))
+            return 0;
+    }
+    for (int i = 0; outside[i]; i++)
+        if (mm_below(path, outside[i]))
+            return 0;
+    return !mpi_session(path);
+}
+
+static int path_of_fd(int fd, char *out, size_t room)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
+    long n = sys_readlink(link, out, room - 1);
+    if (n <= 0)
+        return n < 0 ? (int)n : -ENOENT;
+    out[n] = 0;
+    return 0;
+}
+
+/* The path of an open file, if it still has that name. */
+int mm_path_of(int fd, char *out, size_t room)
+{
+    struct stat a, b;
+    int e = path_of_fd(fd, out, room);
+    if (e == 0 && sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, out, &b, AT_SYMLINK_NOFOLLOW) == 0
+        && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return 0;
+    return -ENOENT;
+}
+
+static int canonical_whole(int dir, const char *path, char *out, size_t room)
+{
+    long fd = mm_open_spare(dir, path, O_PATH, 0);
+    if (fd < 0)
+        return (int)fd;
+    int e = path_of_fd((int)fd, out, room);
+    mm_close_spare((int)fd);
+    return e;
+}
+
+/* A name's length; 0 when it is too long, or the memory that it lies in cannot be read (the kernel then says so). */
+static size_t length_of(const char *path, size_t room)
+{
+    size_t n = 0;
+    while (path && n < room) {
+        size_t piece = 4096 - ((uintptr_t)(path + n) & 4095);
+        if (!mm_usable(path + n, 1, 2))
+            return 0;
+        size_t found = strnlen(path + n, piece < room - n ? piece : room - n);
+        n += found;
+        if (found < piece)
+            break;
+    }
+    return n >= room ? 0 : n;
+}
+
+/* Can a file be made by this path?  Not where it ends in a slash, "." or "..". */
+int mm_names_a_file(const char *path)
+{
+    size_t n = length_of(path, 4096), base = n;
+    while (base > 0 && path[base - 1] != '/')
+        base--;
+    return n - base > 2 || (n > base && path[base] != '.') || (n - base == 2 && path[base + 1] != '.');
+}
+
+/* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
+int mm_canonical(int dir, const char *path, char *out, size_t room)
+{
+    SCRATCH(folder);
+    size_t n = length_of(path, 4096 - 1);
+    if (n == 0)
+        return -ENOENT;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t base = n;
+    while (base > 0 && path[base - 1] != '/')
+        base--;
+    size_t length = n - base;
+    if (length == 0 || (path[base] == '.' && (length == 1 || (length == 2 && path[base + 1] == '.'))))
+        return canonical_whole(dir, path, out, room);
+    memcpy(folder, path, base);
+    folder[base] = 0;
+    int e = base == 0 && dir == AT_FDCWD ? canonical_whole(AT_FDCWD, ".", out, room)
+          : base == 0 ? path_of_fd(dir, out, room) : canonical_whole(dir, folder, out, room);
+    if (e)
+        return e;
+    size_t at = strlen(out);
+    if (at == 1)
+        at = 0;
+    if (at + length + 2 > room)
+        return -ENAMETOOLONG;
+    out[at] = '/';
+    memcpy(out + at + 1, path + base, length);
+    out[at + 1 + length] = 0;
+    return 0;
+}
+
+/* As mm_canonical, but through a symbolic link at the end too. */
+int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
+{
+    return canonical_whole(dir, path, out, room);
+}

@@ -1,0 +1,116 @@
+/* touch.c - what stands at a path, noted before it changes.
+ *
+ * A path is noted ("touched") once per epoch, before the call that changes it.  A checkpoint then looks at every noted
+ * path as it is: so a call that failed, or a process killed between note and call, does no harm.
+ */
+#include "names/names.h"
+
+static uint64_t hash_of(const char *path, uint64_t epoch)
+{
+    uint64_t x = 0xcbf29ce484222325ull ^ epoch * 0x9e3779b97f4a7c15ull;
+    for (; *path; path++)
+        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
+    x ^= x >> 32;
+    return (x * 0xd6e8feb86659fd93ull) | 1;
+}
+
+static uint64_t mixed(uint64_t x, const void *bytes, size_t n)
+{
+    for (const char *p = bytes; n; ) {
+        uint64_t word = 0;
+        size_t step = n < 8 ? n : 8;
+        memcpy(&word, p, step);
+        x = (x ^ word) * 0x9e3779b97f4a7c15ull;
+        x ^= x >> 29;
+        p += step, n -= step;
+    }
+    return x;
+}
+
+/* metamori/runtime/notes.py does the same. */
+static uint32_t checked(struct mm_touch *r, const char *text)
+{
+    r->length = r->check = 0;
+    return (uint32_t)mixed(mixed(1, r, sizeof *r), text, r->path_length + r->target_length + r->xattrs_length);
+}
+
+#define XATTRS_ROOM (128 * 1024)
+
+/* Extended attributes of what stands at a path, POSIX ACLs among them, behind what is in text already: their bytes.
+ * What does not fit, or may not be read, is left out. */
+static size_t xattrs_of(const char *path, char *text, size_t at)
+{
+    char *list = text + XATTRS_ROOM / 2;       /* the names, until each is in its place */
+    long n = sys(SYS_llistxattr, path, list, XATTRS_ROOM / 2);
+    size_t start = at;
+    for (long i = 0; i < n; i += strlen(list + i) + 1) {
+        uint32_t name = strlen(list + i);
+        if (at + 8 + name >= XATTRS_ROOM / 2)
+            break;
+        long value = sys(SYS_lgetxattr, path, list + i, text + at + 8 + name, XATTRS_ROOM / 2 - at - 8 - name);
+        if (value < 0)
+            continue;
+        memcpy(text + at, &name, 4);
+        memcpy(text + at + 4, &(uint32_t){ value }, 4);
+        memcpy(text + at + 8, list + i, name);
+        at += 8 + name + value;
+    }
+    return at - start;
+}
+
+/* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
+long mm_touch(const char *path)
+{
+    struct mm_header *h = mm_area->head;
+    MM_ASSERT(mm_depth > 0);           /* no checkpoint comes between the note and the call */
+    uint64_t hash = hash_of(path, h->epoch), *seen = &h->seen[hash >> 20 & (MM_SEEN - 1)];
+    if (__atomic_load_n(seen, __ATOMIC_ACQUIRE) == hash)
+        return 0;
+    struct statx st;
+    struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
+    SCRATCH(brief);
+    char *text = brief;
+    memcpy(text, path, record.path_length);
+    long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    if (looked == -ENAMETOOLONG)
+        return 0;                      /* no such path can ever be; the kernel says so */
+    if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
+        return looked;             /* nobody can say what stands there: the call gets the same answer */
+    if (looked == 0) {
+        record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+        record.ino = st.stx_ino;
+        record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
+        record.size = S_ISCHR(st.stx_mode) || S_ISBLK(st.stx_mode) ? sys_dev(st.stx_rdev_major, st.stx_rdev_minor)
+                                                                   : st.stx_size;
+        record.mtime_ns = sys_ns(st.stx_mtime);
+        record.mode = st.stx_mode, record.uid = st.stx_uid, record.gid = st.stx_gid;
+        if (S_ISLNK(st.stx_mode)) {
+            long n = sys_readlink(path, text + record.path_length, 4096);
+            if (n < 0)
+                return n;
+            record.target_length = (uint16_t)n;
+        } else if (sys(SYS_llistxattr, path, 0, 0) > 0) {
+            long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (room > 0) {
+                text = (char *)room;
+                memcpy(text, path, record.path_length);
+                record.xattrs_length = xattrs_of(path, text, record.path_length);
+            }
+        }
+    }
+    record.check = checked(&record, text);
+    uint64_t mask = defer_handlers();
+    mm_lock(&h->lock);
+    int e = mm_journal_append(mm_area, &record, sizeof record, text,
+                              record.path_length + record.target_length + record.xattrs_length);
+    uint64_t at = h->journal_tail;
+    if (e == 0)
+        __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
+    mm_unlock(&h->lock);
+    if (e == 0)
+        e = (int)mm_note_as_names(&record, text, at);
+    deliver_handlers(mask);
+    if (text != brief)
+        sys(SYS_munmap, text, XATTRS_ROOM);
+    return e;
+}

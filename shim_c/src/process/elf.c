@@ -1,0 +1,196 @@
+/* elf.c - which programs the dynamic loader puts our library into, read from their files before they are executed.
+ *
+ * metamori/runtime/elf.py says the same to people.  Runs between fork and exec too: system calls only, no allocation.
+ */
+#include "process/process.h"
+
+#include <elf.h>
+#include <sys/statfs.h>
+
+#define SCRIPTS 5                      /* as the kernel follows interpreters */
+#define ST_NOSUID 2
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#define LOADER "/lib64/ld-linux-x86-64.so.2"
+#elif defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#define LOADER "/lib/ld-linux-aarch64.so.1"
+#endif
+
+static int secure(const struct stat *st, int fd)
+{
+    struct statfs where;
+    uid_t uid = getuid();
+    gid_t gid = getgid();
+    if (uid != geteuid() || gid != getegid())
+        return 1;
+    int other = ((st->st_mode & S_ISUID) && st->st_uid != uid)
+        || ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != gid);
+    if (!other && uid != 0)
+        other = sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0;
+    return other && !(sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID));
+}
+
+/* The name of the dynamic loader into text, or "" without one. */
+static void loader(int fd, const Elf64_Ehdr *head, char *text, size_t room)
+{
+    Elf64_Phdr entry;
+    *text = 0;
+    for (int i = 0; i < head->e_phnum && i < 256; i++) {
+        if (sys_pread(fd, &entry, sizeof entry, head->e_phoff + (uint64_t)i * head->e_phentsize) != sizeof entry)
+            return;
+        if (entry.p_type == PT_INTERP) {
+            long n = sys_pread(fd, text, entry.p_filesz < room - 1 ? entry.p_filesz : room - 1, entry.p_offset);
+            text[n > 0 ? n : 0] = 0;
+            return;
+        }
+    }
+}
+
+/* A program file's own dynamic symbols, by the table that the dynamic loader looks names up in (DT_GNU_HASH). */
+struct defined { int fd; off_t table; uint32_t buckets, first, words, shift; };
+
+/* The last symbol of a bucket has an odd hash there; its name is as good as its 32 bits. */
+static int defines(const struct defined *d, const char *name)
+{
+    uint32_t hash = 5381, bucket, found = 0;
+    uint64_t word;
+    for (; *name; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    off_t buckets = d->table + 16 + 8l * d->words;
+    if (sys_pread(d->fd, &word, 8, d->table + 16 + 8l * (hash / 64 % d->words)) != 8
+        || !(word >> hash % 64 & word >> (hash >> (d->shift & 31)) % 64 & 1)
+        || sys_pread(d->fd, &bucket, 4, buckets + 4l * (hash % d->buckets)) != 4 || bucket < d->first)
+        return 0;
+    off_t at = buckets + 4l * d->buckets + 4l * (bucket - d->first);
+    for (int i = 0; i < 1000 && !(found & 1); i++, at += 4) {
+        if (sys_pread(d->fd, &found, 4, at) != 4)
+            return 0;
+        if ((found | 1) == (hash | 1))
+            return 1;
+    }
+    return 0;
+}
+
+/* Has the program a sanitizer's runtime that takes memory and threads for its own?  gcc's is the first library that it
+ * needs, and ends the program where another comes before it; clang's is linked into it, and does not bear ours. */
+static int sanitized(int fd, const Elf64_Ehdr *head)
+{
+    Elf64_Phdr entry[16];
+    Elf64_Dyn dynamic[64];
+    char name[16] = "";
+    uint64_t needed = 0, strings = 0, hash = 0, first = 0, table = 0;
+    long count = sys_pread(fd, (char *)entry, sizeof entry, head->e_phoff) / (long)sizeof *entry, n = 0;
+    for (long i = 0; i < count && i < head->e_phnum && head->e_phentsize == sizeof *entry; i++)
+        if (entry[i].p_type == PT_DYNAMIC)
+            n = sys_pread(fd, (char *)dynamic, sizeof dynamic, entry[i].p_offset) / (long)sizeof *dynamic;
+    for (long i = n - 1; i >= 0; i--) {
+        if (dynamic[i].d_tag == DT_NEEDED)
+            needed = dynamic[i].d_un.d_val;
+        if (dynamic[i].d_tag == DT_STRTAB)
+            strings = dynamic[i].d_un.d_ptr;
+        if (dynamic[i].d_tag == DT_GNU_HASH)
+            hash = dynamic[i].d_un.d_ptr;
+    }
+    for (long i = 0; i < count && i < head->e_phnum; i++) {
+        const Elf64_Phdr *load = &entry[i];
+        if (load->p_type == PT_LOAD && strings && strings - load->p_vaddr < load->p_filesz && needed)
+            first = strings - load->p_vaddr + load->p_offset + needed;
+        if (load->p_type == PT_LOAD && hash && hash - load->p_vaddr < load->p_filesz)
+            table = hash - load->p_vaddr + load->p_offset;
+    }
+    if (first && sys_pread(fd, name, sizeof name - 1, (off_t)first) > 0 && (strncmp(name, "libasan.so", 10) == 0
+        || strncmp(name, "libtsan.so", 10) == 0 || strncmp(name, "libhwasan.so", 12) == 0))
+        return 1;
+    struct defined d = { .fd = fd, .table = (off_t)table };
+    return table && sys_pread(fd, (char *)&d.buckets, 16, d.table) == 16 && d.words && d.buckets
+        && (defines(&d, "__asan_init") || defines(&d, "__tsan_init") || defines(&d, "__hwasan_init"));
+}
+
+/* The dynamic loader, started as a program: it preloads for the program that it is given as it does for any. */
+static int is_loader(const struct stat *st)
+{
+    struct stat loader;
+    return sys(SYS_newfstatat, AT_FDCWD, LOADER, &loader, 0) == 0 && loader.st_dev == st->st_dev && loader.st_ino == st->st_ino;
+}
+
+static const char *why_not_elf(int fd, const char *head, const struct stat *st)
+{
+    char name[256];
+    const Elf64_Ehdr *e = (const Elf64_Ehdr *)head;
+    if (e->e_ident[EI_CLASS] != ELFCLASS64)
+        return MM_STRIP "it is a 32-bit program";
+    if (e->e_machine != MACHINE)
+        return MM_STRIP "it is for another kind of processor";
+    loader(fd, e, name, sizeof name);
+    if (!*name && is_loader(st))
+        return NULL;
+    if (!*name)
+        return "it is static: there is no dynamic loader to preload anything";
+    if (strstr(name, "ld-musl") || strstr(name, "linker64"))
+        return MM_STRIP "its C library is not the GNU one";
+    if (sanitized(fd, e))
+        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which bears no library of this kind";
+    if (secure(st, fd))
+        return "it gets other rights (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
+    return NULL;
+}
+
+/* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */
+int mm_calls_by_itself(int fd)
+{
+    Elf64_Ehdr e;
+    Elf64_Phdr entry[16];
+    char notes[512];
+    if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
+        || e.e_phentsize != sizeof *entry)
+        return 0;
+    long count = sys_pread(fd, (char *)entry, sizeof entry, e.e_phoff) / (long)sizeof *entry;
+    for (long i = 0; i < count && i < e.e_phnum; i++) {
+        if (entry[i].p_type != PT_NOTE)
+            continue;
+        long n = sys_pread(fd, notes, entry[i].p_filesz < sizeof notes ? entry[i].p_filesz : sizeof notes, entry[i].p_offset);
+        for (long at = 0; at >= 0 && at + 16 <= n;) {
+            Elf64_Nhdr note;
+            memcpy(&note, notes + at, sizeof note);
+            if (note.n_namesz == 4 && memcmp(notes + at + 12, "Go\0", 4) == 0)
+                return 1;
+            at += 12 + (long)((note.n_namesz + 3ul) & ~3ul) + (long)((note.n_descsz + 3ul) & ~3ul);
+        }
+    }
+    return 0;
+}
+
+/* A file that may be a program, to look into it: nothing else, since to open a FIFO is to wait for its writer. */
+long mm_open_program(int dir, const char *path, int flags)
+{
+    struct stat st;
+    long e = sys(SYS_newfstatat, dir, path, &st, flags & AT_SYMLINK_NOFOLLOW);
+    if (e < 0 || !S_ISREG(st.st_mode))
+        return e < 0 ? e : -EACCES;
+    return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+}
+
+/* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
+const char *mm_why_not(int fd, int depth)
+{
+    char head[256];
+    struct stat st;
+    long n = sys_pread(fd, head, sizeof head - 1, 0);
+    if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    head[n] = 0;
+    if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
+        return why_not_elf(fd, head, &st);
+    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
+        return NULL;
+    char *name = head + 2 + strspn(head + 2, " \t");
+    name[strcspn(name, " \t\n")] = 0;
+    long interpreter = mm_open_program(AT_FDCWD, *name ? name : "/bin/sh", 0);
+    if (interpreter < 0)
+        return NULL;
+    const char *why = mm_why_not((int)interpreter, depth + 1);
+    mm_close_spare((int)interpreter);
+    return why;
+}

@@ -1,0 +1,213 @@
+/* exec.c - what has to be true before a new program starts: it will be followed, or everybody knows that it is not.
+ *
+ * A program that the dynamic loader will put our library into joins the run by itself (init.c); its environment must
+ * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
+ * constructor hides them again, so that it sees the environment that it was given (docs/adr/0009).
+ * Any other program reads and writes the files as the kernel has them: before it starts, every file with redirected
+ * bytes comes home, and while it may live (header.outsiders) files stay there (settle.c).  It is named once on stderr.
+ * Runs between fork and exec too: system calls only, no allocation.
+ */
+#include "process/process.h"
+
+#include <link.h>
+
+static struct mm_area *left;           /* of a process that was in the run */
+static int confined;                   /* it, and what it executes, may not make the calls that our library makes */
+
+/* -- those who are not -------------------------------------------------------------------------------- */
+
+static int away(const struct mm_pif *p, uint64_t dev)
+{
+    return (p->flags & MM_USED) && !(p->flags & MM_COPIED) && !is_native(p) && (!dev || p->dev == dev);
+}
+
+/* Every file that somebody outside could open has its bytes home; dev: only those of one filesystem. */
+void mm_all_home(uint64_t dev)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        uint32_t slot = mm_fds[fd].fit ? pif_of(fd) : 0;
+        if (slot && away(mm_pif_at(mm_area, slot), dev))
+            mm_stay_home(slot, fd, 0, 0);
+    }
+    for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
+        struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if (away(p, dev) && !(p->flags & MM_NAMELESS))
+            mm_home_by_name(slot, mm_path_at(mm_area, p->path), 0, 0);
+        if (dev && p->dev == dev)
+            mm_drop_reader(slot);      /* it would keep the filesystem busy */
+    }
+}
+
+/* From here on somebody whom no call of ours shows may write to the file. */
+void mm_show(int fd, uint32_t slot)
+{
+    if (!(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
+        mm_stay_home(slot, fd, MM_UNSEEN, MM_ENGINE);
+}
+
+/* Descriptors that go along. */
+static void show_descriptors(int over_exec)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        uint32_t slot = mm_fds[fd].fit ? pif_of(fd) : 0;
+        if (slot && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_ACCMODE) != O_RDONLY
+            && !(over_exec && (sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC)))
+            mm_show(fd, slot);
+    }
+}
+
+/* Somebody who is not followed begins to look at files, for good: no process slot says when that ends. */
+void mm_outsider_for_good(uint64_t key, const char *what)
+{
+    if (!mm_area)
+        return;
+    if (mm_first_time(key))
+        mm_say("%s", what);
+    enter();
+    mm_area->head->outside_for_good = 1;
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    mm_all_home(0);
+    leave();
+}
+
+static void outsider(const char *path, const struct stat *st, const char *why)
+{
+    if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
+        mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *MM_STRIP));
+    enter();
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    mm_all_home(0);
+    show_descriptors(1);
+    leave();
+}
+
+/* This process is about to lose what following it takes: it is an outsider before that, while it can bring its files
+ * home. */
+static void leave_run(uint64_t key, const char *why)
+{
+    if (mm_first_time(key))
+        mm_say("%s %s: from here on its files are not checkpointed", program_invocation_name, why);
+    mm_self->outside = 1;
+    enter();
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    mm_all_home(0);
+    show_descriptors(0);
+    leave();
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit)
+            mm_give_position(fd);
+    for (int i = 0; i < 100 && __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST); i++)
+        sys_pause_us(1000);            /* other threads come to the end of their calls */
+    left = mm_area;
+    mm_area = NULL;
+    mm_forget_descriptors();
+}
+
+/* It becomes another user: can that one write the store?  1: it has left. */
+int mm_leave_for(uid_t uid)
+{
+    struct stat st;
+    if (!mm_area || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
+        || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
+        return 0;
+    leave_run(5, "becomes a user who cannot write the store");
+    return 1;
+}
+
+/* It forbids itself calls that following takes (wrap_sandbox.c).  1: it has left. */
+int mm_leave_confined(void)
+{
+    if (!mm_area)
+        return 0;
+    confined = 1;
+    leave_run(6, "forbids itself (by seccomp or Landlock) what following it takes");
+    return 1;
+}
+
+/* It has stayed who it was. */
+void mm_leave_undone(int gone)
+{
+    if (!gone)
+        return;
+    mm_area = left;
+    confined = 0;
+    mm_self->outside = 0;
+    mm_adopt();
+}
+
+/* -- before and after ------------------------------------------------------------------------------------- */
+
+/* A program file with redirected bytes is run by the kernel from its home: put them there. */
+static void settle_program(int fd, const struct stat *st)
+{
+    enter();
+    uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    if (slot && !is_native(mm_pif_at(mm_area, slot)))
+        mm_settle_program(slot, fd);
+    leave();
+}
+
+/* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
+ * followed is only noticed (image->outside).  Sets image->envp. */
+void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces)
+{
+    struct stat st;
+    *image = (struct mm_image){ .envp = envp };
+    if (UNLIKELY(confined))
+        mm_strip(image, envp);
+    if (!(mm_area || mm_ready == 2) || !path)
+        return;
+    int itself = (flags & AT_EMPTY_PATH) && !*path;
+    long fd = itself ? dir : mm_open_program(dir, path, flags);
+    const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
+    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0)
+        why = MM_STRIP "the preload library cannot be reached from where it runs";
+    if (mm_area && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
+        settle_program((int)fd, &st);
+        image->outside = why != NULL;
+        if (why && replaces) {
+            mm_self->outside = 1;
+            outsider(itself ? "a program" : path, &st, why);
+        }
+        if (!why && mm_calls_by_itself((int)fd)) {
+            char text[300];
+            snprintf(text, sizeof text, "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is "
+                     "not followed", itself ? "it" : path);
+            mm_outsider_for_good(st.st_ino | 1ull << 63, text);
+        }
+    }
+    if (fd >= 0 && !itself)
+        mm_close_spare((int)fd);
+    if (why && *why == *MM_STRIP)
+        mm_strip(image, envp);
+    else if (!why && !mm_leads_here(envp) && !mm_says_leave(envp))
+        mm_put_back(image, envp);
+    for (int i = 0; mm_area && i <= mm_top_fd; i++)
+        if (mm_fds[i].fit)
+            mm_give_position(i);
+    if (mm_area && replaces) {
+        mm_readers_before_exec();
+        mm_self->executing = !mm_stranger();
+    }
+    if (mm_area && replaces && !mm_stranger()) {    /* who shares our memory would leave it held */
+        image->limited = 1;
+        image->mask = mm_limit_begin();
+    }
+}
+
+/* Nothing was executed, or by somebody else: the memory goes. */
+void mm_image_failed(struct mm_image *image)
+{
+    int saved_errno = errno;
+    if (UNLIKELY(image->limited))
+        mm_limit_end(image->mask);
+    if (image->outside && mm_self)
+        mm_self->outside = 0;
+    if (mm_area) {
+        mm_readers_exec_failed();
+        mm_self->executing = 0;
+    }
+    if (image->made)
+        sys(SYS_munmap, image->made, image->bytes);
+    errno = saved_errno;
+}

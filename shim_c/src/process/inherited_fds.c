@@ -1,0 +1,248 @@
+/* inherited_fds.c - descriptors that come without a call of ours: over a fork, an exec, a posix_spawn, a socket. */
+#include "process/process.h"
+
+#include <linux/kcmp.h>
+#include <stdlib.h>
+
+/* The description behind one of our descriptors, if a process of the run has it too: its FIT, or 0.  The kernel says
+ * which descriptions are the same. */
+static uint32_t shared_fit(int fd, const struct statx *st)
+{
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint32_t known = 0, me = (uint32_t)sys_getpid();
+    for (uint32_t fit = 1; fit < mm_area->head->fit_count && !known; fit++) {
+        struct mm_fit *f = mm_fit_at(mm_area, fit);
+        known = f->refs && f->ino == st->stx_ino && f->dev == dev;
+    }
+    for (uint32_t slot = 1; known && slot < mm_area->head->process_high; slot++) {
+        struct mm_process *process = mm_proc(mm_area, slot);
+        uint32_t pid = process->pid, *root = pid && process->fd_root ? mm_page(mm_area, process->fd_root) : NULL;
+        for (int i = 0; root && i < 1024 * 1024; i++) {
+            uint32_t *page = root[i >> 10] ? mm_page(mm_area, root[i >> 10]) : NULL;
+            if (!page) {
+                i |= 1023;
+                continue;
+            }
+            uint32_t fit = page[i & 1023];
+            struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
+            if (f && f->ino == st->stx_ino && f->dev == dev && !(slot == mm_self_slot && i == fd)
+                && sys(SYS_kcmp, me, pid, KCMP_FILE, fd, i) == 0)
+                return fit;
+        }
+    }
+    return 0;
+}
+
+/* A descriptor that came without a call of ours: inherited, or received.  received: it is the run's from now on;
+ * an inherited one is left alone unless the run knows its file. */
+void mm_came(int fd, int received)
+{
+    struct statx st;
+    if ((unsigned)fd >= MM_FDS || mm_fds[fd].fit || mm_is_ours(fd) || mm_stranger()
+        || sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
+        || (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode)))
+        return;
+    long flags = sys(SYS_fcntl, fd, F_GETFL);
+    if (flags < 0 || (flags & O_PATH))
+        return;
+    enter();
+    uint32_t fit = shared_fit(fd, &st);
+    if (fit) {
+        mm_fit_ref(mm_area, fit);
+        if (mm_fd_set(mm_area, mm_self_slot, fd, fit) == 0)
+            mm_map(fd, fit, 0, 0);
+    } else if (received || mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, 0)) {
+        mm_opened(fd, (int)flags, 0, 0, NULL);
+    }
+    leave();
+}
+
+static int same_file(int fd, const struct mm_fit *f)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino;
+}
+
+/* After exec: the descriptors of this process that stayed open.  The thread that was the first one may have been reading at the
+ * kernel's position when it was ended: the lock that it held names this thread now, and whoever shares the description waits. */
+static void adopt_own(void)
+{
+    uint32_t *root = mm_page(mm_area, mm_self->fd_root), me = (uint32_t)sys_gettid();
+    for (int fd = 0; fd < MM_FDS; fd++) {
+        if (!root[fd >> 10]) {
+            fd |= 1023;
+            continue;
+        }
+        uint32_t fit = ((uint32_t *)mm_page(mm_area, root[fd >> 10]))[fd & 1023];
+        if (!fit)
+            continue;
+        mm_release_if(&mm_fit_at(mm_area, fit)->lock, me);
+        if (same_file(fd, mm_fit_at(mm_area, fit))) {
+            mm_map(fd, fit, 0, 0);
+        } else {                       /* closed; or another thread was ended between its dup2 and the note of it */
+            mm_fd_set(mm_area, mm_self_slot, fd, 0);
+            mm_fit_unref(mm_area, fit);
+            mm_came(fd, 0);
+        }
+    }
+}
+
+/* After posix_spawn and everything else that makes a process unseen: what the kernel says is open.  Of which of them is
+ * what each says true?  2: the kernel says nothing. */
+static uint32_t unseen(int (*each)(int fd))
+{
+    struct { uint64_t ino; int64_t off; unsigned short length; unsigned char type; char name[]; } *entry;
+    char list[1024] __attribute__((aligned(8)));
+    uint32_t any = 0;
+    /* the shorter way where there is one: the kernel makes what is on the way for each new process */
+    long folder = sys_openat(AT_FDCWD, sys_getpid() == sys_gettid() ? "/proc/self/fd" : "/proc/thread-self/fd",
+                             O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (folder < 0)
+        return 2;
+    for (long n; (n = sys(SYS_getdents64, folder, list, sizeof list)) > 0;)
+        for (long at = 0; at < n; at += entry->length) {
+            entry = (void *)(list + at);
+            if (entry->name[0] != '.' && atoi(entry->name) != folder && each(atoi(entry->name)))
+                any = 1;
+        }
+    sys_close((int)folder);
+    return any;
+}
+
+static int left_alone(int fd)
+{
+    struct stat st;
+    return ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit) && !mm_is_ours(fd) && sys(SYS_fstat, fd, &st) == 0
+        && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+}
+
+static int came_along(int fd)
+{
+    mm_came(fd, 0);
+    return left_alone(fd);
+}
+
+/* Inherited files that nobody follows (as in area/layout.h): what a fork's child executes looks at its descriptors again only with
+ * such.  As long as nobody has opened a file there is none that they could be. */
+static uint32_t unfollowed;
+
+static void look_at_inherited(int (*each)(int fd))
+{
+    if (unfollowed && mm_area->head->fit_count > 1)
+        mm_self->unfollowed = unfollowed = unseen(each);
+}
+
+void mm_adopt(void)
+{
+    unfollowed = mm_self->unfollowed;
+    if (mm_self->fd_root)
+        adopt_own();
+    else
+        look_at_inherited(came_along);
+}
+
+/* -- fork: the child's references are taken before it exists, so that no close of the parent comes first ---------- */
+
+static __thread int forking_errno __attribute__((tls_model("initial-exec")));
+static __thread int runtime_held __attribute__((tls_model("initial-exec")));
+
+void mm_fork_begin(void)
+{
+    forking_errno = errno;
+    if (!mm_area)
+        return;
+    if (UNLIKELY(unfollowed == 2))     /* once, and not in each of its children */
+        look_at_inherited(left_alone);
+    mm_holding++;
+    runtime_held = mm_runtime_hold();
+    enter();
+    mm_lock(&mm_table_lock);
+    mm_forking = 1;
+    __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit)
+            mm_fit_ref(mm_area, mm_fds[fd].fit);
+    errno = 0;                         /* glibc leaves it alone when the fork succeeds */
+}
+
+static void born(void)
+{
+    for (uint32_t births; (births = __atomic_load_n(&mm_area->head->births, __ATOMIC_SEQ_CST));)
+        if (__atomic_compare_exchange_n(&mm_area->head->births, &births, births - 1, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+            return;
+}
+
+void mm_fork_in_parent(void)
+{
+    if (!mm_area || !mm_forking)
+        return;
+    for (int fd = 0; errno && fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit)
+            mm_fit_unref(mm_area, mm_fds[fd].fit);
+    if (errno)
+        born();
+    mm_forking = 0;
+    mm_unlock(&mm_table_lock);
+    leave();
+    mm_runtime_let_go(runtime_held);
+    mm_holding--;
+    mm_deliver_if_free();
+    if (!errno)
+        errno = forking_errno;
+}
+
+/* A thread of the parent was about to close it, and is not here to end that. */
+static int still_open(int fd)
+{
+    int open = same_file(fd, mm_fit_at(mm_area, mm_fds[fd].fit));
+    if (!open)
+        mm_fds[fd].fit = mm_fds[fd].pif = 0;
+    mm_fds[fd].generation = 0;
+    return open;
+}
+
+/* In the child: a slot of its own. */
+void mm_after_fork(void)
+{
+    uint32_t pid = (uint32_t)sys_getpid(), slot = 0;
+    int referenced = mm_forking;
+    if (mm_forking) {
+        mm_depth--;
+        mm_holding--;
+    }
+    mm_table_lock = 0;
+    mm_readers_after_fork();
+    mm_forking = 0;
+    if (referenced && errno == 0)
+        errno = forking_errno;
+    mm_watch_after_fork();
+    /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
+       dear, the kernel makes a folder for it */
+    int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
+    if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
+        mm_say("process %u is not followed: the disk has no room for another process in the run", pid);
+    if (referenced)
+        born();
+    if (!slot) {
+        mm_area = NULL;
+        return;
+    }
+    mm_self_slot = slot;
+    mm_self = mm_proc(mm_area, slot);
+    mm_self->unfollowed = unfollowed;
+    mm_self->calls = mm_depth > 0;
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        uint32_t fit = mm_fds[fd].fit;
+        if (!fit)
+            continue;
+        if (!referenced)               /* made by a raw system call */
+            mm_fit_ref(mm_area, fit);
+        if (UNLIKELY(mm_fds[fd].generation == MM_CHANGING) && !still_open(fd)) {
+            mm_fit_unref(mm_area, fit);
+            continue;
+        }
+        mm_fd_set(mm_area, slot, fd, fit);
+    }
+    mm_deliver_if_free();
+}

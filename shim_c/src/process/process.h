@@ -1,0 +1,90 @@
+/* process/process.h - other programs, other processes, the embedded Python.
+ *
+ * exec.c and environment.c run between fork and exec too: system calls only.  The runtime is called
+ * without any lock of the run area held.
+ */
+#ifndef MM_ROOM_PROCESS_H
+#define MM_ROOM_PROCESS_H
+
+#include "descriptors/descriptors.h"
+
+#pragma GCC visibility push(hidden)
+
+/* renumber.c */
+void mm_duplicated(int fd, int to);
+
+/* inherited_fds.c */
+void mm_adopt(void);
+void mm_came(int fd, int received);
+void mm_fork_begin(void);
+void mm_fork_in_parent(void);
+void mm_after_fork(void);
+struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
+
+/* renumber.c */
+long mm_close(int fd);
+void mm_onto_begin(struct mm_onto *onto, int fd, int to);
+void mm_onto_end(const struct mm_onto *onto, int done);
+void mm_renumber_in_child(void);
+
+/* exec.c */
+void mm_all_home(uint64_t dev);
+
+/* what a reason begins with where the program must not even be offered our library: its loader would complain, or fail */
+#define MM_STRIP "\001"
+
+/* elf.c */
+long mm_open_program(int dir, const char *path, int flags);
+const char *mm_why_not(int fd, int depth);
+int mm_calls_by_itself(int fd);
+
+struct mm_image {
+    char *const *envp;                 /* what the new program gets */
+    void *made;                        /* memory for it, or NULL */
+    size_t bytes;
+    int outside;                       /* the new program will not be followed */
+    int limited;                       /* nobody lifts a limit: it gets the program's own */
+    uint64_t mask;
+};
+
+/* environment.c */
+extern const char *mm_library;           /* the file that this library is */
+int mm_leads_here(char *const envp[]);
+int mm_says_leave(char *const envp[]);
+void mm_put_back(struct mm_image *image, char *const envp[]);
+void mm_strip(struct mm_image *image, char *const envp[]);
+void mm_environment_init(const char *(*keep)(const char *text));
+
+/* exec.c */
+void mm_show(int fd, uint32_t pif);
+void mm_outsider_for_good(uint64_t key, const char *what);
+
+/* environment.c */
+const char *mm_variable(const char *name);
+
+/* exec.c */
+int mm_leave_for(uid_t uid);
+int mm_leave_confined(void);
+void mm_leave_undone(int left);
+void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces);
+void mm_image_failed(struct mm_image *image);
+
+/* environment.c */
+int mm_hidden_environment(void);
+
+/* write_watch.c */
+void mm_watch(uintptr_t start, size_t length);
+void mm_watch_after_fork(void);
+void mm_unseen(void);
+
+/* runtime.c */
+int mm_runtime_call(int what, long argument, void *data);
+int mm_made_room(void);
+void mm_runtime_after_fork(void);
+int mm_runtime_hold(void);
+void mm_runtime_let_go(int held);
+void mm_runtime_credentials(void);
+
+#pragma GCC visibility pop
+
+#endif

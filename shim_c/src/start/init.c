@@ -1,0 +1,216 @@
+/* init.c - how a process joins the run, and how it leaves. */
+#include "start/start.h"
+#include "process/runtime.h"
+#include "memory/engine.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+
+static uint32_t begin_lock;
+
+/* Ranks of a job inherit the environment of the first one's node: a run area on a shared disk means nothing there. */
+static int same_machine(struct mm_area *area)
+{
+    uint64_t boot = mm_boot();
+    return !boot || !area->head->boot || boot == area->head->boot;
+}
+
+static int join(const char *store)
+{
+    struct mm_area *area = mm_attach(store, MM_KEEP_FOLDER);
+    if (!area)
+        return -errno;
+    if (area->head->flags & MM_CLOSED) {
+        mm_detach(area);
+        return -ESRCH;
+    }
+    uint32_t pid = (uint32_t)sys_getpid();
+    uint64_t start = mm_start_time(pid);
+    uint32_t slot = mm_process_of(area, pid);
+    /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had */
+    int back = slot && start && mm_proc(area, slot)->executing && mm_proc(area, slot)->start_time == start;
+    int where = !same_machine(area) ? -EREMOTE : !back && !mm_same_namespace(area) ? -EXDEV : 0;
+    if (where < 0) {
+        mm_detach(area);
+        return where;
+    }
+    if (slot && mm_proc(area, slot)->start_time != start) {
+        mm_process_leave(area, slot);  /* the pid has come round */
+        slot = 0;
+    }
+    if (!slot)
+        slot = mm_process_join(area, pid, start);
+    if (!slot) {
+        mm_release_dead(area);
+        slot = mm_process_join(area, pid, start);
+    }
+    if (slot && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
+        mm_process_leave(area, slot);
+        mm_detach(area);
+        return -ESRCH;
+    }
+    SCRATCH(path);                     /* no printf: a short program would be the first to need its pages */
+    mm_digits(stpcpy(stpcpy(path, store), "/buffer/"), area->head->run);
+    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (!slot || fd < 0) {
+        mm_detach(area);
+        return slot ? (int)fd : -EAGAIN;
+    }
+    mm_buffer_fd = mm_high_fd((int)fd);
+    if (area->folder <= 0)             /* the program has no standard input: its number was not kept */
+        area->folder = (int)sys_openat(AT_FDCWD, strcat(strcpy(path, store), "/run"), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    area->folder = area->folder >= 0 ? mm_high_fd(area->folder) : 0;
+    mm_self_slot = slot;
+    mm_self = mm_proc(area, slot);
+    if (mm_self->calls)                /* an exec ended threads in the middle of calls */
+        mm_release_locks(area, (uint32_t)sys_gettid());
+    mm_self->calls = 0;
+    mm_self->outside = mm_self->leaving = mm_self->executing = 0;
+    mm_join_elsewhere(area);
+    mm_area = area;
+    mm_adopt();
+    mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */
+    mm_readers_after_exec();
+    return 0;
+}
+
+/* Preloaded by hand: the first call that changes a file begins the run (or joins the one that another process began). */
+static int begin_late(void)
+{
+    if (mm_depth)
+        return 0;
+    int saved = errno;
+    mm_depth++;
+    mm_lock(&begin_lock);
+    if (!mm_area && mm_ready == 2) {
+        const char *store = mm_variable("METAMORI_STORE");
+        int e = join(store);
+        for (int tries = 0; e < 0 && tries < 20; tries++) {    /* a verb that looks may take an area without processes for */
+            e = mm_runtime_call(MM_CALL_BEGIN, 0, NULL);       /* that of a killed run, and complete it before we are in it */
+            if (e < 0)
+                break;
+            e = join(store);
+        }
+        if (e < 0)
+            mm_say("not followed: the store %s cannot be used (%s)", store, strerror(-e));
+        mm_ready = 1;
+    }
+    mm_unlock(&begin_lock);
+    mm_depth--;
+    errno = saved;
+    return mm_area != NULL;
+}
+
+/* After a fork, in the child. */
+static void in_child(void)
+{
+    mm_tid = mm_known_tid = 0;
+    mm_runtime_after_fork();
+    mm_scratch_after_fork();
+    begin_lock = mm_streams_lock = mm_noted_lock = 0;
+    mm_limit_after_fork();
+    mm_actions_after_fork();
+    mm_renumber_in_child();
+    if (mm_area)
+        mm_after_fork();
+}
+
+/* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
+static const char *store_by_hand(void)
+{
+    static LARGE char path[4096];
+    const char *store = getenv("METAMORI_STORE");
+    if (store && store[0] == '/')
+        return store;
+    long n = sys(SYS_getcwd, path, sizeof path - 16);
+    if (n <= 0)
+        return NULL;
+    if ((size_t)n + strlen(store ? store : ".metamori") + 2 > sizeof path)
+        return NULL;
+    strcat(strcat(path, "/"), store ? store : ".metamori");
+    setenv("METAMORI_STORE", path, 1);
+    return path;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    if (mm_ready)
+        return;
+    int saved = errno;
+    mm_ready = 1;
+    mm_make_room = mm_made_room;
+    mm_resolve();
+    mm_old_libc();
+    if (getauxval(AT_SECURE)) {            /* rights that whoever chose the environment does not have */
+        errno = saved;
+        return;
+    }
+    if (getenv("METAMORI_MEMORY"))
+        mm_memory_region();
+    mm_names_config(mm_memory_keep(getenv("METAMORI_TRACK")), mm_memory_keep(getenv("METAMORI_IGNORE")));
+    const char *store = store_by_hand();
+    mm_environment_init(mm_memory_keep);
+    if (store && !mm_variable("METAMORI_DISABLE")) {
+        pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
+        int e = join(store);
+        if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
+            mm_ready = 2;
+        else if (e == -EXDEV)
+            mm_say("%s is not followed: it has process numbers of its own (a PID namespace)", program_invocation_name);
+        else if (e == -EREMOTE)
+            mm_say("%s is not followed: the run of %s is on another machine", program_invocation_name, store);
+        else if (e < 0 && e != -ENOENT && e != -ESRCH)     /* these two: the run is over */
+            mm_say("%s is not followed: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
+        if (mm_area || mm_ready == 2)
+            mm_streams_init();
+        if (mm_area)
+            mm_memory_joined();
+    }
+    errno = saved;
+}
+
+/* A metamori verb that was started inside a run: it is no part of it. */
+EXPORT void metamori_step_out(void)
+{
+    if (mm_area)
+        mm_process_leave(mm_area, mm_self_slot);
+    mm_area = NULL;
+    mm_forget_descriptors();
+    mm_ready = 1;
+}
+
+static int others_live(void)
+{
+    for (uint32_t i = 1; i < mm_area->head->process_high; i++)
+        if (!__atomic_load_n(&mm_proc(mm_area, i)->leaving, __ATOMIC_SEQ_CST) && mm_process_alive(mm_area, i))
+            return 1;
+    return 0;
+}
+
+/* The last process of a run without `metamori run` puts the buffered bytes home. */
+static void last_out(void)
+{
+    if (!mm_area || mm_depth)
+        return;
+    /* `metamori run` does it, unless it was killed */
+    if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
+        return;
+    fflush(NULL);
+    /* said before the look: of two that end at once each would wait for the other; so both may be the last, and the runtime
+       takes the first */
+    __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
+    if (others_live() || (mm_await_births(mm_area) && others_live()))
+        return;
+    if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) >= 0) {
+        mm_area = NULL;
+        mm_forget_descriptors();
+    }
+}
+
+struct mm_as_program mm_as_program = { open, close, fcntl, mmap, mm_hold_term };
+struct mm_life mm_life = { begin, begin_late, in_child, last_out };
+
+__attribute__((destructor)) static void at_exit(void) { last_out(); }
+
