@@ -56,6 +56,7 @@ class Config:
     mode: str = "incremental"              # or single
     isolate: bool = False
     memory: bool = False                   # checkpoints hold the program's memory too
+    outside: str = "refuse"                # with memory: what becomes of what leads out of the run; close, stdio
     cache_size: int = 1 << 20              # bytes of AMLs in memory, per file
     durability: str = "power"              # or process
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself

@@ -72,14 +72,14 @@ class Memory:
     """One program in folders of its own."""
 
     def __init__(self, folder: Path, command: Sequence[str | Path], stdin: bytes = b"",
-                 setup: dict[str, bytes] | None = None) -> None:
+                 setup: dict[str, bytes] | None = None, ends: bool = True) -> None:
         self.folder, self.command = folder, [str(word) for word in command]
         self.store = folder / "store"
         self.input = folder / "input"
         self.input.write_bytes(stdin)
         self.setup = setup or {}
         self.added: dict[str, str] = {}    # to the environment of what is started from now on
-        self.native = self._uninterrupted()
+        self.native = self._uninterrupted() if ends else Uninterrupted(0, b"", {})
         self.work = self._place("work")
 
     def _place(self, name: str) -> Path:

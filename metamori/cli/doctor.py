@@ -138,6 +138,7 @@ def _binary(name: str) -> list[Finding]:
     if why:
         return [Finding(what, False, why)]
     remark = elf.remark(path)
-    memory = "run --memory: yes while it is one process, without sockets, pipes to others, io_uring or shared memory"
+    memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \
+             "connections or pipes to others"
     return [Finding(what, True, f"{path} can be followed"), Finding(f"{what}, memory", None, memory),
             *([Finding(what, None, remark)] if remark else [])]

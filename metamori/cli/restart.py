@@ -7,7 +7,7 @@ import os
 
 from metamori.cli import indexes, opening, output
 from metamori.cli.resume import go_on
-from metamori.cli.run import add_on_term, environment, own_part, signal_number
+from metamori.cli.run import add_on_term, add_outside, environment, own_part, signal_number
 from metamori.config import Config, parse_duration
 from metamori.errors import ChangedOutside, MetamoriError
 
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
+    add_outside(parser)
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
@@ -50,19 +51,19 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
         "memory": bool(meta and meta.memory) or None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(arguments.on_signal) if arguments.on_signal else None,
-        "on_term": arguments.on_term == "checkpoint",
+        "on_term": arguments.on_term == "checkpoint", "outside": arguments.outside,
     })
 
 
 def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
     """Whatever speaks against it, before anything is moved."""
     from metamori.cli.restore import REASON, changed_text
-    from metamori.runtime import again, launches, locks
+    from metamori.runtime import again, launches
     from metamori.store import present
 
     store.require_restorable(index)
     if index and store.meta(index).memory:
-        locks.check(again.check(store, index).descriptors)
+        again.check_free(again.check(store, index))
     else:
         launch = launches.of_index(store, index)
         if not os.path.isdir(launch.cwd):

@@ -8,7 +8,7 @@ from metamori.cli import opening
 from metamori.cli.restore import changed_text, truncate_stdio
 from metamori.config import Config
 from metamori.errors import ChangedOutside
-from metamori.runtime import again, going_on, locks, outside, supervise
+from metamori.runtime import again, going_on, outside, supervise
 from metamori.store import move
 from metamori.store.store import Store
 
@@ -44,7 +44,7 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
             f"cannot resume, {changed_text(changed).partition(';')[0]}; 'metamori restore --force {index}' keeps that "
             f"state as an index and goes back", tuple(changed))
     if config.memory and index and store.meta(index).memory:
-        locks.check(again.check(store, index).descriptors)   # before anything is touched
+        again.check_free(again.check(store, index))   # before anything is touched
     else:
         move.move_home(store, index)
         if stdio:

@@ -34,6 +34,12 @@ def add_on_term(parser: argparse.ArgumentParser) -> None:
                         help="checkpoint: hold SIGTERM back until a checkpoint is complete (preemption)")
 
 
+def add_outside(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--outside", metavar="POLICY", choices=("refuse", "close", "stdio"),
+                        help="for connections, terminals and devices of a program with memory: refuse a checkpoint "
+                             "(default), or close them when it comes back; stdio: terminals as standard input, output")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
     parser.add_argument("--mode", choices=("incremental", "single"), help="any index can be restored, or the last only")
@@ -41,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="nothing comes home before the end of the run (or each checkpoint in single mode)")
     parser.add_argument("--memory", action="store_const", const=True,
                         help="checkpoints hold the program's memory too: metamori restart")
+    add_outside(parser)
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered bytes in memory per file (default 1M)")
     parser.add_argument("--track", metavar="GLOB", action="append", help="follow these paths too")
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
@@ -76,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
-        "memory": arguments.memory,
+        "memory": arguments.memory, "outside": arguments.outside,
         "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
         "track": tuple(arguments.track) if arguments.track else None,
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,

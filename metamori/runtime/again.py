@@ -8,6 +8,7 @@ finds its descriptors open, and the preload library fills its memory before anyt
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from metamori._area import ffi, lib
 from metamori.errors import Damaged, MetamoriError
-from metamori.runtime import describe, launches, locks, supervise
+from metamori.runtime import describe, launches, locks, sockets_again, supervise
 from metamori.runtime.area import Area
 from metamori.runtime.session import Session
 from metamori.store import image
@@ -58,6 +59,12 @@ def check(store: Store, index: int) -> MemoryEntry:
         if wrong := image.check(store.door, store.layout.memory(each, memory.process), memory):
             raise Damaged(f"the memory of checkpoint {index} cannot go on: {wrong}")
     return entry
+
+
+def check_free(entry: MemoryEntry) -> None:
+    """Nobody has taken what the program had: locks, addresses. HeldElsewhere, InUse. Not while it is still alive."""
+    locks.check(entry.descriptors)
+    sockets_again.check(entry.descriptors, entry.cwd)
 
 
 def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list:  # type: ignore[type-arg]
@@ -188,8 +195,14 @@ def _open_all(start: Start) -> None:
     opened: dict[int, int] = {}
     pipes: dict[bytes, tuple[int, int]] = {}
     for each in start.descriptors:
-        if each.same_as < 0:
+        if each.same_as < 0 and each.kind != "socket":
             opened[each.descriptor] = _up(_open(each, start.paths or {}, pipes), base)
+    try:
+        for fd, made in sockets_again.again(start.descriptors).items():
+            opened[fd] = _up(made, base)
+    except sockets_again.InUse as error:
+        supervise.say(str(error))
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
     for reader, writer in pipes.values():
         os.close(reader)
         os.close(writer)
@@ -245,10 +258,21 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
         return os.eventfd(int(describe.numbers(each.data, "eventfd-count")[0], 16), each.flags & os.O_NONBLOCK)
     if each.kind == "epoll":
         return int(_libc.epoll_create1(0))
+    if each.kind == "closed":
+        return _closed(each.data)
     if each.kind == "signalfd":
         mask = struct.pack("=Q", int(describe.numbers(each.data, "sigmask")[0], 16))
         return int(_libc.syscall(_SIGNALFD4, -1, mask, 8, each.flags & os.O_NONBLOCK))
     return _timer(each)
+
+
+def _closed(what: bytes) -> int:
+    """The number stays taken; a terminal says that it was hung up, of a device every call says EBADF."""
+    if what == b"terminal":
+        other, fd = os.openpty()
+        os.close(other)
+        return fd
+    return os.open(os.devnull, os.O_PATH)
 
 
 def _reopen(path: bytes, flags: int, position: int) -> int:

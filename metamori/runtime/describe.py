@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 from metamori.errors import MetamoriError
+from metamori.runtime import sockets
 from metamori.store.records import DescriptorEntry, DescriptorKind, Launch, MappedEntry
 
 _KCMP, _KCMP_FILE = 312, 0
 _CLOEXEC = 0o2000000
+_TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 
 
 class Refused(MetamoriError):
@@ -198,17 +200,20 @@ class _Open:
 
 def descriptors(
     pid: int, own: Collection[int], followed: dict[int, int], positions: dict[int, int],
-    files: dict[int, set[tuple[int, int]]],
+    files: dict[int, set[tuple[int, int]]], outside: str = "refuse",
 ) -> list[DescriptorEntry]:
     """All of a stopped process's descriptors. Refused.
 
     own: those of the preload library. followed: FIT slot by descriptor. positions: of FITs that keep their own.
     files: device and inode of each followed one; where the kernel says another, the C library closed it unseen.
+    outside: what becomes of those that lead out of the run (refuse, close or stdio: docs/reference/cli.md).
     """
+    found = sorted(map(int, os.listdir(f"/proc/{pid}/fd")))
+    sockets_of = _sockets(pid, found)
     seen: list[_Open] = []
     entries: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
-    for fd in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))):
+    for fd in found:
         if fd in own:
             continue
         this = _Open(pid, fd)
@@ -221,13 +226,21 @@ def descriptors(
             continue
         alike = (each.fd for each in seen if each.path == this.path)
         first = next((other for other in alike if _same_description(pid, fd, pid, other)), -1)
-        entries.append(this.entry("file", same_as=first) if first >= 0 else _entry(this))
+        entries.append(this.entry("file", same_as=first) if first >= 0
+                       else _entry(this, sockets_of, outside))
         seen.append(this)
-    _both_ends(entries)
+    if outside == "refuse":                # else whoever comes back finds the other end closed
+        _both_ends(entries)
     return entries
 
 
-def _entry(this: _Open) -> DescriptorEntry:
+def _sockets(pid: int, fds: Collection[int]) -> set[int]:
+    """Inodes of a process's sockets, but for what it has at 0, 1 and 2."""
+    links = (os.readlink(b"/proc/%d/fd/%d" % (pid, fd)) for fd in fds if fd > 2)
+    return {int(link[8:-1]) for link in links if link.startswith(b"socket:[")}
+
+
+def _entry(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
     mode = this.st.st_mode
     readable = this.flags & os.O_ACCMODE == os.O_RDONLY
     standard = _standard(this)
@@ -237,17 +250,42 @@ def _entry(this: _Open) -> DescriptorEntry:
         return this.entry("file", data=this.locks)
     if stat.S_ISDIR(mode):
         return this.entry("file")
+    if stat.S_ISSOCK(mode):
+        return _socket(this, sockets_of, outside)
     if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
         return this.entry("file", position=0)
     if stat.S_ISFIFO(mode) and this.path.startswith(b"pipe:"):
         return this.entry("pipe", position=0, data=_in_pipe(this) if readable else b"")
-    for kind, name in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
+    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
                        ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
-        if this.path == name:
+        if this.path == path:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
-    what = "a socket" if stat.S_ISSOCK(mode) else "io_uring" if b"io_uring" in this.path else \
-        ("a device, " if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "") + f"'{this.path.decode(errors='replace')}'"
+    name = f"'{this.path.decode(errors='replace')}'"
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return _device(this, name, outside)
+    what = "io_uring" if b"io_uring" in this.path else name
     raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
+
+
+def _socket(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
+    found = sockets.look(this.pid, this.fd, sockets_of)
+    if found.why_not:
+        raise Refused(f"descriptor {this.fd} is {found.what}, which {found.why_not}")
+    if found.leads_out and outside == "refuse":
+        raise Refused(f"descriptor {this.fd} is {found.what}, which leads out of the run; with --outside close it "
+                      "comes back as reset")
+    return this.entry("socket", position=0, data=found.text)
+
+
+def _device(this: _Open, name: str, outside: str) -> DescriptorEntry:
+    terminal = stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS
+    if outside == "refuse":
+        kind, back = ("terminal", "hung up") if terminal else ("device", "closed")
+        raise Refused(f"descriptor {this.fd} is a {kind}, {name}, which leads out of the run; with --outside close it "
+                      f"comes back as {back}")
+    if terminal and outside == "stdio":
+        return this.entry("standard", position=int(this.flags & os.O_ACCMODE == os.O_WRONLY))
+    return this.entry("closed", position=0, data=b"terminal" if terminal else b"device")
 
 
 def _remembers_nothing(device: int) -> bool:

@@ -45,6 +45,7 @@ class Live:
         """The run area has to know its first process: of one that came back /proc has neither words nor environment."""
         self.session, self.pid = session, pid
         session.area.head.first_pid = pid
+        session.outside = self.config.outside
         self._store_watch = Watch(session.store, session.area)
 
     def run(self) -> int:
@@ -165,7 +166,7 @@ class Live:
 
     def _roll_back(self, index: int) -> int:
         """The present state becomes an index of its own; the program goes on from `index`."""
-        from metamori.runtime import again  # with memory only
+        from metamori.runtime import again, sockets  # with memory only
         from metamori.runtime.rollback import NotThere
 
         session, store = self.session, self.session.store
@@ -174,6 +175,7 @@ class Live:
         if not index or not store.meta(index).memory:
             raise NotThere(f"checkpoint {index} does not hold the program's memory")
         again.check(store, index)
+        sockets.reset_at_end(self.pid)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         finish.finish(session, f"rolled back to {index}", killed=True)

@@ -42,8 +42,8 @@ class NotBegun(Refused):
 class Image:
     """One image, from the stop of its process to the entry in the meta file."""
 
-    def __init__(self, store: Store, area: Area, index: int, durable: bool) -> None:
-        self.store, self.area, self.index = store, area, index
+    def __init__(self, store: Store, area: Area, index: int, durable: bool, outside: str) -> None:
+        self.store, self.area, self.index, self.outside = store, area, index, outside
         self.memory = area.head.memory
         self.slot, self.pid = self._one_process()
         self.number = area.process(self.slot).number
@@ -97,7 +97,7 @@ class Image:
                 break
             own.add(fd)
         files = {fd: self._files(fits[slot]) for fd, slot in descriptors.items()}
-        self.descriptors = describe.descriptors(self.pid, own, descriptors, positions, files)
+        self.descriptors = describe.descriptors(self.pid, own, descriptors, positions, files, self.outside)
         self.launch = self._launch()
         self.owner = describe.owner(self.pid)
         self.mapped = tuple(describe.mapped(self.pid))

@@ -32,6 +32,7 @@ class Session:
         self.said = ""                     # what a person should hear; whoever says it takes it away
         self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
+        self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
         self._records = -1                 # head.records when all that it counts was known here
 
     @property
@@ -73,7 +74,7 @@ class Session:
         self.store.refresh(alone=self._records == self.area.head.records)
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
-        image = memory.Image(self.store, self.area, index, self.durable) if with_memory else None
+        image = memory.Image(self.store, self.area, index, self.durable, self.outside) if with_memory else None
         self.area.freeze()
         try:
             cut = self._instant(index, parent, image)

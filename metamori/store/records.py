@@ -105,7 +105,8 @@ class Launch:
     limits: tuple[tuple[int, int], ...] = ()  # by number; -1: none
 
 
-DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd"]
+DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd",
+                         "socket", "closed"]
 
 
 @record
@@ -115,7 +116,8 @@ class DescriptorEntry:
     followed: a file of the run, found through the FitEntry of that number; file: opened again by its path; standard:
     inherited from outside, so whoever goes on gives its own of that number (`position`), else there is nothing behind
     it; pipe: both ends are in the process (`path` names it, `data` is what is in it); eventfd, epoll, timerfd: `data`
-    is the kernel's description of it (/proc/PID/fdinfo).
+    is the kernel's description of it (/proc/PID/fdinfo); socket: `data` is as runtime/sockets.py
+    says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says EBADF.
     """
 
     descriptor: int

@@ -22,17 +22,29 @@ print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.02)
 """
+KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 CASES = {
     "a live child": ("import subprocess; child = subprocess.Popen(['sleep', '6000'])", "child.kill(); child.wait()",
                      "processes are alive"),
-    "a socket": ("import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()", "", "is a socket"),
+    "a connection": ("import socket; a = socket.create_server(('127.0.0.1', 0));"
+                     "s = socket.create_connection(a.getsockname())", "", "is a connection to 127.0.0.1:"),
+    "a kernel's socket": (f"import socket; s = {KERNEL}", "", "is a socket of family 16"),
+    "a unix connection": ("import socket; a = socket.socket(socket.AF_UNIX); "
+                          "a.bind('\\0' + str(os.getpid())); a.listen();"
+                          "s = socket.socket(socket.AF_UNIX); s.connect(a.getsockname()); c, _ = a.accept()", "",
+                          "is a connection to "),
+    "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"
+                                    "os.unlink('name')", "", "the name is gone"),
+    "descriptors on their way": ("import array, socket; a, b = socket.socketpair();"
+                                 "a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])",
+                                 "", "has descriptors on their way"),
     "a socket where a folder was": (
         "import ctypes, socket; libc = ctypes.CDLL(None); libc.fdopendir.restype = ctypes.c_void_p;"
-        "fd = os.open('.', 0); libc.closedir(ctypes.c_void_p(libc.fdopendir(fd))); s = socket.socket();"
+        "fd = os.open('.', 0); libc.closedir(ctypes.c_void_p(libc.fdopendir(fd))); " f"s = {KERNEL};"
         "assert s.fileno() == fd", "", "is a socket"),
     "a socket where an unseen close was": (
         "import ctypes, socket; fd = os.open('.', 0); ctypes.CDLL(None).mq_close(fd);"
-        "s = socket.socket(); assert s.fileno() == fd", "", "is a socket"),
+        f"s = {KERNEL}; assert s.fileno() == fd", "", "is a socket"),
     "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
                               "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
                               "maps a file that was deleted"),
