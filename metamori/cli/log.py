@@ -7,7 +7,7 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from metamori.cli import indexes, opening, output
+from metamori.cli import indexes, opening, output, within
 from metamori.config import parse_count
 from metamori.errors import Damaged
 from metamori.printed import columns, cut, line_text
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         losses, known = _losses(store), store.history.indexes
         entries = [_entry(store, index) | {"lost": _lost(store, losses, index)}
                    for index in known[-newest if newest else 0:]]
-        head = store.head.index
+        head = within.head(store)
         text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head, output.terminal_width()))
         problems = verify(store, whole=False).problems
     output.result(arguments, {"head": head, "checkpoints": entries}, text)

@@ -24,6 +24,8 @@ VERBS = {
     "diff": "which files, names and ranges differ between two checkpoints",
     "cat": "a file's content as it was at a checkpoint",
     "restore": "put the files back to a checkpoint",
+    "undo": "take back the last changes of the files",
+    "redo": "make undone changes again",
     "restart": "go on from a checkpoint: files, and the program's memory where it was saved",
     "report": "pictures of the history: timeline, heatmap, space, or one HTML page",
     "status": "what a live run is doing",

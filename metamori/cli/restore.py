@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
-from metamori.cli import indexes, opening, output
+from metamori.cli import indexes, opening, output, within
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.printed import line_text, name_text
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
-                        help="go on although files were changed from outside; their state becomes an index")
+                        help="go on although files were changed from outside, or are open for writing in a live run; "
+                             "their state becomes an index")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,21 +41,39 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run or arguments.stdio:
             raise Usage("--to goes with neither --dry-run nor --stdio")
         return _copy(arguments)
+    if not (arguments.dry_run or arguments.stdio):
+        status = within.move(arguments, _choose(arguments.index))
+        if status is not None:
+            return status
     with opening.for_writing(arguments) as store:
         arguments.index = indexes.find(store, arguments.index)
-        store.require_restorable(arguments.index)
-        if not arguments.force:
-            spoiled.require_none(store, arguments.index)
-        changed, losses = store.changed_outside(), Losses(store)
-        lost = losses.at(arguments.index)
-        if arguments.dry_run:
-            return _dry_run(arguments, store, changed, losses)
-        if changed and not arguments.force:
-            raise ChangedOutside(changed_text(changed) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
-                                 tuple(changed))
-        if lost and not arguments.force:
-            raise Damaged(f"{lost_text(arguments.index, lost)}; --force puts the rest back")
-        return _restore(arguments, store, changed, losses)
+        return put_back(arguments, store)
+
+
+def _choose(which: indexes.Wanted) -> Callable[[Store], Callable[[int], int]]:
+    """As it is meant now: where the files are has no part in it, and what is recorded of them is not yet there."""
+    def choose(store: Store) -> Callable[[int], int]:
+        index = indexes.find(store, which)
+        return lambda _: index
+
+    return choose
+
+
+def put_back(arguments: argparse.Namespace, store: Store) -> int:
+    """Of a run that is over; the caller holds the lock."""
+    store.require_restorable(arguments.index)
+    if not arguments.force:
+        spoiled.require_none(store, arguments.index)
+    changed, losses = store.changed_outside(), Losses(store)
+    lost = losses.at(arguments.index)
+    if getattr(arguments, "dry_run", False):
+        return _dry_run(arguments, store, changed, losses)
+    if changed and not arguments.force:
+        raise ChangedOutside(changed_text(changed) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
+                             tuple(changed))
+    if lost and not arguments.force:
+        raise Damaged(f"{lost_text(arguments.index, lost)}; --force puts the rest back")
+    return _restore(arguments, store, changed, losses)
 
 
 def lost_text(index: int, lost: list[bytes]) -> str:

@@ -32,7 +32,7 @@ def files_back(session: Session, index: int) -> None:
     try:
         area.freeze()
         try:
-            _adopt(session, index)
+            adopt(session, index)
             back(session, index, reopened=False)
         except BaseException:
             area.thaw()
@@ -43,7 +43,7 @@ def files_back(session: Session, index: int) -> None:
     go_on(session)
 
 
-def _adopt(session: Session, index: int) -> None:
+def adopt(session: Session, index: int) -> None:
     """A PIF for every file whose bytes differ and that no process of this run has opened for writing."""
     area, store = session.area, session.store
     now, then = store.state(area.head.parent), store.state(index)

@@ -66,7 +66,7 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
         try:
             # none was forked in between: a fork is a call that the freeze waits for
             require_alone(session.area, pid)
-            _back_or_as_it_is(session, index)
+            back_or_as_it_is(session, index)
             reopen.actions_for(session, index, number, actions)
         except BaseException:
             area.thaw()
@@ -76,17 +76,17 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
         raise
 
 
-def _back_or_as_it_is(session: Session, index: int) -> None:
+def back_or_as_it_is(session: Session, index: int, reopened: bool = True) -> None:
     """What failed half way is tried once more from its beginning. If it fails for good, the program goes on with what
     there is: names may be those of either state, but every file is found again and nothing of it is lost."""
     head = session.area.head
     try:
         try:
-            back(session, index)
+            back(session, index, reopened=reopened)
         except (MetamoriError, OSError):
             if not head.restoring:         # nothing has moved
                 raise
-            back(session, index, again=True)
+            back(session, index, again=True, reopened=reopened)
     except (MetamoriError, OSError):
         if head.restoring:
             begun = read_intent(session.store, session.store.layout.run_intent)

@@ -61,6 +61,10 @@ class Session:
                 finish.put_home(self, index)
             return index
 
+    def take_now(self, reason: str) -> int:
+        """The next checkpoint, of whoever holds the session and has frozen the run."""
+        return self._take_with_room("", reason, with_memory=False)
+
     def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
         """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
         while True:

@@ -49,13 +49,13 @@ def test_run_without_a_command(lab: Lab) -> None:
 
 
 def test_store_in_use(lab: Lab) -> None:
-    """While a run is alive: a second run 125, restore 11, and its own verbs work."""
+    """While a run is alive: a second run 125, restore of what it has open 11, and its own verbs work."""
     program = lab.start()
     program.must(["open file w,creat", "write 3 10 1", "checkpoint"])
     second = lab.run("true")
     assert second.returncode == 125
     assert str(lab.store) in one_line(second.stderr.decode())
-    assert one_line(lab.restore(1, code=11).stderr)
+    assert one_line(lab.restore(0, code=11).stderr)
     assert program.do(["write 3 5 2", "fsize 3"]) == ["5", "15 644 1"], "the run has not noticed"
     assert lab.checkpoint() == 2
     assert [entry["index"] for entry in lab.log()["checkpoints"]][-2:] == [1, 2]

@@ -1,0 +1,15 @@
+"""Make changes again that undo or restore took back: those that were made last, where there are several."""
+
+from __future__ import annotations
+
+import argparse
+
+from metamori.cli import stepping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    stepping.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return stepping.run(arguments, "forward")

@@ -1,0 +1,39 @@
+"""undo and redo: a number of changes back or forth from where the files are, whether their run is alive or over."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from metamori.cli import opening, output, restore, within
+from metamori.config import parse_count
+from metamori.errors import ChangedOutside
+from metamori.store import present
+from metamori.store.steps import Steps
+from metamori.store.store import Store
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("count", metavar="N", nargs="?", default="1", help="how many changes (default 1)")
+    parser.add_argument("--force", action="store_true",
+                        help="go on although files were changed from outside, or are open for writing in a live run")
+
+
+def run(arguments: argparse.Namespace, way: str) -> int:
+    count = parse_count(arguments.count)
+
+    def choose(store: Store) -> Callable[[int], int]:
+        steps = Steps(store)
+        return lambda here: getattr(steps, way)(here, count)
+
+    status = within.move(arguments, choose)
+    if status is not None:
+        return status
+    with opening.for_writing(arguments) as store:
+        changed = store.changed_outside()
+        if changed and not arguments.force:
+            raise ChangedOutside(restore.changed_text(changed), tuple(changed))
+        if changed:
+            output.say(f"the changed files were kept as checkpoint {present.record(store, restore.REASON)}")
+        arguments.index, arguments.stdio = choose(store)(store.head.index), False
+        return restore.put_back(arguments, store)

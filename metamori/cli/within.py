@@ -1,0 +1,56 @@
+"""Files back while their run is alive: from a shell, an editor or an agent inside of it, or from another terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from metamori.cli import output
+from metamori.store import commit
+from metamori.store.store import Store
+
+
+def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int], int]]) -> int | None:
+    """The exit status; None when no run is alive. choose: given the store, what gives the index that is meant."""
+    store = Store.open(os.path.abspath(arguments.store))
+    with store:
+        if not commit.exists(store.door, store.layout.run_area):
+            return None
+        from metamori.runtime import undo
+        from metamori.runtime.session import Session
+
+        area = undo.live_area(store)
+        if area is None:
+            return None
+        try:
+            session = Session(store, area)
+            moved = undo.move_live(session, choose(store), arguments.force)
+        finally:
+            area.close()
+    if session.said:
+        output.say(session.said)
+    if moved.held:
+        output.say(f"went on with descriptors at their old positions: {undo.listed(moved.held)}")
+    data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
+                            "notes": [], "lost": [], "truncated": []}
+    kept = f", and checkpoint {moved.recorded} keeps what they were" if moved.recorded else ""
+    output.result(arguments, data, f"the files are at checkpoint {moved.index}; they were at {moved.before}{kept}")
+    return 0
+
+
+def head(store: Store) -> int:
+    """The index that the files are at, or have grown from while a run is alive."""
+    if commit.exists(store.door, store.layout.run_area):
+        from metamori.runtime import undo
+
+        area = undo.live_area(store)
+        if area is not None:
+            try:
+                parent: int = area.head.parent
+            finally:
+                area.close()
+            if parent in store.history:
+                return parent
+    return store.head.index
