@@ -54,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
+    parser.add_argument("--each-command", action="store_true",
+                        help="COMMAND is bash: a checkpoint before each command line, named by it")
     parser.add_argument("--resume", action="store_true",
                         help="first go back to the last checkpoint of a run that was interrupted, if there is one")
     parser.add_argument("--requeue", action="store_true",
@@ -80,6 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
     for option in ("stdio", "resume_at"):
         if getattr(arguments, option) and not (arguments.resume or arguments.requeue):
             raise Usage(f"--{option.replace('_', '-')} goes with --resume or --requeue")
+    if arguments.each_command:
+        from metamori.cli import each_command
+
+        command, more = each_command.prepared(command)
+        os.environ.update(more)
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,

@@ -1,0 +1,24 @@
+"""A shell that takes a checkpoint before each command line: run --each-command. It reads files of shells/."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from metamori.errors import Usage
+
+_SHELLS = Path(__file__).resolve().parent / "shells"
+_UNREAD = ("-l", "--login", "--norc", "--posix", "--rcfile", "--init-file")   # with these it reads other files, or none
+
+
+def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The shell's words, and what its environment has besides. Usage for what is no bash."""
+    if os.path.basename(command[0]) != "bash":
+        raise Usage(f"--each-command is for bash, not for {command[0]}")
+    wrong = next((word for word in command[1:] if word in _UNREAD), None)
+    if wrong:
+        raise Usage(f"--each-command does not go with bash {wrong}")
+    environ = {"METAMORI_EACH": sys.executable, "METAMORI_EACH_BASH_ENV": os.environ.get("BASH_ENV", ""),
+               "BASH_ENV": str(_SHELLS / "script.bash")}
+    return [command[0], "--rcfile", str(_SHELLS / "interactive.bash"), *command[1:]], environ

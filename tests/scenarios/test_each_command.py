@@ -1,0 +1,116 @@
+"""run --each-command: a checkpoint before each line of a real bash, and the example for tools, typed as it stands."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lab import PATIENCE, ROOT, Lab
+
+
+def at_hand(lab: Lab) -> dict[str, str]:
+    """An environment in which `metamori` is a command, and a home of its own."""
+    folder = lab.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "metamori").write_text(f"#!/bin/sh\nexec {sys.executable} -P -m metamori \"$@\"\n")
+    (folder / "metamori").chmod(0o755)
+    (lab.folder / "home").mkdir(exist_ok=True)
+    return lab.env | {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(lab.folder / "home"), "TERM": "dumb"}
+
+
+class Terminal:
+    """An interactive bash under `metamori run`, on a terminal."""
+
+    def __init__(self, lab: Lab, env: dict[str, str]) -> None:
+        (Path(env["HOME"]) / ".bashrc").write_text("PS1='ready> '\nHISTCONTROL=ignoreboth\nfrom_bashrc=yes\n")
+        self.main, side = pty.openpty()
+        self.process = subprocess.Popen([*lab.argv("run", "--each-command"), "--", "bash"], cwd=lab.work, env=env,
+                                        stdin=side, stdout=side, stderr=side, start_new_session=True)
+        os.close(side)
+        self.until("ready> ")
+
+    def until(self, text: str) -> str:
+        said, end = "", time.monotonic() + PATIENCE
+        while not said.endswith(text):
+            assert time.monotonic() < end, said
+            said += os.read(self.main, 4096).decode(errors="replace")
+        return said
+
+    def type(self, line: str) -> str:
+        os.write(self.main, line.encode() + b"\n")
+        return self.until("ready> ")
+
+    def end(self) -> None:
+        os.write(self.main, b"exit 0\n")
+        try:
+            while os.read(self.main, 4096):
+                pass
+        except OSError:
+            pass                           # the terminal's other end is closed
+        assert self.process.wait(PATIENCE) == 0
+        os.close(self.main)
+
+
+def test_a_real_bash_on_a_terminal(lab: Lab) -> None:
+    terminal = Terminal(lab, at_hand(lab))
+    assert "yes" in terminal.type("echo $from_bashrc")
+    terminal.type("seq 3 > numbers")
+    terminal.type("(rm numbers)")
+    terminal.type(" echo hidden > secret")
+    assert "at checkpoint" in terminal.type("metamori undo")
+    assert "no" in terminal.type("ls secret || echo no")
+    terminal.type("metamori undo")
+    assert "1\r\n2\r\n3\r\n" in terminal.type("cat numbers")
+    terminal.type("metamori redo 2")
+    assert "hidden" in terminal.type("cat secret numbers")
+    terminal.end()
+    assert (lab.work / "secret").read_text() == "hidden\n" and not (lab.work / "numbers").exists()
+    said = [message for message in lab.messages().values() if message != "before going back"]
+    assert said == ["before the first run", "echo $from_bashrc", "seq 3 > numbers", "(rm numbers)",
+                    "a line that is not in the history", "ls secret || echo no", "cat numbers", "cat secret numbers",
+                    "exit 0", "end of run"]
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "script"])
+def test_a_bash_that_is_not_interactive(lab: Lab, how: str) -> None:
+    text = "echo 1 > a\necho 2 > b; bash -c 'echo 3 > c'\nfalse\necho $? > status\nmetamori undo\n"
+    (lab.folder / "script").write_text(text)
+    words = {"-c": ["-c", text], "stdin": [], "script": [str(lab.folder / "script")]}[how]
+    done = subprocess.run([*lab.argv("run", "--each-command"), "--", "bash", *words], cwd=lab.work, env=at_hand(lab),
+                          input=text if how == "stdin" else "", capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(lab.work)) == ["a", "b", "c"]
+    assert list(lab.messages().values())[1:6] == ["echo 1 > a", "echo 2 > b", "bash -c 'echo 3 > c'", "false",
+                                                  "echo $? > status"]
+    lab.verb("redo")
+    assert (lab.work / "status").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("words", [["sh"], ["bash", "--norc"], ["python3", "-c", "1"]])
+def test_what_is_no_bash_is_refused(lab: Lab, words: list[str]) -> None:
+    done = lab.run(words, "--each-command")
+    assert done.returncode == 2 and b"--each-command" in done.stderr
+
+
+def test_the_example_for_tools(lab: Lab) -> None:
+    page = (ROOT / "docs" / "reference" / "json.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    code += """
+assert attempt("echo kept > f", lambda done: done.returncode == 0) is True
+assert attempt("echo bad > f; echo more > g; exit 3", lambda done: done.returncode == 0) > 1
+assert open("f").read() == "kept\\n"
+"""
+    (lab.folder / "agent.py").write_text(code)
+    done = subprocess.run([*lab.argv("run"), "--", "python3", str(lab.folder / "agent.py")], cwd=lab.work,
+                          env=at_hand(lab), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(lab.work) == ["f"]
+    lab.verb("redo")
+    assert (lab.work / "g").read_text() == "more\n"
