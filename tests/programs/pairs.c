@@ -448,6 +448,11 @@ static int possible(int world, int phase, struct order *history, const struct pl
             return 1;
     } while (++tried < 3000 && next_order(&order));
     printf("no order of world %d, phase %d, gives what was seen: %s and %s\n", world, phase, calls[0]->name, calls[1]->name);
+    for (int i = 0; i < phase; i++) {
+        struct played unused[2];
+        play_phase(i, world, &history[i], unused);     /* for their names only */
+        printf("  after %s and %s\n", calls[0]->name, calls[1]->name);
+    }
     for (int who = 0; who < 2; who++)
         show("result of side", who, &found[who]);
     printf("  state:%s\n", state);

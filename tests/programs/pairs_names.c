@@ -67,7 +67,22 @@ static void moves_gently(struct side *s)
     TWO(s, ALL, renameat2(p.dir, p.name, q.dir, q.name, RENAME_NOREPLACE));
 }
 static void exchanges(struct side *s) { TWO(s, ALL, renameat2(p.dir, p.name, q.dir, q.name, RENAME_EXCHANGE)); }
-static void links(struct side *s) { TWO(s, FILES, linkat(p.dir, p.name, q.dir, q.name, 0)); }
+/* The old name is looked up, all of it, before the new one's folder. */
+static void links(struct side *s)
+{
+    const char *from = a_name(s, FILES), *to = names[pick(s, FILES)];
+    struct place p = place(s, from), q = { .dir = -1 };
+    struct stat st;
+    if (p.error)
+        said(s, p.error);
+    else if (s->stepwise && fstatat(p.dir, p.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        said(s, -errno);
+    else if ((q = place(s, to)).error)
+        said(s, q.error);
+    else
+        SAY(s, linkat(p.dir, p.name, q.dir, q.name, 0));
+    placed(&p), placed(&q);
+}
 
 static void moves_folder(struct side *s)
 {

@@ -48,17 +48,38 @@ uint32_t summed(uint32_t sum, const void *bytes, size_t n)
     return sum;
 }
 
-static uint32_t sum_of(const char *path)
+/* Who wrote the 8 bytes at this place, in which phase; zeros: "0"; else what stood there at first: "". */
+static void writer_of(const unsigned char *bytes, char *out)
 {
-    unsigned char bytes[4096];
+    static const unsigned char zeros[8];
+    int is_mark = bytes[0] >= 'A' && bytes[0] <= 'B';
+    for (int i = 1; i < 4; i++)
+        is_mark = is_mark && bytes[i] >= '0' && bytes[i] <= '9';
+    snprintf(out, 5, "%.4s", is_mark ? (const char *)bytes : memcmp(bytes, zeros, 8) ? "" : "0");
+}
+
+/* The sum of a file's bytes, and where they are whose. */
+static size_t describe(const char *path, char *out, size_t room)
+{
+    unsigned char bytes[8];
+    char last[5] = "", writer[5];
     uint32_t sum = 2166136261u;
+    size_t n = 0;
     int fd = open(path, O_RDONLY);
     if (fd < 0)
         return 0;
-    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;)
-        sum = summed(sum, bytes, (size_t)n);
-    close(fd);
-    return sum;
+    FILE *file = fdopen(fd, "r");
+    out[0] = 0;
+    for (size_t at = 0, got; (got = fread(bytes, 1, sizeof bytes, file)) > 0; at += got) {
+        sum = summed(sum, bytes, got);
+        memset(bytes + got, 1, sizeof bytes - got);
+        writer_of(bytes, writer);
+        if (strcmp(writer, last) != 0)
+            n += snprintf(out + n, room - n, ",%zu=%s", at, writer);
+        strcpy(last, writer);
+    }
+    fclose(file);
+    return n + snprintf(out + n, room - n, ":%08x", sum);
 }
 
 /* One line: every name with its kind, mode, owner, size, bytes, links, attribute, and its time where a call set that. */
@@ -89,7 +110,9 @@ void state_of(int world, char *out, size_t room)
             continue;
         char value[32] = "";
         getxattr(e->path, "user.k", value, sizeof value - 1);
-        n += snprintf(out + n, room - n, ":%ld:%08x:%s", (long)e->st.st_size, sum_of(e->path), value);
+        n += snprintf(out + n, room - n, ":%ld", (long)e->st.st_size);
+        n += describe(e->path, out + n, room - n);
+        n += snprintf(out + n, room - n, ":%s", value);
         if (e->st.st_nlink > 1)
             n += snprintf(out + n, room - n, ":%d=%s", (int)e->st.st_nlink, strchr(first->path, '/') + 1);
         if (e->st.st_mtime < 1500000000)

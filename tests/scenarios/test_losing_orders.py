@@ -246,3 +246,36 @@ def test_attributes_of_a_file_that_another_empties(lab: Lab, stops: Stops, chang
     assert status.st_mode & 0o777 == seen
     assert status.st_size in (0, 100)
     assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_write_beside_a_hole(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """In isolation a hole is made on the buffer: what another appends meanwhile stays."""
+    driver = begun(lab, *options)
+    fd, other = (number(driver.ask("open f rw")) for _ in "12")
+    size = number(driver.ask(f"fsize {fd}"))
+    isolated = options in ISOLATED
+    if isolated:
+        stops.arm("alloc.rehearsed")
+    driver.ask(f"begin 0 punch {fd} 4096 4096")
+    if isolated:
+        stops.wait("alloc.rehearsed")
+    assert number(driver.ask(f"pwrite {other} 1000 {size} 5")) == 1000
+    if isolated:
+        stops.go("alloc.rehearsed")
+    assert number(driver.ask("await 0")) == 0
+    assert number(driver.ask(f"fsize {fd}")) == size + 1000
+    assert driver.end() == 0
+    assert lab.work.joinpath("f").stat().st_size == size + 1000
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_no_name_again_by_a_descriptor(lab: Lab, options: list[str]) -> None:
+    """A file that lost its last name gets none by /proc/self/fd, though the store has a link to it."""
+    driver = begun(lab, *options)
+    fd = number(driver.ask("open f rw"))
+    assert number(driver.ask(f"linkfd {fd} h")) == 0
+    driver.must(["unlink f", "unlink h"])
+    assert driver.ask(f"linkfd {fd} again").split()[:2] == ["-1", "ENOENT"]
+    assert driver.end() == 0
+    assert not lab.work.joinpath("again").exists()

@@ -174,6 +174,12 @@ static inline int is_native(const struct mm_pif *p)
 /* nothing goes home before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
+/* Programs that are not followed live, and the file does not stay at home for them yet. */
+static inline int outsiders_see(const struct mm_pif *p)
+{
+    return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
+}
+
 /* Bytes that the file surely has, without asking how long it is. */
 static inline uint64_t mm_known_size(const struct mm_pif *p)
 {

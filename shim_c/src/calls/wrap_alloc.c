@@ -1,7 +1,8 @@
 /* wrap_alloc.c - fallocate: by the kernel on a file that is all at home; in isolation, done on the buffer.
  *
  * In isolation the home may not change, yet results are the kernel's for that filesystem: it is asked first, with a
- * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.
+ * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.  That is done
+ * without the file's lock, under which no limit of the program's applies; what follows is under it, all at once.
  */
 #include "calls/calls.h"
 
@@ -37,8 +38,8 @@ static long rehearse(int fd, int mode, off_t at, off_t length, long size)
     return r;
 }
 
-/* The bytes [from, from + length) to another place, in the order that does not run over itself. */
-static long shift(uint32_t slot, int fd, uint64_t from, uint64_t to, uint64_t length)
+/* The bytes [from, from + length) to another place, in the order that does not run over itself.  With the lock held. */
+static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64_t to, uint64_t length)
 {
     char piece[MM_BLOCK];
     int reader = mm_home_reader(slot, fd);     /* the program's may be for writing only */
@@ -48,13 +49,13 @@ static long shift(uint32_t slot, int fd, uint64_t from, uint64_t to, uint64_t le
         uint64_t n = length - done < sizeof piece ? length - done : sizeof piece;
         uint64_t at = to < from ? done : length - done - n;
         for (uint64_t got = 0; got < n;) {
-            long r = mm_read(slot, reader, &(struct iovec){ piece + got, n - got }, 1, from + at + got);
+            long r = mm_read_some(slot, p, reader, piece + got, n - got, from + at + got, mm_size(p, fd));
             if (r <= 0)
                 return r < 0 ? r : -EIO;
             got += r;
         }
         for (uint64_t put = 0; put < n;) {
-            long r = mm_write(slot, fd, &(struct iovec){ piece + put, n - put }, 1, to + at + put, 0);
+            long r = mm_write_some(slot, p, fd, piece + put, n - put, to + at + put, mm_size(p, fd));
             if (r <= 0)
                 return r < 0 ? r : -ENOSPC;
             put += r;
@@ -64,30 +65,57 @@ static long shift(uint32_t slot, int fd, uint64_t from, uint64_t to, uint64_t le
     return 0;
 }
 
+static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
+
+/* With the lock held.  wanted: the size that it has afterwards. */
+static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
+{
+    long r = 0;
+    if (mode & FALLOC_FL_COLLAPSE_RANGE)
+        r = shift(slot, p, fd, end, at, size - end);
+    else if (mode & FALLOC_FL_INSERT_RANGE)
+        r = mm_truncate_held(slot, fd, wanted);
+    if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
+        r = shift(slot, p, fd, at, end, size - at);
+    if (r == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE | FALLOC_FL_WRITE_ZEROES)))
+        r = mm_zero_held(slot, fd, at, end);
+    return r == 0 ? mm_truncate_held(slot, fd, wanted) : r;        /* also for its time, where the size stays */
+}
+
+enum { AGAIN = 1 };
 static long isolated(uint32_t slot, int fd, int mode, off_t at, off_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    long size = mm_size(p, fd), wanted = size < 0 ? size : rehearse(fd, mode, at, length, size), r = 0;
-    uint64_t end = wanted < 0 ? 0 : (uint64_t)at + length;
+    long size = mm_size(p, fd), wanted = size < 0 ? size : rehearse(fd, mode, at, length, size);
     if (wanted < 0)
         return wanted;
-    if (mode & FALLOC_FL_COLLAPSE_RANGE)
-        r = shift(slot, fd, end, at, size - end);
-    else if (mode & FALLOC_FL_INSERT_RANGE)
-        r = mm_truncate(slot, fd, wanted);
-    if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
-        r = shift(slot, fd, at, end, size - at);
-    if (r == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE | FALLOC_FL_WRITE_ZEROES)))
-        r = mm_zero(slot, fd, at, end);
-    return r == 0 ? mm_truncate(slot, fd, wanted) : r;     /* also for its time, where the size stays */
+    MM_STOP("alloc.rehearsed");
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    long now = mm_size(p, fd), r = now < 0 ? now : is_away(p) ? 0 : AGAIN;
+    if (r == 0 && now != size) {       /* somebody has written or cut meanwhile */
+        if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
+            r = AGAIN;
+        else if (wanted <= size || wanted < now)
+            wanted = now;
+    }
+    if (r == 0)
+        r = done_away(slot, p, fd, mode, at, (uint64_t)at + length, now, wanted);
+    release(p, mask);
+    return r;
 }
 
 static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (p->fresh_from == MM_NO_LIMIT || (p->flags & MM_VIRTUAL))
-        return isolated(slot, fd, mode, at, length);
-    long r = mode & ~FALLOC_FL_KEEP_SIZE ? mm_hand_over(slot, fd) : 0;
+    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    while (r == 0 && is_away(p))
+        if ((r = isolated(slot, fd, mode, at, length)) != AGAIN)
+            return r;
+        else
+            r = 0;
+    if (r == 0)
+        r = mode & ~FALLOC_FL_KEEP_SIZE ? mm_hand_over(slot, fd) : 0;
     touched(slot, p);
     return r < 0 ? r : sys(SYS_fallocate, fd, mode, at, length);
 }
@@ -110,7 +138,7 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
         return REAL(posix_fallocate)(fd, at, length);
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r = allocate(slot, fd, 0, at, length), size = mm_size(p, fd);
-    if (r == -EOPNOTSUPP && (p->fresh_from == MM_NO_LIMIT || (p->flags & MM_VIRTUAL)))
+    if (r == -EOPNOTSUPP && is_away(p))
         r = size < 0 ? size : at + length > size ? mm_truncate(slot, fd, at + length) : 0;
     else if (r == -EOPNOTSUPP)
         r = (r = mm_hand_over(slot, fd)) < 0 ? r : -REAL(posix_fallocate)(fd, at, length);

@@ -235,36 +235,43 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return move(from_dir, from, to_dir, to, flags);
 }
 
-/* A followed file that has no name left: there is no path to note, a checkpoint looks at the file itself. */
-static uint32_t nameless(int fd)
-{
-    uint32_t slot = following() ? pif_of(fd) : 0;
-    return slot && (mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) ? slot : 0;
-}
-
 /* A file that lost its last name gets none again by its descriptor, though the store has one for it.  One that was
  * opened without a name (O_TMPFILE) may: the kernel calls it "#inode (deleted)". */
-static int unlinked(int fd)
+static int unlinked(const struct mm_pif *p)
 {
     static const char mark[] = " (deleted)";
-    uint32_t slot = nameless(fd);
-    if (!slot)
+    if (!(p->flags & MM_NAMELESS))
         return 0;
-    const char *path = mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path);
+    const char *path = mm_path_at(mm_area, p->path);
     size_t n = strlen(path);
     return n < sizeof mark || strcmp(path + n - (sizeof mark - 1), mark) != 0;
+}
+
+/* The file that gets a name by its descriptor, or by a path that leads to that: nobody gives or takes one of it until
+ * mm_pif_let_names_go.  NULL: none that is followed. */
+static struct mm_pif *hold_linked(int dir, const char *path, int flags, int *held)
+{
+    struct stat st;
+    uint32_t slot;
+    if (!mm_usable(path, 1, 2) || sys(SYS_newfstatat, dir, path, &st, flags & AT_EMPTY_PATH) < 0
+        || !(slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
+        return NULL;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    *held = mm_pif_hold_names(p);
+    if ((p->flags & MM_USED) && p->dev == st.st_dev && p->ino == st.st_ino)
+        return p;
+    mm_pif_let_names_go(p, *held);
+    return NULL;
 }
 
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
-    if ((flags & ~AT_SYMLINK_FOLLOW) == AT_EMPTY_PATH && mm_usable(from, 1, 2) && !*from && unlinked(from_dir)) {
-        /* what the kernel says of the new name comes first: a link from another file system gets no further than that */
-        long e = sys(SYS_linkat, AT_FDCWD, "/proc/self/exe", to_dir, to, 0);
-        return fail(e == -EXDEV ? -ENOENT : e);
-    }
     struct way way = { 0 };
     SCRATCH(old);
+    int held = 0, by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
+    if (by_descriptor)
+        enter();
     long e = begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
                        flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : old);
     if (flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
@@ -277,13 +284,26 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         mm_touch(old);
     if (e == 0 && name[0])
         e = mm_touch(name);
+    struct mm_pif *p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &held) : NULL;
+    if (p && unlinked(p)) {
+        /* what the kernel says of the new name comes first: a link from another file system gets no further than that */
+        e = sys(SYS_linkat, AT_FDCWD, "/proc/self/exe", to_dir, to, 0);
+        e = e == -EXDEV ? -ENOENT : e;
+    }
     int r = e < 0 ? fail(e) : REAL(linkat)(from_dir, from, to_dir, to, flags);
     if (r == 0 && name[0]) {
         int saved = errno;
         mm_named(name);
         errno = saved;
     }
+    if (p)
+        mm_pif_let_names_go(p, held);
     end_way(&way);
+    if (by_descriptor) {
+        int saved = errno;
+        leave();
+        errno = saved;
+    }
     return r;
 }
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }

@@ -40,6 +40,7 @@ long mm_size(struct mm_pif *p, int fd);
 
 /* read_write.c */
 long mm_truncate(uint32_t pif, int fd, uint64_t length);
+long mm_truncate_held(uint32_t pif, int fd, uint64_t length);
 long mm_seek(uint32_t pif, int fd, off_t at, int whence);
 
 /* position.c */
@@ -55,7 +56,7 @@ uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 /* extents.c */
 long mm_hand_over(uint32_t pif, int fd);
 long mm_extent(uint32_t pif, int fd, off_t at, int whence);
-long mm_zero(uint32_t pif, int fd, uint64_t start, uint64_t end);
+long mm_zero_held(uint32_t pif, int fd, uint64_t start, uint64_t end);
 
 /* read_write.c */
 long mm_read_some(uint32_t pif, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);

@@ -39,10 +39,10 @@ static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint6
     return data ? -ENXIO : (long)size;
 }
 
-long mm_extent(uint32_t slot, int fd, off_t at, int whence)
+static long extent_held(uint32_t slot, int fd, off_t at, int whence)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    uint64_t mask = hold(p);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     long size = mm_size(p, fd), r = size < 0 ? size : at < 0 || at >= size ? -ENXIO : 0;
     int home = r == 0 ? mm_home_reader(slot, fd) : -1;
     if (r == 0 && home < 0)
@@ -52,27 +52,34 @@ long mm_extent(uint32_t slot, int fd, off_t at, int whence)
         r = next_extent(p, home, at, whence == SEEK_DATA, size);
         sys_lseek(home, position, SEEK_SET);
     }
+    return r;
+}
+
+long mm_extent(uint32_t slot, int fd, off_t at, int whence)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    long r = extent_held(slot, fd, at, whence);
     release(p, mask);
     return r;
 }
 
-/* Zeros over [start, end) as far as there is data; no limit applies.  0 or -errno. */
-long mm_zero(uint32_t slot, int fd, uint64_t start, uint64_t end)
+/* Zeros over [start, end) as far as there is data; no limit applies.  With the PIF's lock held.  0 or -errno. */
+long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end)
 {
     static const char zeros[MM_BLOCK];
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     while (start < end) {
-        long data = mm_extent(slot, fd, start, SEEK_DATA);
+        long data = extent_held(slot, fd, start, SEEK_DATA);
         if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
             return 0;
-        long hole = data < 0 ? data : mm_extent(slot, fd, data, SEEK_HOLE);
+        long hole = data < 0 ? data : extent_held(slot, fd, data, SEEK_HOLE);
         if (hole < 0)
             return hole;
-        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end, mask = hold(p);
+        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
         long size = mm_size(p, fd), r = 1;
         for (uint64_t at = data; r > 0 && at < stop; at += r > 0 ? r : 0)
             r = mm_write_some(slot, p, fd, zeros, stop - at < MM_BLOCK ? stop - at : MM_BLOCK, at, size);
-        release(p, mask);
         if (r <= 0)
             return r < 0 ? r : -ENOSPC;
         start = stop;

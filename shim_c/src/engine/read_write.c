@@ -317,12 +317,6 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     return r;
 }
 
-/* Programs that are not followed live, and the file does not stay at home for them yet. */
-static int outsiders_see(const struct mm_pif *p)
-{
-    return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
-}
-
 /* at < 0: at the description's position, which moves; append: at the end */
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
@@ -451,6 +445,22 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
     return r;
 }
 
+long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    touched(slot, p);
+    long r = mm_size(p, fd);
+    size_t one = 1;                    /* the last byte of it must be allowed */
+    if (r < 0)
+        return r;
+    if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
+        return -EFBIG;
+    if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
+        return truncate_home(slot, p, fd, length, r);
+    return truncate_virtual(slot, p, fd, length, r);
+}
+
 long mm_truncate(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
@@ -458,17 +468,7 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
     if (r < 0)
         return r;
     uint64_t mask = hold(p);
-    touched(slot, p);
-    r = mm_size(p, fd);
-    if (r >= 0) {
-        size_t one = 1;                /* the last byte of it must be allowed */
-        if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
-            r = -EFBIG;
-        else if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
-            r = truncate_home(slot, p, fd, length, r);
-        else
-            r = truncate_virtual(slot, p, fd, length, r);
-    }
+    r = mm_truncate_held(slot, fd, length);
     release(p, mask);
     return r;
 }
