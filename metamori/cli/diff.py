@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Callable
 from typing import Any
 
 from metamori.cli import indexes, opening, output
@@ -20,7 +21,8 @@ _COLOURS = {"A": "green", "D": "red", "M": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="A", type=indexes.wanted, help="a checkpoint")
     parser.add_argument("second", metavar="B", type=indexes.wanted, help="another")
-    parser.add_argument("path", metavar="PATH", nargs="?", help="a file whose lines are to be compared")
+    parser.add_argument("path", metavar="PATH", nargs="?",
+                        help="a file whose lines are to be compared, or a glob of several")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.first = indexes.find(store, arguments.first)
         arguments.second = indexes.find(store, arguments.second)
         if arguments.path is not None:
-            return _one(arguments, store)
+            fits = opening.tracked_glob(store, arguments.path)
+            return _one(arguments, store) if fits is None else _several(arguments, store, fits)
         changes = list(compare(store, arguments.first, arguments.second))
     output.result(arguments, {"first": arguments.first, "second": arguments.second,
                               "changes": [describe(change) for change in changes]},
@@ -77,10 +80,29 @@ def _one(arguments: argparse.Namespace, store: Store) -> int:
         raise MetamoriError(f"{arguments.path} was not there at either checkpoint")
     found = next((change for change in compare(store, arguments.first, arguments.second)
                   if change.path == paths[0]), None)
-    text = "\n".join(_unified(arguments, sides)) if found is not None else ""
+    text = "\n".join(_unified(arguments, sides, name_text(arguments.path))) if found is not None else ""
     output.result(arguments, {"first": arguments.first, "second": arguments.second,
                               "changes": [describe(found)] if found else [], "diff": text}, text)
     return 0
+
+
+def _several(arguments: argparse.Namespace, store: Store, fits: Callable[[bytes], bool]) -> int:
+    """The same of every file that fits and is not the same at both."""
+    found = [change for change in compare(store, arguments.first, arguments.second) if fits(change.path)]
+    lines: list[str] = []
+    for change in found:
+        sides = [_content(store, index, change.path) if _is_there(store, index, change.path) else None
+                 for index in (arguments.first, arguments.second)]
+        lines += _unified(arguments, sides, output.path_text(change.path))
+    output.result(arguments, {"first": arguments.first, "second": arguments.second,
+                              "changes": [describe(change) for change in found], "diff": "\n".join(lines)},
+                  "\n".join(lines))
+    return 0
+
+
+def _is_there(store: Store, index: int, path: bytes) -> bool:
+    entry = store.state(index).names.get(path)
+    return entry is not None and entry.kind in ("file", "symlink")
 
 
 def _content(store: Store, index: int, path: bytes) -> bytes:
@@ -94,8 +116,7 @@ def _content(store: Store, index: int, path: bytes) -> bytes:
         return reader.read()
 
 
-def _unified(arguments: argparse.Namespace, sides: list[bytes | None]) -> list[str]:
-    name = name_text(arguments.path)
+def _unified(arguments: argparse.Namespace, sides: list[bytes | None], name: str) -> list[str]:
     before_name, after_name = labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
     if any(b"\0" in (side or b"") for side in sides):
         return [f"{labels[0]} and {labels[1]} differ; they are not text, or too large to compare by line"]

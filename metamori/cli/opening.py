@@ -6,6 +6,8 @@ import argparse
 import errno
 import importlib.util
 import os
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 
 from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
@@ -83,6 +85,16 @@ def tracked_path(store: Store, index: int, text: str) -> bytes:
         if path in names and names[path].kind != "absent":
             return path
     raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")
+
+
+def tracked_glob(store: Store, text: str) -> Callable[[bytes], bool] | None:
+    """Whether a path fits, as a person writes it: from the current folder, else from the store's; `*` fits `/` too.
+    None for a text that is no glob."""
+    if not any(letter in text for letter in "*?["):
+        return None
+    globs = [os.path.normpath(os.path.join(base, os.fsencode(text)))
+             for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root))]
+    return lambda path: any(fnmatchcase(path, glob) for glob in globs)
 
 
 def finish_unborn(store: Store) -> None:

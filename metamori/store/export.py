@@ -20,6 +20,8 @@ from metamori.store.records import NameEntry, XattrOp
 from metamori.store.state import State
 from metamori.store.store import Store
 
+_UNFINISHED = b".metamori-unfinished-copy"
+
 
 class Copy(NamedTuple):
     """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b""."""
@@ -29,15 +31,15 @@ class Copy(NamedTuple):
 
 
 def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False) -> Copy:
-    """Copy everything that is there at `index` into `folder`, new or empty, without some objects. Damaged when any
-    record cannot be read: it may be the first to speak of a file that was there at all times. force: without those."""
+    """Copy everything that is there at `index` into `folder`, new or empty, or one in which this was interrupted;
+    without some objects. Damaged when any record cannot be read: it may be the first to speak of a file that was there
+    at all times. force: without those."""
     store.require_restorable(index)
     for why in [] if force else unknown(store):
         raise Damaged(f"{why}; --force copies the files that are known without it")
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
-    if os.listdir(root):
-        raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
+    begun = _begin(store, index, root)
     state = store.state(index)
     entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
     _require_inside(entries)
@@ -55,7 +57,24 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
             xattrs.apply(store.door, XattrOp(target, tells.xattrs))
         if entry.kind == "dir":
             attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    os.unlink(begun)
     return Copy(len(entries), os.path.join(root, outside) if outside else b"")
+
+
+def _begin(store: Store, index: int, root: bytes) -> bytes:
+    """A note in the folder until the copy is complete: whoever finds the same one there goes on with it."""
+    note, text = os.path.join(root, _UNFINISHED), b"%x %d\n" % (store.layout.id, index)
+    found = os.listdir(root)
+    try:
+        with open(note, "rb") as file:
+            same = file.read() == text
+    except FileNotFoundError:
+        same = False
+    if found and not same and found != [_UNFINISHED]:
+        raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
+    with open(note, "wb") as file:
+        file.write(text)
+    return note
 
 
 def _private_folders(path: bytes) -> None:
@@ -96,6 +115,9 @@ def _folder_outside(base: bytes, paths: Iterable[bytes]) -> bytes:
 def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
     if entry.kind == "dir":
         _private_folders(target)
+        os.chmod(target, 0o700)            # a copy that was interrupted late has given it its mode
+    elif _is_complete(state, entry, target):
+        copies.setdefault(entry.inode, target)
     elif entry.kind == "symlink":
         os.symlink(entry.target, target)
     elif entry.kind == "fifo":
@@ -106,6 +128,19 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
     elif entry.kind == "file":
         copies[entry.inode] = target
         _copy(store, state, entry.inode, target)
+
+
+def _is_complete(state: State, entry: NameEntry, target: bytes) -> bool:
+    """Whether an interrupted copy has made it: of a file, its time is set last. What is there in part goes."""
+    try:
+        found = os.lstat(target)
+    except FileNotFoundError:
+        return False
+    pif = state.pifs.get(entry.inode) if entry.kind == "file" else None
+    if pif and stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (pif.size, pif.mtime_ns):
+        return True
+    os.unlink(target)
+    return False
 
 
 def _copy(store: Store, state: State, inode: int, target: bytes) -> None:

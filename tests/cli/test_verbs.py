@@ -113,6 +113,18 @@ def test_copy_elsewhere(bench: Bench) -> None:
     assert b"not empty" in bench.verb("restore", "--to", bench.folder / "copy", 1, code=1).stderr
 
 
+def test_globs(bench: Bench) -> None:
+    assert bench.verb("cat", 0, "files/*").stdout == b"to be removed\n" + OLD
+    assert bench.verb("cat", 0, "*/gon?").stdout == b"to be removed\n"
+    assert bench.json("cat", 0, "files/g*")["path"] == str(bench.files / "gone")
+    bench.verb("cat", "--json", 0, "files/*", code=2)
+    bench.verb("cat", 0, "files/x*", code=1)
+    said = bench.verb("diff", 0, 3, "files/*").stdout.decode()
+    assert "--- files/gone at 0" in said and "+two" in said and "+appended" in said
+    assert [each["path"] for each in bench.json("diff", 0, 3, "files/n*")["changes"]] == [str(bench.files / "new")]
+    assert bench.verb("diff", 0, 1, "files/n*").stdout == b""
+
+
 def test_cat(bench: Bench) -> None:
     assert bench.verb("cat", 0, "files/old").stdout == OLD
     assert bench.verb("cat", 0, bench.files / "gone").stdout == b"to be removed\n"

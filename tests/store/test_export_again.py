@@ -1,0 +1,62 @@
+"""A copy that was interrupted goes on: from every point, to the same as one that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from synthetic import Run, take_snapshot
+
+from metamori.errors import MetamoriError
+from metamori.store import export
+from metamori.store.store import Store
+
+
+class Stopped(BaseException):
+    """Where a kill would come."""
+
+
+def made(folder: Path) -> Store:
+    files = folder / "files"
+    files.mkdir()
+    store = Store.create_or_open(os.fsencode(folder / "store"))
+    run = Run(store, files, {0: take_snapshot(files)}, random.Random(3))
+    for number in range(4):
+        run.create(files / f"f{number}")
+        run.write(files / f"f{number}", 0, b"x" * (1000 * number + 1))
+    run.end()
+    return store
+
+
+@pytest.mark.parametrize("stop", range(12))
+def test_a_copy_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
+    with made(tmp_path) as store:
+        export.export(store, 1, tmp_path / "whole")
+        calls = 0
+
+        def stopping(real):  # type: ignore[no-untyped-def]
+            def call(*words):  # type: ignore[no-untyped-def]
+                nonlocal calls
+                calls += 1
+                if calls > stop:
+                    raise Stopped
+                return real(*words)
+            return call
+
+        with monkeypatch.context() as patched:
+            patched.setattr(export, "attributes", stopping(export.attributes))
+            patched.setattr(export, "_make", stopping(export._make))
+            with pytest.raises(Stopped) if stop < 8 else pytest.MonkeyPatch.context():
+                export.export(store, 1, tmp_path / "copy")
+        if stop < 8:
+            with pytest.raises(MetamoriError, match="not empty"):
+                export.export(store, 0, tmp_path / "copy")   # another index than was begun
+            before = {path: path.stat().st_ino for path in (tmp_path / "copy").rglob("f*") if path.is_file()}
+            export.export(store, 1, tmp_path / "copy")
+            kept = [path for path, ino in before.items() if path.stat().st_ino == ino]
+            assert len(kept) >= len(before) - 1              # the one that was under way at most is made anew
+        assert take_snapshot(tmp_path / "copy") == take_snapshot(tmp_path / "whole")
+        assert len(list((tmp_path / "copy/files").iterdir())) == 4
+        assert os.listdir(tmp_path / "copy") == ["files"]
