@@ -131,20 +131,23 @@ def _say(text: str) -> None:
 
 
 def _last_out(path: str, run: int) -> int:
-    """The last process of a run by hand: what `metamori run` does otherwise. Several may be the last at once."""
+    """The last process of a run by hand: what `metamori run` does otherwise. Several may be the last at once.
+
+    1: the run is over. 0: another process will end it, and until then this one is followed.
+    """
     session = _session(path)
     head = session.area.head
     _lock(session.store)
     try:
         if head.run != run or head.flags & lib.MM_CLOSED:
-            return 0                       # another one has done it
+            return 1                       # another one has done it
         head.flags |= lib.MM_CLOSED        # from here on nobody joins
         if any(not session.area.process(slot).leaving for slot in session.area.processes()):
             head.flags &= ~lib.MM_CLOSED
             return 0
-        finish.finish(session, finish.END, killed=False)
+        finish.finish(session, finish.END, killed=False, over=True)
         finish.close(session)
     finally:
         session.store.unlock()
         _sessions.clear()
-    return 0
+    return 1

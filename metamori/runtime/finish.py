@@ -104,8 +104,10 @@ def _all_at_home(area: Area) -> None:
         p.mtime_ns = 0
 
 
-def finish(session: Session, reason: str, killed: bool) -> int:
+def finish(session: Session, reason: str, killed: bool, over: bool = False) -> int:
     """The run's last index, and what comes home with it; the run area stays. Returns the index.
+
+    over: threads of the run may still be there; whatever they do from here on is the kernel's alone.
 
     Killed with isolation (or in single mode) nothing comes home: names go back to those of the last commit.
     """
@@ -119,7 +121,7 @@ def finish(session: Session, reason: str, killed: bool) -> int:
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(records=True)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
-        return session.checkpoint("", reason, home=True)
+        return session.checkpoint("", reason, home=True, over=over)
     index = session.checkpoint("", reason) if not session.single else _last_single(session, reason)
     with area.session():
         _make_durable(session, index)

@@ -44,12 +44,14 @@ class Session:
         return bool(self.area.head.flags & lib.MM_SINGLE)
 
     def checkpoint(
-        self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False
+        self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False,
+        over: bool = False
     ) -> int:
         """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
 
         with_memory: of a run with memory; Refused when it cannot be part of it. home: what is buffered comes home with
-        it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only.
+        it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only. over: and
+        after it nobody does anything in the run.
         """
         home = home or self.single
         with self.area.session(), self.area.frozen() if home else nullcontext():
@@ -59,6 +61,8 @@ class Session:
             if home:
                 from metamori.runtime import finish
                 finish.put_home(self, index)
+            if over:
+                self.area.head.flags |= lib.MM_OVER
             return index
 
     def take_now(self, reason: str) -> int:

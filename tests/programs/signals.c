@@ -5,12 +5,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -178,6 +181,58 @@ static int descriptors(void)
     return 0;
 }
 
+/* The program forbids itself a call that following takes, while a thread has begun to write. */
+static void *writes_once(void *unused)
+{
+    say("written", pwrite(file, "between", 7, 0));
+    say("written", pwrite(file, "after", 5, 7));
+    return unused;
+}
+static int confined(void)
+{
+    struct sock_filter refuses_kcmp[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = { 4, refuses_kcmp };
+    pthread_t one;
+    say("redirected", pwrite(file, "redirected", 10, 5000));
+    getchar();
+    pthread_create(&one, NULL, writes_once, NULL);
+    getchar();                           /* it has looked at the descriptor, and not yet begun */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    say("confined", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    pthread_join(one, NULL);
+    return 0;
+}
+
+/* main returns while threads write: of what they were told that it is written, nothing may be missing. */
+static void *writes_on(void *unused)
+{
+    int one = open("one", O_RDWR);
+    for (long i = 1;; i++)
+        if (pwrite(file, &i, sizeof i, i % 800 * sizeof i) != sizeof i || write(one, &i, sizeof i) != sizeof i
+            || write(1, &i, sizeof i) != sizeof i)
+            return unused;
+}
+static void *names_on(void *unused)
+{
+    for (;;) {
+        close(open("name", O_RDWR | O_CREAT, 0644));
+        rename("name", "other name");
+        unlink("other name");
+    }
+    return unused;
+}
+static int returns(void)
+{
+    pthread_t one, two;
+    pthread_create(&one, NULL, writes_on, NULL);
+    pthread_create(&two, NULL, names_on, NULL);
+    usleep(100000);
+    return 0;
+}
+
 int main(int argc, char **word)
 {
     (void)argc;
@@ -188,5 +243,6 @@ int main(int argc, char **word)
         return sent(atoi(what + 5));
     return !strcmp(what, "fault") ? fault() : !strcmp(what, "within") ? within(0) : !strcmp(what, "within and leave") ? within(1)
          : !strcmp(what, "one-shot") ? one_shot() : !strcmp(what, "cut") ? cut() : !strcmp(what, "limit") ? limited(0)
-         : !strcmp(what, "limit beyond") ? limited(1) : !strcmp(what, "descriptors") ? descriptors() : 2;
+         : !strcmp(what, "limit beyond") ? limited(1) : !strcmp(what, "descriptors") ? descriptors()
+         : !strcmp(what, "confined") ? confined() : !strcmp(what, "returns") ? returns() : 2;
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab
+from lab import ROOT, Lab
 from stops import Stops
 
 
@@ -158,3 +160,42 @@ def test_a_limit_on_descriptors_and_two_threads(lab: Lab, compiled: Compile) -> 
     assert sorted(program.end()) == sorted(["child 60", "limit 60", "cut 0", "limit 50"])
     assert (lab.work / "one").stat().st_size == 100
     program.check_indexes()
+
+
+def test_a_process_leaves_the_run_while_a_thread_begins_to_write(lab: Lab, compiled: Compile) -> None:
+    """It forbids itself what following takes: the thread that had seen a followed descriptor fell over the run area."""
+    program = Program(lab, compiled, "confined")
+    program.start()
+    assert program.line() == "redirected 10"
+    program.stops.arm("data.looked")
+    program.go_on()
+    program.stops.wait("data.looked")
+    program.go_on()
+    assert program.line() == "confined 0"
+    program.stops.go("data.looked")
+    assert program.end() == ["written 7", "written 5"]
+    content = (lab.work / "file").read_bytes()
+    assert (content[:12], content[5000:5010]) == (b"betweenafter", b"redirected")
+    program.check_indexes()
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_main_returns_while_threads_write(lab: Lab, compiled: Compile, turn: int) -> None:
+    """By hand in LD_PRELOAD the last process ends the run in its exit. Threads fell, or what they wrote was lost."""
+    for name in ("file", "one"):
+        (lab.work / name).write_bytes(bytes(6400))
+    library = ROOT / "metamori" / "libmetamori-checked.so"
+    env = lab.env | {"LD_PRELOAD": str(library), "METAMORI_STORE": str(lab.store), "METAMORI_PYTHON": sys.executable}
+    done = subprocess.run([compiled("signals"), "returns"], cwd=lab.work, env=env, capture_output=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, b"")
+    told = len(done.stdout) // 8
+    assert told >= 800
+    found = struct.unpack("800q", (lab.work / "file").read_bytes())
+    assert not [(place, number, told) for place, number in enumerate(found)
+                if number % 800 != place or not told - 800 < number <= told + 1]
+    in_sequence = (lab.work / "one").read_bytes()
+    count = len(in_sequence) // 8
+    assert count - told in (0, 1) and struct.unpack(f"{count}q", in_sequence) == tuple(range(1, count + 1))
+    assert not (lab.store / "run").exists()
+    lab.restore(1, "--force")              # what was written after the run's end is a change from outside
+    assert (lab.work / "file").read_bytes() == bytes(6400)

@@ -21,7 +21,8 @@ struct mm_descriptor {
 
 /* context.c */
 extern struct mm_descriptor mm_fds[MM_FDS];
-extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet */
+extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
+extern int mm_active;                    /* part of the run: a call that begins now is followed */
 extern struct mm_process *mm_self;
 extern uint32_t mm_self_slot;
 extern int mm_buffer_fd;
@@ -46,6 +47,7 @@ struct mm_life {
     int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
     void (*in_child)(void);              /* after a fork, in the child */
     void (*last_out)(void);              /* the process ends: was it the run's last? */
+    void (*over)(void);                  /* the run is over, and threads of this process still run */
 };
 extern struct mm_life mm_life;
 
@@ -54,6 +56,7 @@ void mm_begin(void);
 int mm_begin_late(void);
 void mm_in_child(void);
 void mm_last_out(void);
+void mm_run_over(void);
 
 /* report.c */
 void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -64,20 +67,22 @@ extern int mm_ready;
 extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
 
 /* guard.c */
-void mm_enter_wait(void);
+void mm_enter_wait(int on_file);
 
 /* in the count of calls while a descriptor of this process becomes another file's: those that begin wait */
 #define MM_RENUMBERING 0x80000000u
 extern uint32_t mm_renumbering;        /* what they wait at */
 
-static inline void enter(void)
+/* on_file: what the call is about is looked up again in mm_fds before anything else, and may be followed no more. */
+static inline void enter_as(int on_file)
 {
     if (mm_depth++ == 0) {
         if (UNLIKELY(__atomic_add_fetch((int32_t *)&mm_self->calls, 1, __ATOMIC_SEQ_CST) < 0)
             || UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))
-            mm_enter_wait();
+            mm_enter_wait(on_file);
     }
 }
+static inline void enter(void) { enter_as(0); }
 
 static inline void leave(void)
 {
@@ -92,7 +97,7 @@ static inline void leave(void)
  * running threads a checkpoint from outside is what a power cut would be, and the calls that order them keep their order. */
 static inline void mapped_barrier(void)
 {
-    if (mm_area && UNLIKELY(__atomic_load_n(&mm_area->head->mapped, __ATOMIC_RELAXED))) {
+    if (mm_active && UNLIKELY(__atomic_load_n(&mm_area->head->mapped, __ATOMIC_RELAXED))) {
         enter();
         leave();
     }
@@ -157,7 +162,8 @@ static inline int mm_still(const struct mm_seen *seen, int fd)
 /* The call begins on a file that was just seen to be followed: its PIF.  0: it is not any more, and nothing has begun. */
 static inline uint32_t enter_file(int fd)
 {
-    enter();
+    MM_STOP("data.looked");
+    enter_as(1);
     uint32_t slot = pif_of(fd);
     if (UNLIKELY(!slot))
         leave();

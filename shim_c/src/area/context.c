@@ -2,6 +2,7 @@
 #include "area/area.h"
 
 struct mm_area *mm_area;
+int mm_active;
 struct mm_process *mm_self;
 uint32_t mm_self_slot;
 int mm_buffer_fd = -1;
@@ -18,6 +19,7 @@ void mm_begin(void) { mm_life.begin(); }
 int mm_begin_late(void) { return mm_life.begin_late(); }
 void mm_in_child(void) { mm_life.in_child(); }
 void mm_last_out(void) { mm_life.last_out(); }
+void mm_run_over(void) { mm_life.over(); }
 
 void (*mm_on_tracked)(int fd);
 int (*mm_make_room)(void);

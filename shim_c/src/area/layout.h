@@ -30,7 +30,8 @@
 #define MM_SUPERVISED 4
 #define MM_POWER 8
 #define MM_CLOSED 16
-#define MM_GONE 4096          /* the store was removed while the run is alive: nothing more is followed, nothing redirected */
+#define MM_OVER 16384         /* the run is over and stays frozen: threads that still run leave it as they come (guard.c) */
+#define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is followed, nothing redirected */
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */

@@ -20,7 +20,7 @@ static int mm_ring;                          /* this process has an io_uring */
 /* 0 or -errno */
 static long may_use(int fd, int writes)
 {
-    uint32_t slot = mm_area && pif_of(fd) ? enter_file(fd) : 0;
+    uint32_t slot = mm_active && pif_of(fd) ? enter_file(fd) : 0;
     if (!slot)
         return 0;
     int flags = (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes;

@@ -218,7 +218,8 @@ static inline long fresh_write(const struct mm_seen seen, long number, int fd, c
     if ((seen.f->attributes & O_ACCMODE) == O_RDONLY || absurd(buffer, count))
         return NOT_HERE;
     pthread_testcancel();
-    enter();
+    MM_STOP("data.looked");
+    enter_as(1);
     int fresh = mm_still(&seen, fd) && seen.p->fresh_from == 0 && !__atomic_load_n(&seen.p->root, __ATOMIC_ACQUIRE)
                 && !(seen.p->flags & (MM_VIRTUAL | MM_MAPPED)) && !seen.f->owned && mm_no_limit();
     long r = NOT_HERE;

@@ -292,7 +292,7 @@ EXPORT int close(int fd)
 {
     if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {
         pthread_testcancel();
-        enter();
+        enter_as(1);
         shown_to_the_loader(fd);
         long r = mm_close(fd);
         leave();
@@ -367,7 +367,7 @@ EXPORT int dup(int fd)
 {
     if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return mm_is_ours(fd) ? fail(-EBADF) : REAL(dup)(fd);
-    enter();                           /* a checkpoint sees both or one */
+    enter_as(1);                       /* a checkpoint sees both or one */
     int to = REAL(dup)(fd);
     if (to >= 0)
         mm_duplicated(fd, to);
@@ -444,7 +444,7 @@ EXPORT int fcntl(int fd, int command, ...)
     if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && has_fit(fd))
         mm_locking(0, fd);             /* only read so far: another may write to it later */
     if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit) {
-        enter();                       /* a checkpoint sees both or one */
+        enter_as(1);                   /* a checkpoint sees both or one */
         int to = REAL(fcntl)(fd, command, argument);
         if (to >= 0)
             mm_duplicated(fd, to);

@@ -76,7 +76,7 @@ static long before_protect(uintptr_t start, size_t length, int protection)
 {
     long r = 0;
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);
-    if (LIKELY(!count) || !(protection & PROT_WRITE) || !mm_area)
+    if (LIKELY(!count) || !(protection & PROT_WRITE) || !mm_active)
         return 0;
     for (uint32_t i = 0; i < count && r == 0; i++) {
         if (noted[i].start < start + length && start < noted[i].end) {
@@ -156,9 +156,9 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
 
 static void *map(void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
-    if (UNLIKELY(at == (off_t)IORING_OFF_SQES) && fd >= 0 && mm_area && !(flags & MAP_ANONYMOUS))
+    if (UNLIKELY(at == (off_t)IORING_OFF_SQES) && fd >= 0 && mm_active && !(flags & MAP_ANONYMOUS))
         mm_ring_mapped(fd);
-    if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_area || !mm_fds[fd].fit))
+    if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_active || !mm_fds[fd].fit))
         return REAL(mmap)(address, length, protection, flags, fd, at);
     uint32_t slot = pif_of(fd);
     int refused = !length || (at & (MM_BLOCK - 1)) || attributes(fd) == O_WRONLY
@@ -243,12 +243,12 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     mapped_anew();
     void *r = REAL(mremap)(address, old, length, flags, to);
     mapped_anew();
-    if (r != MAP_FAILED && mm_area && mm_area->head->mapped)
+    if (r != MAP_FAILED && mm_active && mm_area->head->mapped)
         mm_watch((uintptr_t)r, length);
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; r != MAP_FAILED && i < count; i++) {
         uintptr_t from = (uintptr_t)address;
-        if (noted[i].start <= from && from < noted[i].end && !note((uintptr_t)r, length, noted[i].slot) && mm_area) {
+        if (noted[i].start <= from && from < noted[i].end && !note((uintptr_t)r, length, noted[i].slot) && mm_active) {
             enter();
             now_writes(noted[i].slot);
             leave();

@@ -3,7 +3,7 @@
 
 static struct mm_pif *differs(mode_t mode, uint64_t dev, uint64_t ino)
 {
-    if (LIKELY(!mm_area) || !S_ISREG(mode) || !__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE))
+    if (LIKELY(!mm_active) || !S_ISREG(mode) || !__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE))
         return NULL;
     uint32_t slot = mm_pif_find(mm_area, dev, ino, 0);
     return slot ? mm_pif_at(mm_area, slot) : NULL;
@@ -114,7 +114,7 @@ EXPORT int ftw(const char *path, __ftw_func_t function, int descriptors)
     return r;
 }
 
-static int differ(void) { return mm_area && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE); }
+static int differ(void) { return mm_active && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE); }
 
 EXPORT FTSENT *fts_read(FTS *walk)
 {

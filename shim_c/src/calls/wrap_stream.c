@@ -209,7 +209,7 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         close(old);
     }
     int known = 0;                     /* an index that knew the FILE still knows it */
-    if (mm_area && (unsigned)old < MM_FDS && mm_fds[old].fit) {
+    if (mm_active && (unsigned)old < MM_FDS && mm_fds[old].fit) {
         known = mm_fit_at(mm_area, mm_fds[old].fit)->created < mm_area->head->epoch;
         enter();
         mm_closing(old);
@@ -240,7 +240,7 @@ EXPORT void perror(const char *text)
 {
     char line[1024], why[256];
     int fd = stderr->_fileno, saved = errno;
-    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit) || fwide(stderr, 0) != 0) {
+    if (LIKELY(!mm_active || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit) || fwide(stderr, 0) != 0) {
         REAL(perror)(text);
         return;
     }
@@ -276,7 +276,7 @@ static int close_but_keep(FILE *f)
 EXPORT int fclose(FILE *f)
 {
     int fd = f ? f->_fileno : -1;
-    if (LIKELY(!mm_area || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
+    if (LIKELY(!mm_active || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
         return REAL(fclose)(f);
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_slot)

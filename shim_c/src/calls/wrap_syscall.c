@@ -204,7 +204,7 @@ EXPORT long syscall(long number, ...)
     long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
     long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
-    if ((!mm_area && mm_ready == 1) || mm_within_syscall)
+    if ((!mm_active && mm_ready == 1) || mm_within_syscall)
         return REAL(syscall)(number, a, b, c, d, e, f);
     mm_within_syscall = 1;
     long result = processes(number, a, b, c, d, e, f);

@@ -81,7 +81,8 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
     if (!ordinary(f, from, count, at, O_RDONLY))
         return NOT_HERE;
     pthread_testcancel();
-    enter();
+    MM_STOP("data.looked");
+    enter_as(1);
     if (!mm_still(seen, fd)) {
         leave();
         return NOT_HERE;
@@ -124,7 +125,8 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
     if (!ordinary(f, to, count, at, O_WRONLY) || (at >= 0 && count >= MM_BLOCK && FEW_FRAMES(p)))
         return NOT_HERE;
     pthread_testcancel();
-    enter();
+    MM_STOP("data.looked");
+    enter_as(1);
     if (!mm_still(seen, fd)) {
         leave();
         return NOT_HERE;

@@ -32,9 +32,11 @@ void mm_old_libc(void);
 /* is the process part of a run? */
 static inline int active(void)
 {
+    if (LIKELY(mm_active))
+        return 1;
     if (UNLIKELY(!mm_ready))
         mm_begin();
-    return mm_area != NULL;
+    return mm_active;
 }
 
 /* the same before a call that changes something: by hand in LD_PRELOAD, the run begins here */

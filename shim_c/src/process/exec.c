@@ -11,7 +11,6 @@
 
 #include <link.h>
 
-static struct mm_area *left;           /* of a process that was in the run */
 static int confined;                   /* it, and what it executes, may not make the calls that our library makes */
 
 /* -- those who are not -------------------------------------------------------------------------------- */
@@ -59,7 +58,7 @@ static void show_descriptors(int over_exec)
 /* Somebody who is not followed begins to look at files, for good: no process slot says when that ends. */
 void mm_outsider_for_good(uint64_t key, const char *what)
 {
-    if (!mm_area)
+    if (!mm_active)
         return;
     if (mm_first_time(key))
         mm_say("%s", what);
@@ -93,21 +92,16 @@ static void leave_run(uint64_t key, const char *why)
     mm_all_home(0);
     show_descriptors(0);
     leave();
-    for (int fd = 0; fd <= mm_top_fd; fd++)
-        if (mm_fds[fd].fit)
-            mm_give_position(fd);
-    for (int i = 0; i < 100 && __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST); i++)
-        sys_pause_us(1000);            /* other threads come to the end of their calls */
-    left = mm_area;
-    mm_area = NULL;
-    mm_forget_descriptors();
+    mm_hold_calls();                   /* other threads come to the end of theirs */
+    mm_leave();
+    mm_let_calls_go();
 }
 
 /* It becomes another user: can that one write the store?  1: it has left. */
 int mm_leave_for(uid_t uid)
 {
     struct stat st;
-    if (!mm_area || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
+    if (!mm_active || uid == (uid_t)-1 || uid == 0 || uid == geteuid()
         || sys(SYS_newfstatat, AT_FDCWD, mm_area->store, &st, 0) < 0 || st.st_uid == uid)
         return 0;
     leave_run(5, "becomes a user who cannot write the store");
@@ -117,7 +111,7 @@ int mm_leave_for(uid_t uid)
 /* It forbids itself calls that following takes (wrap_sandbox.c).  1: it has left. */
 int mm_leave_confined(void)
 {
-    if (!mm_area)
+    if (!mm_active)
         return 0;
     confined = 1;
     leave_run(6, "forbids itself (by seccomp or Landlock) what following it takes");
@@ -129,7 +123,7 @@ void mm_leave_undone(int gone)
 {
     if (!gone)
         return;
-    mm_area = left;
+    mm_active = 1;
     confined = 0;
     mm_self->outside = 0;
     mm_adopt();
@@ -155,14 +149,14 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     *image = (struct mm_image){ .envp = envp };
     if (UNLIKELY(confined))
         mm_strip(image, envp);
-    if (!(mm_area || mm_ready == 2) || !path)
+    if (!(mm_active || mm_ready == 2) || !path)
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0)
         why = MM_STRIP "the preload library cannot be reached from where it runs";
-    if (mm_area && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
+    if (mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
         settle_program((int)fd, &st);
         image->outside = why != NULL;
         if (why && replaces) {
@@ -182,14 +176,14 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         mm_strip(image, envp);
     else if (!why && !mm_leads_here(envp) && !mm_says_leave(envp))
         mm_put_back(image, envp);
-    for (int i = 0; mm_area && i <= mm_top_fd; i++)
+    for (int i = 0; mm_active && i <= mm_top_fd; i++)
         if (mm_fds[i].fit)
             mm_give_position(i);
-    if (mm_area && replaces) {
+    if (mm_active && replaces) {
         mm_readers_before_exec();
         mm_self->executing = !mm_stranger();
     }
-    if (mm_area && replaces && !mm_stranger()) {    /* who shares our memory would leave it held */
+    if (mm_active && replaces && !mm_stranger()) {    /* who shares our memory would leave it held */
         image->limited = 1;
         image->mask = mm_limit_begin();
     }
@@ -203,7 +197,7 @@ void mm_image_failed(struct mm_image *image)
         mm_limit_end(image->mask);
     if (image->outside && mm_self)
         mm_self->outside = 0;
-    if (mm_area) {
+    if (mm_active) {
         mm_readers_exec_failed();
         mm_self->executing = 0;
     }

@@ -149,7 +149,7 @@ static __thread int runtime_held __attribute__((tls_model("initial-exec")));
 void mm_fork_begin(void)
 {
     forking_errno = errno;
-    if (!mm_area)
+    if (!mm_active)
         return;
     if (UNLIKELY(unfollowed == 2))     /* once, and not in each of its children */
         look_at_inherited(left_alone);
@@ -175,7 +175,7 @@ static void born(void)
 
 void mm_fork_in_parent(void)
 {
-    if (!mm_area || !mm_forking)
+    if (!mm_forking)
         return;
     for (int fd = 0; errno && fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
@@ -225,7 +225,8 @@ void mm_after_fork(void)
     if (referenced)
         born();
     if (!slot) {
-        mm_area = NULL;
+        mm_active = 0;
+        mm_forget_descriptors();
         return;
     }
     mm_self_slot = slot;

@@ -25,6 +25,9 @@ struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
 long mm_close(int fd);
 void mm_onto_begin(struct mm_onto *onto, int fd, int to);
 void mm_onto_end(const struct mm_onto *onto, int done);
+void mm_leave(void);
+void mm_hold_calls(void);
+void mm_let_calls_go(void);
 void mm_renumber_in_child(void);
 
 /* exec.c */

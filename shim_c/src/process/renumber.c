@@ -52,16 +52,49 @@ long mm_close(int fd)
 }
 
 /* Every other thread is outside of its calls, and those that begin wait. */
-static void wait_for_calls(void)
+static void wait_for_calls(uint32_t own)
 {
     uint32_t *calls = &mm_self->calls;
     __atomic_store_n(&mm_renumbering, 1, __ATOMIC_SEQ_CST);
     __atomic_or_fetch(calls, MM_RENUMBERING, __ATOMIC_SEQ_CST);
-    for (long waited = 0, step = 5; __atomic_load_n(calls, __ATOMIC_SEQ_CST) > (MM_RENUMBERING | 1) && waited < PATIENCE_US; waited += step) {
+    for (long waited = 0, step = 5; __atomic_load_n(calls, __ATOMIC_SEQ_CST) > (MM_RENUMBERING | own) && waited < PATIENCE_US; waited += step) {
         sys_pause_us(step);
         if (step < 1000)
             step *= 2;
     }
+}
+
+static void go_on(void)
+{
+    __atomic_and_fetch(&mm_self->calls, ~MM_RENUMBERING, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_renumbering, 0, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&mm_renumbering, 1 << 30);
+}
+
+/* From here to mm_let_calls_go no call of the process on a followed file is under way.  Not within one. */
+void mm_hold_calls(void)
+{
+    mm_holding++;
+    mm_lock(&renumber_lock);
+    wait_for_calls(0);
+}
+
+void mm_let_calls_go(void)
+{
+    go_on();
+    mm_unlock(&renumber_lock);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
+/* The process is no part of the run from here on: its descriptors are the kernel's.  None of its calls is under way. */
+void mm_leave(void)
+{
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        if (mm_fds[fd].fit)
+            mm_give_position(fd);
+    mm_active = 0;
+    mm_forget_descriptors();
 }
 
 void mm_onto_begin(struct mm_onto *onto, int fd, int to)
@@ -71,9 +104,9 @@ void mm_onto_begin(struct mm_onto *onto, int fd, int to)
         mm_holding++;
         mm_lock(&renumber_lock);
     }
-    enter();
+    enter_as(1);
     if (onto->outermost && !*mm_single_threaded)
-        wait_for_calls();
+        wait_for_calls(1);
     mm_stable(to);
     onto->was_followed = mm_going(to, &onto->before);
     uint32_t fit = mm_stable(fd);
@@ -108,11 +141,8 @@ void mm_onto_end(const struct mm_onto *onto, int done)
         __atomic_store_n(&d->fit, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
     }
-    if (__atomic_load_n(&mm_renumbering, __ATOMIC_RELAXED) && onto->outermost) {
-        __atomic_and_fetch(&mm_self->calls, ~MM_RENUMBERING, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&mm_renumbering, 0, __ATOMIC_SEQ_CST);
-        sys_futex_wake(&mm_renumbering, 1 << 30);
-    }
+    if (__atomic_load_n(&mm_renumbering, __ATOMIC_RELAXED) && onto->outermost)
+        go_on();
     leave();
     if (onto->outermost) {
         mm_unlock(&renumber_lock);

@@ -65,7 +65,7 @@ void mm_watch(uintptr_t start, size_t length)
 /* Something changes mapped files that neither a call nor a watch tells: the next checkpoint compares them. */
 void mm_unseen(void)
 {
-    if (mm_area && mm_area->head->mapped)
+    if (mm_active && mm_area->head->mapped)
         __atomic_add_fetch(&mm_area->head->unseen, 1, __ATOMIC_SEQ_CST);
 }
 

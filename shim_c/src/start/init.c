@@ -70,6 +70,7 @@ static int join(const char *store)
     mm_self->outside = mm_self->leaving = mm_self->executing = 0;
     mm_join_elsewhere(area);
     mm_area = area;
+    __atomic_store_n(&mm_active, 1, __ATOMIC_RELEASE);
     mm_adopt();
     mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */
     mm_readers_after_exec();
@@ -84,7 +85,7 @@ static int begin_late(void)
     int saved = errno;
     mm_depth++;
     mm_lock(&begin_lock);
-    if (!mm_area && mm_ready == 2) {
+    if (!mm_active && mm_ready == 2) {
         const char *store = mm_variable("METAMORI_STORE");
         int e = join(store);
         for (int tries = 0; e < 0 && tries < 20; tries++) {    /* a verb that looks may take an area without processes for */
@@ -100,7 +101,7 @@ static int begin_late(void)
     mm_unlock(&begin_lock);
     mm_depth--;
     errno = saved;
-    return mm_area != NULL;
+    return mm_active;
 }
 
 /* After a fork, in the child. */
@@ -113,7 +114,7 @@ static void in_child(void)
     mm_limit_after_fork();
     mm_actions_after_fork();
     mm_renumber_in_child();
-    if (mm_area)
+    if (mm_active || mm_forking)
         mm_after_fork();
 }
 
@@ -176,7 +177,7 @@ EXPORT void metamori_step_out(void)
 {
     if (mm_area)
         mm_process_leave(mm_area, mm_self_slot);
-    mm_area = NULL;
+    mm_active = 0;
     mm_forget_descriptors();
     mm_ready = 1;
 }
@@ -189,10 +190,21 @@ static int others_live(void)
     return 0;
 }
 
+/* The run is over, everything is at home, and frozen for good: no call is under way. */
+static void over(void)
+{
+    mm_holding++;
+    mm_lock(&begin_lock);
+    if (mm_active)
+        mm_leave();
+    mm_unlock(&begin_lock);
+    mm_holding--;
+}
+
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
 static void last_out(void)
 {
-    if (!mm_area || mm_depth)
+    if (!mm_active || mm_depth)
         return;
     /* `metamori run` does it, unless it was killed */
     if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
@@ -203,14 +215,12 @@ static void last_out(void)
     __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
     if (others_live() || (mm_await_births(mm_area) && others_live()))
         return;
-    if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) >= 0) {
-        mm_area = NULL;
-        mm_forget_descriptors();
-    }
+    if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) > 0)
+        over();
 }
 
 struct mm_as_program mm_as_program = { open, close, fcntl, mmap, mm_hold_term };
-struct mm_life mm_life = { begin, begin_late, in_child, last_out };
+struct mm_life mm_life = { begin, begin_late, in_child, last_out, over };
 
 __attribute__((destructor)) static void at_exit(void) { last_out(); }
 
