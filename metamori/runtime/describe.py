@@ -71,6 +71,11 @@ def children(pid: int, but: Collection[int] = ()) -> list[int]:
     return [child for child in found if child not in but]
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    return bool(int(_status(pid, b"SigCgt") or b"0", 16) >> number - 1 & 1)
+
+
 def name_of(pid: int) -> str:
     try:
         return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()

@@ -200,7 +200,7 @@ class Live:
                             f"this run{lacking}")
         self._store_watch.close()
         killed = os.WIFSIGNALED(status)
-        reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}" if killed else finish.END
+        reason = f"killed by {_signal(os.WTERMSIG(status))}" if killed else finish.END
         if self._requeued:
             reason = going_on.REQUEUED
         elif not killed and os.waitstatus_to_exitcode(status):
@@ -228,6 +228,11 @@ class Live:
         last = newest_with_memory(store)
         if self.config.memory and last:
             supervise.say(f"it can go on from checkpoint {last}: metamori restart --store {store.path} {last}")
+
+
+def _signal(number: int) -> str:
+    """SIGKILL; the real-time ones have no names of their own."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _has_ended(pid: int) -> bool:

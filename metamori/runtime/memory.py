@@ -21,6 +21,7 @@ from metamori.store.store import Store
 from metamori.tables.record import replace
 
 _PATIENCE_S = 10.0
+_SIGNAL = 32                               # MM_MEMORY_SIGNAL of shim_c/src/memory/engine.h
 
 
 def wanted(area: Area) -> bool:
@@ -73,7 +74,13 @@ class Image:
         return parent if parent and self.store.meta(parent).memory else 0
 
     def stop(self) -> None:
-        """Every thread parked. Refused, NotAtRest."""
+        """Every thread parked. Refused, NotAtRest; NotBegun: the library is not there, and the signal would end the
+        program (what becomes another holds it back: shim_c/src/memory/memory_glue.c)."""
+        process = self.area.process(self.slot)
+        if process.outside:
+            raise Refused("the program has become one that cannot be followed")
+        if process.executing or not describe.catches(self.pid, _SIGNAL):
+            raise NotBegun("the program is becoming another one")
         result = lib.mm_memory_stop(self.area.pointer, self.pid, int(_PATIENCE_S * 1000))
         if result == 0:
             return
@@ -82,6 +89,8 @@ class Image:
             raise Refused(why)
         if result == -errno.ESRCH:
             raise Refused("the program has ended")
+        if result == -errno.EINPROGRESS:
+            raise NotBegun("the program is becoming another one")
         if result == -errno.EAGAIN:
             raise NotAtRest("a thread of the program does not come to rest: no checkpoint was taken")
         raise Refused(f"the program's memory cannot be saved: {os.strerror(-result)}")

@@ -5,13 +5,27 @@
 
 extern char **environ;
 
+static void before(const struct mm_image *image)
+{
+    if (image->limited)                    /* this process becomes another, not one that shares its memory */
+        mm_memory_before_exec(image->outside);
+}
+
+static void failed(struct mm_image *image)
+{
+    if (image->limited)
+        mm_memory_exec_failed();
+    mm_image_failed(image);
+}
+
 static int run(const char *path, char *const argv[], char *const envp[])
 {
     struct mm_image image;
     active();
     mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
+    before(&image);
     int r = REAL(execve)(path, argv, image.envp);
-    mm_image_failed(&image);
+    failed(&image);
     return r;
 }
 
@@ -23,8 +37,9 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
     struct mm_image image;
     active();
     mm_before_image(&image, dir, path, flags, envp, 1);
+    before(&image);
     int r = REAL(execveat)(dir, path, argv, image.envp, flags);
-    mm_image_failed(&image);
+    failed(&image);
     return r;
 }
 
@@ -33,8 +48,9 @@ EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
     struct mm_image image;
     active();
     mm_before_image(&image, fd, "", AT_EMPTY_PATH, envp, 1);
+    before(&image);
     int r = REAL(fexecve)(fd, argv, image.envp);
-    mm_image_failed(&image);
+    failed(&image);
     return r;
 }
 
@@ -68,8 +84,9 @@ static int run_searched(const char *file, char *const argv[], char *const envp[]
     SCRATCH(found);
     active();
     mm_before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp, 1);
+    before(&image);
     int r = REAL(execvpe)(file, argv, image.envp);
-    mm_image_failed(&image);
+    failed(&image);
     return r;
 }
 

@@ -149,6 +149,7 @@ void mm_release_others(void);
 int mm_ended(const char *folder, uint32_t id);
 void mm_note_thread(struct mm_thread *t);
 void mm_handler_install(void);
+void mm_handler_set(void *handler);
 
 /* waits.c */
 void mm_wait_again(void *context);

@@ -70,6 +70,13 @@ static void on_signal(int number, siginfo_t *info, void *context)
         }
 }
 
+/* 0: as a new program has it; 1: ignored. */
+void mm_handler_set(void *handler)
+{
+    struct action plain = { (uint64_t)handler, 0x04000000, (uint64_t)mm_return_from_signal, 0 };
+    sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &plain, 0, 8);
+}
+
 void mm_handler_install(void)
 {
     struct action ours = { (uint64_t)on_signal, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
@@ -77,6 +84,7 @@ void mm_handler_install(void)
     sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, 0, &now, 8);
     if (now.handler == ours.handler)
         return;
-    theirs = now;
+    if (now.handler != 1)                  /* not our own hand (mm_handler_set) */
+        theirs = now;
     sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &ours, 0, 8);
 }

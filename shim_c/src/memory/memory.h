@@ -12,6 +12,9 @@
 /* memory_glue.c */
 void mm_memory_region(void);
 void mm_memory_joined(void);
+void mm_memory_not_joined(void);
+void mm_memory_before_exec(int outside);
+void mm_memory_exec_failed(void);
 int mm_memory_left_alone(void);
 const char *mm_memory_keep(const char *text);
 

@@ -44,6 +44,12 @@ int mm_memory_left_alone(void)
     return -ESRCH;
 }
 
+static void unblock(void)
+{
+    uint64_t bit = 1ull << (MM_MEMORY_SIGNAL - 1);
+    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bit, 0, 8);
+}
+
 /* A text of the environment that outlives the program's own copy. */
 const char *mm_memory_keep(const char *text)
 {
@@ -58,6 +64,35 @@ const char *mm_memory_keep(const char *text)
     return to;
 }
 
+/* The new program has no handler until this library is there: the signal would end it.  Blocked it waits for us; a program
+ * without the library gets it as one to be ignored. */
+void mm_memory_before_exec(int outside)
+{
+    uint64_t bit = 1ull << (MM_MEMORY_SIGNAL - 1);
+    if (!mm_memory_head)
+        return;
+    if (outside)
+        mm_handler_set((void *)1);
+    else
+        sys(SYS_rt_sigprocmask, SIG_BLOCK, &bit, 0, 8);
+}
+
+void mm_memory_exec_failed(void)
+{
+    if (mm_memory_head) {
+        mm_handler_install();
+        unblock();
+    }
+}
+
+/* It has not joined: nothing of the run's is left behind. */
+void mm_memory_not_joined(void)
+{
+    mm_handler_set((void *)1);             /* which takes a signal away that waits */
+    unblock();
+    mm_handler_set(0);
+}
+
 /* The process has joined a run.  When it is to come back from an image, this does not return. */
 void mm_memory_joined(void)
 {
@@ -66,6 +101,7 @@ void mm_memory_joined(void)
         return;
     mm_memory_head = h;
     mm_handler_install();
+    unblock();
     mm_as_program.hold_term();
     uint32_t wanted = 1;
     if (__atomic_compare_exchange_n(&h->memory.come_back, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -169,6 +169,8 @@ __attribute__((constructor)) static void begin(void)
         if (mm_area)
             mm_memory_joined();
     }
+    if (getenv("METAMORI_MEMORY") && !mm_area)
+        mm_memory_not_joined();
     errno = saved;
 }
 
