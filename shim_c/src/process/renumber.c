@@ -6,7 +6,8 @@
  *     whoever looks waits until both say the same.  So no call takes a followed file for one that nobody follows.
  *  2. dup2 and dup3 give a number that is in use to another file.  No call of the process on a followed file is under way then:
  *     what was decided about the old file is not done to the new one.
- *  3. Where the kernel refuses, everything is as it was.
+ *  3. Nor is a call under way that has seen at that number a file that nobody follows (threads_past.c).
+ *  4. Where the kernel refuses, everything is as it was.
  */
 #include "process/process.h"
 
@@ -112,6 +113,8 @@ void mm_onto_begin(struct mm_onto *onto, int fd, int to)
     uint32_t fit = mm_stable(fd);
     if (!onto->was_followed && fit)    /* whoever uses the number from here on waits, too */
         mm_map(to, fit, 0, MM_CHANGING);
+    if (!onto->was_followed && fit && onto->outermost && !*mm_single_threaded && sys(SYS_fcntl, to, F_GETFD) >= 0)
+        mm_threads_past();
     MM_STOP("renumber.onto");
 }
 
