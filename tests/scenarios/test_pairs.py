@@ -37,3 +37,11 @@ def test_in_pairs(lab: Lab, compiled: Compile, which: str, mode: str, sides: str
         if place == "elsewhere":
             lab.store = Path(folder, "store")
         play(lab, compiled("pairs"), which, mode, sides, 7, 120, 2)
+
+
+def test_fork_beside_a_descriptor_of_the_library(lab: Lab, compiled: Compile) -> None:
+    """The child has each of the library's own descriptors that it knows: 1 in 10 of its writes said EBADF."""
+    (lab.work / "d").mkdir()
+    for i in range(150):
+        (lab.work / "d" / f"{i}").write_bytes(bytes(10_000))
+    assert lab.run([compiled("forks_beside"), "150"]).stdout == b"0\n"

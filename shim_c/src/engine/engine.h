@@ -16,6 +16,8 @@ int mm_own_reader(uint32_t pif, int fd);
 void mm_locking(uint32_t pif, int fd);
 int mm_locked_reader(uint32_t pif);
 void mm_drop_reader(uint32_t pif);
+void mm_readers_before_fork(void);
+void mm_readers_in_parent(void);
 void mm_readers_after_fork(void);
 void mm_readers_before_exec(void);
 void mm_readers_exec_failed(void);

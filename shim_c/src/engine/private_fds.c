@@ -250,6 +250,11 @@ void mm_drop_reader(uint32_t slot)
 
 static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? FD_CLOEXEC : 0); }
 
+/* The kernel copies the table of descriptors before the memory: what another thread opened in between, the child's memory would
+ * know and its table not have. */
+void mm_readers_before_fork(void) { mm_lock(&readers_lock); }
+void mm_readers_in_parent(void) { mm_unlock(&readers_lock); }
+
 /* Locks of the process are its parent's; what another thread was about to leave open for an exec is not for this one's. */
 void mm_readers_after_fork(void)
 {

@@ -157,6 +157,7 @@ void mm_fork_begin(void)
     runtime_held = mm_runtime_hold();
     enter();
     mm_lock(&mm_table_lock);
+    mm_readers_before_fork();
     mm_forking = 1;
     __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);
     for (int fd = 0; fd <= mm_top_fd; fd++)
@@ -183,6 +184,7 @@ void mm_fork_in_parent(void)
     if (errno)
         born();
     mm_forking = 0;
+    mm_readers_in_parent();
     mm_unlock(&mm_table_lock);
     leave();
     mm_runtime_let_go(runtime_held);
