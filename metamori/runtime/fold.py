@@ -62,6 +62,8 @@ class Fold:
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
+        self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
+        self._at_head: dict[Identity, tuple[int, int]] = {}
         self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
         for touch in cut.touches.values():
             if touch.mode:
@@ -102,6 +104,10 @@ class Fold:
                     UndoEntry(inode, each.start, each.end, self.run, each.buffer_start, crc))
         return entries
 
+    def given_up(self) -> list[UndoEntry]:
+        """What the indexes so far have lost: somebody else changed these files before this run came to them."""
+        return [UndoEntry(self.objects[slot], 0, NO_LIMIT, 0, 0) for slot in sorted(self.changed_beside)]
+
     # -- files -----------------------------------------------------------------------------------
 
     def _knows(self, identity: Identity, inode: int) -> None:
@@ -132,9 +138,12 @@ class Fold:
         inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._object(
             (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
-        self.area.pif(pif.slot).object = inode
         self._knows((pif.dev, pif.ino), inode)
         known = self.before.pifs.get(inode)
+        if known and pif.preexisting and not pif.object and not self._is_as_known(pif, known):
+            self.changed_beside.add(pif.slot)
+        else:
+            self.area.pif(pif.slot).object = inode
         st = pif.held or pif.st
         mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
         at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
@@ -160,6 +169,16 @@ class Fold:
             self._copy_whole(pif, inode, process)
         elif pif.captured or pif.ranges:
             self._changed(pif, inode, process)
+
+    def _is_as_known(self, pif: PifCut, known: PifEntry) -> bool:
+        """Whether a file that the run has just come to had the bytes that the indexes count on: whether size and time
+        were as recorded, or as head noted them."""
+        was = {pif.old[:2], self._old(pif)[:2]}
+        if (known.size, known.mtime_ns) in was:
+            return True
+        if not self._at_head:
+            self._at_head = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
+        return self._at_head.get((pif.dev, pif.ino)) in was
 
     def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""

@@ -139,6 +139,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
             cut.found.setdefault(path, instants.look(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
+    session.give_up(fold)
     now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
     then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
     crossing: set[int] = set()

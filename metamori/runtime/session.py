@@ -97,6 +97,14 @@ class Session:
         """Before each record that is added under the session lock: whoever has that next looks for them."""
         self.area.head.records += 1
 
+    def give_up(self, fold: Fold) -> None:
+        """Say what others changed before this run came to it; only then does the run area know these files."""
+        if fold.changed_beside:
+            self.will_write_records()
+            self.store.add_undo(fold.given_up(), self.store.newest, self.durable)
+            for slot in fold.changed_beside:
+                self.area.pif(slot).object = fold.objects[slot]
+
     def _instant(self, index: int, parent: State, image: memory.Image | None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""
         if image:
@@ -123,6 +131,7 @@ class Session:
         fold = Fold(self.store, self.area, cut, index)
         process = cut.processes[0].process if cut.processes else self.area.head.next_process
         meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
+        self.give_up(fold)
         meta = replace(meta, memory=images, launch=launches.of_run(self.area) if self._first(cut) else (),
                        bytes_added=meta.bytes_added + sum(image.size for image in images))
         if self.durable:

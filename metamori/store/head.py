@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from metamori.errors import Damaged
 from metamori.store import commit
@@ -37,6 +37,35 @@ def identity_now(door: Door, path: bytes) -> Identity:
     if stat.S_ISDIR(found.st_mode):
         return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
     return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def same_bytes(one: Identity, other: Identity) -> bool:
+    """Whether a file that was `one` and is `other` has the same content, as far as the filesystem tells."""
+    return one.ino != 0 and (one.dev, one.ino, one.size, one.mtime_ns) == (
+        other.dev, other.ino, other.size, other.mtime_ns)
+
+
+class Noter:
+    """What the next head notes of each path, when files have gone from one state to another.
+
+    Of a path of which both states say the same, and that was not touched on the way, the last head's note counts on: if
+    another file is there by now, or other bytes, somebody else has done that, beside a run that did not see it.
+    """
+
+    def __init__(self, head: Head, here: State, there: State, touched: Container[bytes]) -> None:
+        self._before = {each.path: each for each in head.identities}
+        self._here, self._there, self._touched = here, there, touched
+
+    def noted(self, now: Identity) -> Identity:
+        was = self._before.get(now.path)
+        if was is None or was == now or same_bytes(was, now) or not self._same(now.path):
+            return now
+        return was
+
+    def _same(self, path: bytes) -> bool:
+        one, other = self._here.names.get(path), self._there.names[path]
+        return path not in self._touched and one == other and (
+            other.kind != "file" or self._here.pifs.get(other.inode) == self._there.pifs.get(other.inode))
 
 
 def wait_past(identities: Iterable[Identity]) -> None:

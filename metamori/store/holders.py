@@ -13,18 +13,12 @@ import os
 from collections.abc import Callable, Iterable
 
 from metamori.store import commit
-from metamori.store.head import born_then, identity_now, kept_now
+from metamori.store.head import born_then, identity_now, kept_now, same_bytes
 from metamori.store.records import Identity
 from metamori.store.store import Store
 from metamori.tables.view import HOME, LOST
 
 _NAMED_MAX = 3
-
-
-def same_bytes(one: Identity, other: Identity) -> bool:
-    """Whether a file that was `one` and is `other` has the same content, as far as the filesystem tells."""
-    return one.ino != 0 and (one.dev, one.ino, one.size, one.mtime_ns) == (
-        other.dev, other.ino, other.size, other.mtime_ns)
 
 
 class Holders:

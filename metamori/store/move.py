@@ -181,10 +181,15 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
             own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
                    if (each := identity_now(store.door, entry.path)).ino}
             _sweep(store, own, intent.kept)
-        store.set_head(intent.target, kept, durable, noted=True)
+        store.set_head(intent.target, kept, durable, noted=True, touched=_touched(intent))
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+
+
+def _touched(intent: Intent) -> set[bytes]:
+    ops = (*intent.writes, *intent.sizes, *intent.names, *intent.xattrs)
+    return {op.path for op in ops} | {op.other for op in intent.names}
 
 
 def _as_noted(store: Store, kept: KeptHome) -> KeptHome:

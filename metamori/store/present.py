@@ -54,7 +54,8 @@ class _Present:
                     bytes_added=added, names=names, pifs=tuple(self._pifs.values()))
         store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, tuple(self._redo)))
         homes = kept_homes(store.door, store.layout, store.head, store.state(self._index))
-        store.set_head(self._index, homes, noted=True)     # what lies in the store stays known as what it was
+        # what lies in the store stays known as what it was
+        store.set_head(self._index, homes, noted=True, touched=set(self._holders.changed))
         return self._index
 
     def _entry(self, path: bytes) -> NameEntry:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Container, Iterable, MutableMapping
 from typing import Any, TypeVar
 
 from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
@@ -24,7 +24,7 @@ from metamori.store.buffers import Buffers
 from metamori.store.checked import Checked, missing, signed_ranges
 from metamori.store.counters import Counters
 from metamori.store.door import REAL, Door
-from metamori.store.head import as_copied, born_then, identity_now, kept_homes, kept_now, objects_at, wait_past
+from metamori.store.head import Noter, as_copied, born_then, identity_now, kept_homes, kept_now, objects_at, wait_past
 from metamori.store.layout import parse_record_name
 from metamori.store.lock import StoreLock
 from metamori.store.owner import require_own
@@ -472,16 +472,19 @@ class Store(StoreLock):
         return self.undo_log.add(tuple(entries), after_index, durable)
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
-                 noted: bool = False) -> Head:
+                 noted: bool = False, touched: Container[bytes] = frozenset()) -> Head:
         """Say that the user's files are at this index now, and note their identities.
 
+        A file of which both indexes say the same stays known as what it was, unless its path is among those `touched`:
+        if it is another by now, somebody else has changed it, and that is still to be found out.
         `kept` are the homes of objects without a name; None: as the PIF entries of the index say.
         `noted`: those that carry what lstat said of them keep that.
         """
         state = self.state(index)
         if kept is None:
             kept = kept_homes(self.door, self.layout, self.head, state)
-        identities = tuple(identity_now(self.door, path) for path in sorted(state.names))
+        noter = Noter(self.head, self.state(self.head.index, doubtful=True), state, touched)
+        identities = tuple(noter.noted(identity_now(self.door, path)) for path in sorted(state.names))
         homes = (each if noted and each.ino else kept_now(self.door, self.layout, each) for each in kept)
         head = self._write_head(Head(index, identities, tuple(homes)), durable)
         wait_past(identities)

@@ -99,6 +99,63 @@ def test_of_short_files_nothing_is_lost(lab: Lab, way: Callable[[Path], None]) -
     lab.assert_state(changed, "what somebody else left")
 
 
+@pytest.mark.parametrize("way, options", [
+    *((way, ()) for way in WAYS),
+    *((way, options) for way in (in_place, removed) for options in (("--isolate",), ("--mode", "single"))),
+])
+def test_what_is_lost_beside_a_run_is_said(lab: Lab, way: Callable[[Path], None], options: tuple[str, ...]) -> None:
+    """By somebody else while a run is alive that does not touch the file: its end does not take it for its own."""
+    if shares_blocks(lab.folder):
+        pytest.skip("nothing is lost where blocks are shared")
+    first_run(lab)
+    program = lab.start(*options)
+    program.must(["open new w,creat", "write 3 10 1", "checkpoint"])
+    way(lab.work / "long")
+    changed = lab.state()
+    program.must(["write 3 10 2"])
+    assert program.end() == 0
+    new = lab.state()["new"]
+    last, single = lab.log()["head"], "single" in options
+    lost = {index: ["long"] for index in range(last if single else 1, last + 1)}
+    assert lost_in_log(lab) == lost
+    assert "cannot be brought back exactly" in lab.verb("verify", code=12).stderr
+    assert "long is lost" in lab.restore(last, code=14).stderr
+    assert lab.run(["true"]).returncode == 0
+    present = lab.log()["head"]
+    assert lost_in_log(lab) == lost
+    if not single:
+        lab.restore(1, "--force", code=12)
+        assert lab.state() == {name: entry for name, entry in changed.items() if name != "new"}
+        lab.restore(present)
+    assert lab.state() == changed | {"new": new}
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["goes on", "goes back"])
+@pytest.mark.parametrize("way, options", [
+    *((way, ()) for way in (in_place, appended, shorter, touched, replaced)), (in_place, ("--isolate",)),
+])
+def test_a_run_that_then_writes_to_it(lab: Lab, way: Callable[[Path], None], options: tuple[str, ...],
+                                      back: bool) -> None:
+    """What it finds is the new index's; the older ones have lost what only the file held, also for the program."""
+    if shares_blocks(lab.folder):
+        pytest.skip("nothing is lost where blocks are shared")
+    first_run(lab)
+    program = lab.start(*options)
+    program.must(["open new w,creat", "write 3 10 1", "checkpoint"])
+    way(lab.work / "long")
+    program.must(["open long rw", "lseek 4 0 end", "write 4 10 1"])
+    if back and way is not replaced:
+        assert program.ask("restore 2") == "-1 EIO"
+    program.must(["write 4 10 2"])
+    assert program.end() == 0
+    at_end = lab.state()
+    assert lost_in_log(lab) == {1: ["long"], 2: ["long"]}
+    assert "long is lost" in lab.restore(1, code=12).stderr
+    lab.restore(1, "--force", code=12)
+    lab.restore(3)
+    lab.assert_state(at_end, "the end of the run is exact")
+
+
 @pytest.mark.parametrize("recorded", [False, True], ids=["now", "by a run"])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_lost_is_said(lab: Lab, way: Callable[[Path], None], recorded: bool) -> None:
