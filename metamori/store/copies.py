@@ -9,20 +9,19 @@ Of a file that cannot be read, or is not as the index says, nothing is kept: it 
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 
+from metamori._area import ffi
 from metamori.store.buffers import BLOCK_BYTES
-from metamori.store.head import lstat_or_none
-from metamori.store.records import UndoEntry
+from metamori.store.records import PifEntry, UndoEntry
 from metamori.store.state import State
 from metamori.store.store import Store
 from metamori.tables.view import HOME, Piece
 
 SHORT_BYTES = 64 << 10                     # a file of up to so many is copied
 _ALL_BYTES = 32 << 20                      # of a run, whole blocks; what is beyond stays where it is
-_AT_ONCE = 4 << 20
+_AT_ONCE = 256 << 10
 
 
 def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) -> None:
@@ -47,89 +46,101 @@ class _Copies:
         self._store, self._state, self._run = store, store.state(index), run
         self._place = -(-store.buffers.size(run) // BLOCK_BYTES) * BLOCK_BYTES
         self._left, self._can_clone = _ALL_BYTES, clone
-        self._gathered: list[bytes] = []
-        self._gathered_at = self._place
+        self._entries: list[UndoEntry] = []
+        self._memory, self._used = ffi.new("char[]", _AT_ONCE + SHORT_BYTES), 0   # of `_place`, not written yet
         self._fd = -1
 
     def make(self) -> list[UndoEntry]:
         """What was copied. OSError where there is no room, and then the buffer is as it was."""
-        entries: list[UndoEntry] = []
         self._fd, before = self._store.buffers.writer(self._run), self._store.buffers.size(self._run)
         try:
-            for path, inode, pieces in self._candidates():
-                entries += self._file(path, inode, pieces)
+            for each in self._candidates():
+                self._file(*each)
             self._flush()
         except OSError:
             self._store.door.ftruncate(self._fd, before)
             raise
         finally:
             self._store.door.close(self._fd)
-        return entries
+        return self._entries
 
-    def _candidates(self) -> Iterator[tuple[bytes, int, list[Piece]]]:
+    def _candidates(self) -> Iterator[tuple[bytes, PifEntry, list[Piece]]]:
         """Files of this run that have a name and bytes at home alone."""
         state = self._state
         for inode in sorted(_of_run(self._store, state, self._run)):
             pif = state.pifs[inode]
             short = pif.size <= SHORT_BYTES and self._left >= BLOCK_BYTES
-            if not pif.size or not (short or self._can_clone) or not state.paths(inode):
+            if not pif.size or not (short or self._can_clone):
+                continue
+            paths = state.paths(inode)
+            if not paths:
                 continue
             pieces = [piece for piece in state.pieces(inode) if piece.kind == HOME]
             if pieces:
-                yield state.paths(inode)[0], inode, pieces
+                yield paths[0], pif, pieces
 
-    def _file(self, path: bytes, inode: int, pieces: list[Piece]) -> list[UndoEntry]:
-        pif, door = self._state.pifs[inode], self._store.door
-        found = lstat_or_none(door, path)
-        if found is None or not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (
-                pif.size, pif.mtime_ns):
-            return []
+    def _file(self, path: bytes, pif: PifEntry, pieces: list[Piece]) -> None:
+        """What is copied: bytes of a file that is still the same once they have been read."""
+        door, short = self._store.door, pif.size <= SHORT_BYTES
         try:
-            fd = door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            if short:
+                room = -(-pif.size // BLOCK_BYTES) * BLOCK_BYTES
+                crc = door.read_short(path, pif.size, pif.mtime_ns, self._memory + self._used, room)
+            else:
+                fd = door.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
-            return []
-        try:
-            if pif.size <= SHORT_BYTES:
-                return self._copy(inode, pieces, door.pread(fd, pieces[-1].end, 0))
-            return self._clone(inode, pieces, fd)
-        finally:
-            door.close(fd)
+            return
+        if not short:
+            try:
+                self._clone(pif, pieces, fd)
+            finally:
+                door.close(fd)
+        elif crc is not None:
+            self._copy(pif, pieces, crc)
 
-    def _copy(self, inode: int, pieces: list[Piece], data: bytes) -> list[UndoEntry]:
-        entries: list[UndoEntry] = []
-        if len(data) < pieces[-1].end:
-            return entries
-        for piece in pieces:
-            part, shift = data[piece.start:piece.end], piece.start % BLOCK_BYTES
-            padded = part if len(part) % BLOCK_BYTES == shift == 0 else (
-                bytes(shift) + part + bytes(-(shift + len(part)) % BLOCK_BYTES))
-            if len(padded) > self._left:
-                break
-            self._left -= len(padded)
-            entries.append(UndoEntry(inode, piece.start, piece.end, self._run, self._place + shift, zlib.crc32(part)))
-            self._gathered.append(padded)
-            self._place += len(padded)
-        if self._place - self._gathered_at >= _AT_ONCE:
+    def _copy(self, pif: PifEntry, pieces: list[Piece], crc: int) -> None:
+        """A file whose bytes are in memory, after what is to be written."""
+        if pieces[0][:2] == (0, pif.size):
+            self._take(pif.inode, 0, pif.size, crc)
+            return
+        data = bytes(ffi.buffer(self._memory + self._used, pif.size))
+        for start, end, _, _, _ in pieces:
+            part = bytes(start % BLOCK_BYTES) + data[start:end]
+            part += bytes(-len(part) % BLOCK_BYTES)
+            ffi.memmove(self._memory + self._used, part, len(part))
+            self._take(pif.inode, start, end, zlib.crc32(data[start:end]))
+
+    def _take(self, inode: int, start: int, end: int, crc: int) -> None:
+        """These bytes of a file, which are in memory now as they lie in whole blocks."""
+        shift = start % BLOCK_BYTES
+        length = -(-(shift + end - start) // BLOCK_BYTES) * BLOCK_BYTES
+        if length > self._left:
+            return
+        self._entries.append(UndoEntry(inode, start, end, self._run, self._place + self._used + shift, crc))
+        self._left -= length
+        self._used += length
+        if self._used >= _AT_ONCE:
             self._flush()
-        return entries
 
     def _flush(self) -> None:
-        if self._gathered:
-            self._store.door.pwrite(self._fd, b"".join(self._gathered), self._gathered_at)
-        self._gathered.clear()
-        self._gathered_at = self._place
+        if self._used:
+            self._store.door.pwrite(self._fd, ffi.buffer(self._memory, self._used), self._place)
+        self._place += self._used
+        self._used = 0
 
-    def _clone(self, inode: int, pieces: list[Piece], fd: int) -> list[UndoEntry]:
-        entries: list[UndoEntry] = []
+    def _clone(self, pif: PifEntry, pieces: list[Piece], fd: int) -> None:
         self._flush()
+        door, entries = self._store.door, []
         for piece in pieces:
             place, length = self._place + piece.start % BLOCK_BYTES, piece.end - piece.start
-            if not self._store.door.clone_range(fd, piece.start, self._fd, place, length):
+            if not door.clone_range(fd, piece.start, self._fd, place, length):
                 self._can_clone = False
                 break
-            entries.append(UndoEntry(inode, piece.start, piece.end, self._run, place))
-            self._place = self._gathered_at = -(-(place + length) // BLOCK_BYTES) * BLOCK_BYTES
-        return entries
+            entries.append(UndoEntry(pif.inode, piece.start, piece.end, self._run, place))
+            self._place = -(-(place + length) // BLOCK_BYTES) * BLOCK_BYTES
+        st = door.fstat(fd)
+        if (st.st_size, st.st_mtime_ns) == (pif.size, pif.mtime_ns):
+            self._entries += entries
 
 
 def _of_run(store: Store, state: State, run: int) -> set[int]:

@@ -15,7 +15,7 @@ from metamori.store.maps import Maps, merged
 from metamori.store.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.rows import runs
 from metamori.tables.aml import AddressMap
-from metamori.tables.view import NOTHING, Piece, resolve
+from metamori.tables.view import HOME, NOTHING, Piece, resolve
 
 
 class State:
@@ -38,8 +38,10 @@ class State:
     def pieces(self, inode: int) -> list[Piece]:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
         pif = self.pifs[inode]
-        saved = self._undo_map(inode, self.index)
-        return resolve(pif.size, pif.home_limit, self.maps.get(inode) or NOTHING, (saved,))
+        saved, known = self._undo_map(inode, self.index), self.maps.get(inode)
+        if saved is NOTHING and known is None and 0 < pif.size <= pif.home_limit:   # the most of all files
+            return [Piece(0, pif.size, HOME)]
+        return resolve(pif.size, pif.home_limit, known or NOTHING, (saved,))
 
     def surely_like(self, other: State, inode: int) -> bool:
         """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""

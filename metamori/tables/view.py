@@ -51,8 +51,6 @@ def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[
     """
     saved = _first_wins(undos)
     pieces: list[Piece] = []
-    if not (len(cumulative) or len(saved)) and size <= home_limit:   # the most of all files
-        return [Piece(0, size, HOME)] if size else pieces
     for start, end, aml in _known_and_not(cumulative, 0, size):
         if aml is not None:
             _append(pieces, Piece(start, end, BUFFER, aml.run, aml.offset))
