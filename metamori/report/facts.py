@@ -83,7 +83,7 @@ def gather(store: Store) -> Facts:
     undos: dict[int, list[Undo]] = {}
     for undo in store.undos:
         undos.setdefault(undo.after_index, []).append(undo)
-    start = store.state(0)
+    start = store.root_state()
     pending = [(child, start) for child in reversed(store.history.children(0))]
     while pending:
         index, before = pending.pop()

@@ -64,6 +64,8 @@ class Steps:
         return self._same[index]
 
     def _differ(self, parent: int, index: int) -> bool:
+        if parent not in self._store.indexes:
+            return True                    # index 0, pruned
         try:
             return any(compare(self._store, parent, index))
         except StoreBusy:                  # a live run has the only copy of some bytes: their places are compared

@@ -352,8 +352,7 @@ class Store(StoreLock):
             if state is not None:
                 break
             if ancestor == 0:
-                state = State(0, self.undo_log.saved_for)
-                state.add_initial(self._initial_names, self._initial_pifs)
+                state = self.root_state()
                 break
             steps.append(ancestor)
         assert state is not None           # every chain ends at 0
@@ -369,6 +368,13 @@ class Store(StoreLock):
                 state.is_doubtful = True
                 return state
         self._remember(self._states, index, state, _STATE_CACHE)
+        return state
+
+    def root_state(self) -> State:
+        """What every history begins with: index 0, or what is left of it when it was pruned."""
+        self._load()
+        state = State(0, self.undo_log.saved_for)
+        state.add_initial(self._initial_names, self._initial_pifs)
         return state
 
     @property

@@ -113,6 +113,18 @@ def test_copy_elsewhere(bench: Bench) -> None:
     assert b"not empty" in bench.verb("restore", "--to", bench.folder / "copy", 1, code=1).stderr
 
 
+def test_report_and_steps_after_0_was_pruned(bench: Bench) -> None:
+    bench.verb("prune", "--keep-last", 2)
+    for picture in ("timeline", "heatmap", "space"):
+        assert b"<svg" in bench.verb("report", picture).stdout
+    bench.verb("report", bench.folder / "page.html")
+    bench.verb("undo")
+    assert bench.is_at(2)
+    bench.verb("redo")
+    assert bench.is_at(3)
+    bench.verb("undo", 2, code=13)
+
+
 def test_globs(bench: Bench) -> None:
     assert bench.verb("cat", 0, "files/*").stdout == b"to be removed\n" + OLD
     assert bench.verb("cat", 0, "*/gon?").stdout == b"to be removed\n"
