@@ -11,7 +11,7 @@ from metamori.errors import Usage
 from metamori.tables.record import field, names_of, record
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_STORE = ".metamori"
 
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(count: int) -> str:
-    """1.2 MB, in powers of 1024."""
+    """1.2 MiB, in powers of 1024."""
     size, unit = float(count), 0
     while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1

@@ -53,11 +53,11 @@ def _libc() -> Finding:
     if name != "glibc":
         return Finding("C library", False, f"{name or 'an unknown one'}: programs must use the GNU C library")
     if too_old(f"glibc {version}"):
-        return Finding("C library", False, f"glibc {version}: programs can be followed from glibc 2.17 on")
+        return Finding("C library", False, f"glibc {version}: programs can be tracked with glibc 2.17 or newer")
     if not streams:
         return Finding("C library", False, f"glibc {version} does not export its stream tables: stdio output "
-                                           "cannot be followed")
-    return Finding("C library", True, f"glibc {version}, streams can be followed")
+                                           "cannot be tracked")
+    return Finding("C library", True, f"glibc {version}, streams can be tracked")
 
 
 def _has(library: str | None, symbol: str) -> bool:
@@ -118,7 +118,7 @@ def _memory() -> Finding:
     if platform.machine() != "x86_64" or not describe.machine()[1]:
         return Finding("memory", None, "run --memory: no, this is not Linux on x86-64")
     why = memory.all_of_it()
-    how = f"complete each time: the kernel keeps no record of changed pages ({why})" if why else "incremental"
+    how = f"complete each time: no dirty-page tracking ({why})" if why else "incremental"
     return Finding("memory", None, f"run --memory: yes, one process and its threads; images are {how}")
 
 
@@ -140,5 +140,5 @@ def _binary(name: str) -> list[Finding]:
     remark = elf.remark(path)
     memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \
              "connections or pipes to others"
-    return [Finding(what, True, f"{path} can be followed"), Finding(f"{what}, memory", None, memory),
+    return [Finding(what, True, f"{path} can be tracked"), Finding(f"{what}, memory", None, memory),
             *([Finding(what, None, remark)] if remark else [])]

@@ -98,9 +98,9 @@ def _by_time(store: Store, which: Wanted) -> int:
 def _by_message(store: Store, which: Wanted) -> int:
     fitting = [index for index in store.indexes if fnmatchcase(message(store, index), which.glob)]
     if not fitting:
-        raise NoSuchCheckpoint(f"no checkpoint's message fits {which.glob}; metamori log shows them")
+        raise NoSuchCheckpoint(f"no checkpoint's message matches {which.glob}; metamori log shows them")
     if len(fitting) > 1:
         named = ", ".join(f"{index} ({message(store, index)})" for index in fitting[-_CANDIDATES:])
         more = f"{len(fitting) - _CANDIDATES} more, " if len(fitting) > _CANDIDATES else ""
-        raise Usage(f"{which.text} fits {len(fitting)} checkpoints: {more}{named}; name one by its number")
+        raise Usage(f"{which.text} matches {len(fitting)} checkpoints: {more}{named}; name one by its number")
     return fitting[0]

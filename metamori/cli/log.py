@@ -1,4 +1,4 @@
-"""The tree of checkpoints, 0 included; * is where the files are. What cannot be brought back exactly is said, and what
+"""The tree of checkpoints, 0 included; * is where the files are. What cannot be restored exactly is said, and what
 is missing of the store itself."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _line(entry: dict[str, Any], name: str) -> str:
     if entry["index"] == 0:
         return f"{name}{message}{besides}"
     count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
-    return f"{name}{_local(entry)}  {output.size_text(entry['bytes']):>8}  {count:<9} {message}{besides}"
+    return f"{name}{_local(entry)}  {output.size_text(entry['bytes']):>9}  {count:<9} {message}{besides}"
 
 
 def _local(entry: dict[str, Any]) -> str:

@@ -17,24 +17,24 @@ from typing import NoReturn
 from metamori.errors import MetamoriError, Usage
 
 VERBS = {
-    "run": "run a command under checkpoints",
-    "checkpoint": "take a live run's next checkpoint",
+    "run": "run a command and track its files",
+    "checkpoint": "take a checkpoint of the live run",
     "log": "the tree of checkpoints",
     "show": "what a checkpoint's records say",
     "diff": "which files, names and ranges differ between two checkpoints",
     "cat": "a file's content as it was at a checkpoint",
-    "restore": "put the files back to a checkpoint",
+    "restore": "restore the files to a checkpoint",
     "undo": "take back the last changes of the files",
     "redo": "make undone changes again",
-    "restart": "go on from a checkpoint: files, and the program's memory where it was saved",
+    "restart": "continue from a checkpoint: files, and the program's memory if it was saved",
     "report": "pictures of the history: timeline, heatmap, space, or one HTML page",
     "status": "what a live run is doing",
-    "verify": "check every byte that the store vouches for",
+    "verify": "check every byte of the store",
     "prune": "free space: drop checkpoints that no rule keeps",
-    "doctor": "what can and cannot be followed here",
-    "config": "what a program that calls the C API is built with",
+    "doctor": "what can and cannot be tracked here",
+    "config": "compiler and linker flags for the C API",
 }
-ABOUT = "Incremental checkpoints of the files of unmodified programs, and the way back to any of them."
+ABOUT = "Takes incremental checkpoints of the files that a program writes, and restores any of them."
 _WITHOUT_STORE = ("run", "config")  # run has its own
 _INTERRUPTED = 130
 _COLLECT_AFTER = 100_000  # objects: a start makes many that stay, and looked through every 700 they were a tenth of it
@@ -103,7 +103,7 @@ def _status(words: list[str]) -> int:
 
 def _top(words: list[str]) -> None:
     """--help and --version, or the usage error that the words are."""
-    parser = Parser(prog="metamori", description=ABOUT, epilog="metamori VERB --help says more of a verb.")
+    parser = Parser(prog="metamori", description=ABOUT, epilog="Run metamori VERB --help for the options of a verb.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", title="verbs")
     for name, line in VERBS.items():

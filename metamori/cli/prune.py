@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-last", metavar="N", help="keep the newest N")
     parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and going back one each 10m, 2h ...")
     parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest, as many as fit into 500M, 2G ...")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def rules(arguments: argparse.Namespace) -> Rules:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
-                        help="go on although files were changed from outside; their state becomes an index")
+                        help="restore although files were modified outside Metamori; saves them first")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
             index = indexes.find(store, arguments.index)
         else:
             index = newest_with_memory(store) or store.newest
-            output.say(f"going on from checkpoint {index}")
+            output.say(f"continuing from checkpoint {index}")
         config = _config(arguments, store, index)
         environ = own_part(environment(config, {}))
         _check(arguments, store, index)
@@ -73,4 +73,4 @@ def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: i
         raise ChangedOutside(changed_text(changed), tuple(changed))
     if changed:
         recorded = present.record(store, REASON)
-        output.say(f"the changed files were kept as checkpoint {recorded}")
+        output.say(f"the modified files were saved as checkpoint {recorded}")

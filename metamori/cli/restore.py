@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=indexes.wanted,
                         help="a checkpoint, or 0 for the state before the first run")
     parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
-                        help="go on although files were changed from outside, or are open for writing in a live run; "
-                             "their state becomes an index")
+                        help="restore although files were modified outside Metamori, or are open for writing in a live run; "
+                             "saves them first")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
         raise ChangedOutside(changed_text(changed) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
                              tuple(changed))
     if lost and not arguments.force:
-        raise Damaged(f"{lost_text(arguments.index, lost)}; --force puts the rest back")
+        raise Damaged(f"{lost_text(arguments.index, lost)}; --force restores the rest")
     return _restore(arguments, store, changed, losses)
 
 
@@ -99,14 +99,18 @@ def _copy(arguments: argparse.Namespace) -> int:
         output.say(lost_text(arguments.index, lost))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
-                  f"{made.names} names of checkpoint {arguments.index} are in {name_text(arguments.to)}")
+                  f"copied checkpoint {arguments.index} ({made.names} names) to {name_text(arguments.to)}")
     return Damaged.exit_code if lost or unknown else 0
 
 
 def changed_text(changed: list[bytes]) -> str:
+    return f"{modified_text(changed)}; --force saves that state as a checkpoint, then restores"
+
+
+def modified_text(changed: list[bytes]) -> str:
     names = ", ".join(output.path_text(path) for path in changed[:5])
     more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-    return f"changed from outside: {names}{more}; --force goes on, and keeps that state as an index first"
+    return f"modified outside Metamori: {names}{more}"
 
 
 def _lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
@@ -119,11 +123,11 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
     recorded = present.record(store, REASON) if changed else 0
     if recorded:
-        output.say(f"the changed files were kept as checkpoint {recorded}")
+        output.say(f"the modified files were saved as checkpoint {recorded}")
     before = store.head.index
     target = partial.without(store, asked, lost) if lost else asked
     if lost:
-        output.say(f"{lost_text(asked, paths)}; all else is back, and that is checkpoint {target}")
+        output.say(f"{lost_text(asked, paths)}; everything else was restored, as checkpoint {target}")
     work = move.move_home(store, target, unknown=arguments.force)
     for note in work.notes:
         output.say(note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from metamori.cli import opening
-from metamori.cli.restore import changed_text, truncate_stdio
+from metamori.cli.restore import modified_text, truncate_stdio
 from metamori.config import Config
 from metamori.errors import ChangedOutside
 from metamori.runtime import again, going_on, outside, supervise
@@ -41,15 +41,16 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     changed = store.changed_outside()
     if changed:
         raise ChangedOutside(
-            f"cannot resume, {changed_text(changed).partition(';')[0]}; 'metamori restore --force {index}' keeps that "
-            f"state as an index and goes back", tuple(changed))
+            f"cannot resume, {modified_text(changed)}; 'metamori restore --force {index}' saves that state as a "
+            "checkpoint, then restores", tuple(changed))
     if config.memory and index and store.meta(index).memory:
         again.check_free(again.check(store, index))   # before anything is touched
     else:
         move.move_home(store, index)
         if stdio:
             truncate_stdio(store, index)
-    supervise.say(f"going on from checkpoint {index}" if index else "going on from the start: there is no checkpoint")
+    supervise.say(f"continuing from checkpoint {index}" if index else
+                  "starting from the beginning: there is no checkpoint")
     return index
 
 

@@ -42,31 +42,32 @@ def add_outside(parser: argparse.ArgumentParser) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
-    parser.add_argument("--mode", choices=("incremental", "single"), help="any index can be restored, or the last only")
+    parser.add_argument("--mode", choices=("incremental", "single"),
+                        help="any checkpoint can be restored, or only the last")
     parser.add_argument("--isolate", action="store_const", const=True,
-                        help="nothing comes home before the end of the run (or each checkpoint in single mode)")
+                        help="write to files at the end of the run (single mode: at checkpoints)")
     parser.add_argument("--memory", action="store_const", const=True,
-                        help="checkpoints hold the program's memory too: metamori restart")
+                        help="save the program's memory too, for metamori restart")
     add_outside(parser)
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered bytes in memory per file (default 1M)")
-    parser.add_argument("--track", metavar="GLOB", action="append", help="follow these paths too")
-    parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not follow these paths")
+    parser.add_argument("--track", metavar="GLOB", action="append", help="track these paths too")
+    parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not track these paths")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
     parser.add_argument("--each-command", action="store_true",
                         help="COMMAND is bash: a checkpoint before each command line, named by it")
     parser.add_argument("--resume", action="store_true",
-                        help="first go back to the last checkpoint of a run that was interrupted, if there is one")
+                        help="first restore the last checkpoint of an interrupted run, if there is one")
     parser.add_argument("--requeue", action="store_true",
                         help="in a job of Slurm: on the signal (default USR1) a checkpoint, then the job is queued "
                              "again; started again, it resumes")
     parser.add_argument("--resume-at", metavar="GLOB",
-                        help="resume only at a checkpoint whose message fits (metamori checkpoint -m restart)")
+                        help="resume only from checkpoints whose message matches (metamori checkpoint -m restart)")
     parser.add_argument("--stdio", action="store_true",
                         help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
-    parser.add_argument("--keep-last", metavar="N", help="of the run's own checkpoints the newest N stay")
-    parser.add_argument("--max-bytes", metavar="SIZE", help="of its own as many as fit into SIZE stay")
+    parser.add_argument("--keep-last", metavar="N", help="keep only the newest N of the run's own checkpoints")
+    parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest of its own that fit into SIZE")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
 
@@ -150,7 +151,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if not os.path.exists(LIBRARY):
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
-        raise MetamoriError(f"the C library is {libc}; programs can be followed from glibc 2.17 on")
+        raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
     store = Store.create_or_open(config.store)
     try:
         if resumes:
@@ -170,8 +171,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         from metamori.runtime import memory
 
         if why := memory.all_of_it():
-            supervise.say(f"the kernel keeps no record of the pages that change ({why}): "
-                          "every checkpoint will hold all of the program's memory")
+            supervise.say(f"no dirty-page tracking ({why}): "
+                          "every checkpoint will be a full image of the program's memory")
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)), stdio)
@@ -238,7 +239,7 @@ def _warn(command: str) -> bool:
     except OSError:
         return False
     if why and not why.startswith("it is no program"):
-        supervise.say(f"{path} cannot be followed: {why}; its files are not checkpointed")
+        supervise.say(f"{path} cannot be tracked: {why}. Its files are not checkpointed")
     return elf.refuses(why)
 
 

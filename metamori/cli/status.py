@@ -17,7 +17,7 @@ from metamori.store.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="go on until the run ends")
+    parser.add_argument("--watch", action="store_true", help="repeat until the run ends")
     parser.add_argument("--interval", metavar="DURATION", default="1s", help="with --watch: how often (default 1s)")
 
 

@@ -16,7 +16,7 @@ from metamori.store.store import Store
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("count", metavar="N", nargs="?", default="1", help="how many changes (default 1)")
     parser.add_argument("--force", action="store_true",
-                        help="go on although files were changed from outside, or are open for writing in a live run")
+                        help="restore although files were modified outside Metamori, or are open in a live run")
 
 
 def run(arguments: argparse.Namespace, way: str) -> int:
@@ -34,6 +34,6 @@ def run(arguments: argparse.Namespace, way: str) -> int:
         if changed and not arguments.force:
             raise ChangedOutside(restore.changed_text(changed), tuple(changed))
         if changed:
-            output.say(f"the changed files were kept as checkpoint {present.record(store, restore.REASON)}")
+            output.say(f"the modified files were saved as checkpoint {present.record(store, restore.REASON)}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False
         return restore.put_back(arguments, store)

@@ -31,5 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
             "images": report.images,
             "lost": [{"index": index, "files": [output.path_fields(path) for path in paths]}
                      for index, paths in report.lost.items()]}
-    output.result(arguments, data, "" if report.problems else f"{checked}: all is well")
+    output.result(arguments, data, "" if report.problems else f"{checked}; no errors")
     return Damaged.exit_code if report.problems else 0

@@ -53,11 +53,11 @@ def check(store: Store, index: int) -> MemoryEntry:
     if not why:
         why = ", ".join(f"{os.fsdecode(each.path)} is not what it was" for each in _changed_files(store, index, entry))
     if why:
-        raise CannotComeBack(f"the memory of checkpoint {index} cannot go on: {why}")
+        raise CannotComeBack(f"the memory of checkpoint {index} cannot be continued: {why}")
     for each in chain(store, index):       # the program's own side believes every byte of them
         memory = store.meta(each).memory[0]
         if wrong := image.check(store.door, store.layout.memory(each, memory.process), memory):
-            raise Damaged(f"the memory of checkpoint {index} cannot go on: {wrong}")
+            raise Damaged(f"the memory of checkpoint {index} cannot be continued: {wrong}")
     return entry
 
 

@@ -83,7 +83,7 @@ def remark(path: str) -> str:
             return ""
         offset, length = struct.unpack_from(order + "QQ", entry, 24)
         if b".go.buildinfo\0" in _at(file, offset, min(length, 1 << 20)):
-            return "it is a Go program: it calls the kernel by itself, and what it writes that way is not followed"
+            return "it is a Go program: it calls the kernel by itself, and what it writes that way is not tracked"
     return ""
 
 

@@ -60,8 +60,8 @@ class Live:
         if self._is_gone or not self._store_watch.is_gone():
             return
         self._is_gone = True
-        text = (f"the store {self.session.store.path} of this run was removed, or moved: no checkpoint can be taken "
-                "any more, and what it held is lost. The command goes on without; ")
+        text = (f"the store {self.session.store.path} of this run was removed or moved: no checkpoint can be taken "
+                "any more, and what it held is lost. The command continues without it; ")
         try:
             failed = self._store_watch.write_back()
         except (MetamoriError, OSError) as error:
@@ -111,7 +111,7 @@ class Live:
             return True
         try:
             if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
-                raise MetamoriError("the job is not requeued: there is no checkpoint that it could go on from")
+                raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
             slurm.requeue(slurm.job())
             self._requeued = True
         except MetamoriError as error:
@@ -186,7 +186,7 @@ class Live:
             self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
             raise NobodyLeft(
-                f"the run has ended: its program could not go on from checkpoint {index}: {error}") from None
+                f"the run has ended: its program could not continue from checkpoint {index}: {error}") from None
         return self.pid
 
     def end(self, status: int) -> None:
@@ -223,11 +223,12 @@ class Live:
     def _say_what_is_left(self, reason: str, index: int) -> None:
         store = self.session.store
         known = f"0 to {index}" if index > 1 else f"0 and {index}"
-        supervise.say(f"the command was {reason}; its files can be taken back to checkpoints {known}: "
+        supervise.say(f"the command was {reason}; its files can be restored to checkpoints {known}: "
                       f"metamori restore --store {store.path} INDEX")
         last = newest_with_memory(store)
         if self.config.memory and last:
-            supervise.say(f"it can go on from checkpoint {last}: metamori restart --store {store.path} {last}")
+            supervise.say(f"the program can continue from checkpoint {last}: "
+                          f"metamori restart --store {store.path} {last}")
 
 
 def _signal(number: int) -> str:

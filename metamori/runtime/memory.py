@@ -57,9 +57,9 @@ class Image:
     def _one_process(self) -> tuple[int, int]:
         slots = list(self.area.processes())
         if not slots and self.area.head.process_high == 1:
-            raise NotBegun("the program has not begun yet, or cannot be followed")
+            raise NotBegun("the program has not begun yet, or cannot be tracked")
         if not slots:
-            raise Refused("the run's process has ended, or cannot be followed")
+            raise Refused("the run's process has ended, or cannot be tracked")
         pids = [self.area.process(slot).pid for slot in slots]
         if len(slots) > 1:
             raise Refused(f"several processes are alive: {_named(pids)}")
@@ -78,7 +78,7 @@ class Image:
         program (what becomes another holds it back: shim_c/src/memory/memory_glue.c)."""
         process = self.area.process(self.slot)
         if process.outside:
-            raise Refused("the program has become one that cannot be followed")
+            raise Refused("the program has become one that cannot be tracked")
         if process.executing or not describe.catches(self.pid, _SIGNAL):
             raise NotBegun("the program is becoming another one")
         result = lib.mm_memory_stop(self.area.pointer, self.pid, int(_PATIENCE_S * 1000))

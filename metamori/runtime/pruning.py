@@ -76,7 +76,7 @@ def has_made_room(session) -> bool:  # type: ignore[no-untyped-def]
         if not done.dropped:
             break
     others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
-    _say_once(session, f"the disk is full; what is left in the store is for this run's newest checkpoint{others}")
+    _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
     return False
 
 

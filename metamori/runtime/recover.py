@@ -76,7 +76,7 @@ def finish_if_needed(store: Store) -> str:
 
 
 def _foreign(folder: str, whose: str) -> Damaged:
-    return Damaged(f"{folder} is {whose}; nothing of it is believed, and nothing goes on before it is moved away")
+    return Damaged(f"{folder} is {whose}; move it away first, it is not used")
 
 
 def _alive(folder: str) -> bool:

@@ -54,8 +54,8 @@ class Applier:
         try:
             step(*values)
         except OSError as error:
-            raise MetamoriError(f"{os.fsdecode(path)}: {error.strerror}; nothing is lost, the same command "
-                                "again goes on from here") from error
+            raise MetamoriError(f"{os.fsdecode(path)}: {error.strerror}; nothing is lost. Run the same "
+                                "command again to finish") from error
 
     # -- names -----------------------------------------------------------------------------------
 

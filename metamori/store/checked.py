@@ -44,7 +44,7 @@ class Checked:
                 break
             if high > start and (run, low, high) not in self._good:
                 if self._buffers.checksum(run, low, high - low) != crc:
-                    raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: bytes {low}-{high} have another checksum")
+                    raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: checksum mismatch at bytes {low}-{high}")
                 self._good.add((run, low, high))
 
 

@@ -120,7 +120,7 @@ def find_home(store: Store, inode: int) -> bytes:
             raise StoreBusy(f"{os.fsdecode(paths[0])} is being moved; it can be read afterwards")
         place = Holders(store).places.get(inode)
         if place is None:
-            raise ChangedOutside(f"{os.fsdecode(paths[0])} was changed from outside since it was at checkpoint "
+            raise ChangedOutside(f"{os.fsdecode(paths[0])} was modified outside Metamori since checkpoint "
                                  f"{store.head.index}", tuple(paths))
         return place
     kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]

@@ -65,7 +65,7 @@ class Holders:
 
 
 class Losses:
-    """Which files of an index cannot be brought back exactly."""
+    """Which files of an index cannot be restored exactly."""
 
     def __init__(self, store: Store, holders: Holders | None = None) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class Losses:
 
 def sentence(index: int, paths: Iterable[bytes], text: Callable[[bytes], str] = os.fsdecode) -> str:
     """What a person is told of an index with losses."""
-    return f"checkpoint {index} cannot be brought back exactly: {listed(paths, text)} lost"
+    return f"checkpoint {index} cannot be restored exactly: {listed(paths, text)} lost"
 
 
 def listed(paths: Iterable[bytes], text: Callable[[bytes], str] = os.fsdecode) -> str:

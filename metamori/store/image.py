@@ -136,7 +136,7 @@ def check(door: Door, path: bytes, entry: MemoryEntry) -> str:
                 return f"{name} ends at byte {at}"
             at += done
         if struct.unpack("<I", door.pread(fd, 4, size - 4))[0] != crc or crc != entry.crc:
-            return f"{name} has another checksum"
+            return f"{name} does not match its checksum"
     finally:
         door.close(fd)
     return ""

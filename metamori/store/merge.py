@@ -31,7 +31,7 @@ class Checksums:
         low, high, crc = whole
         if crc and (run, low, high) not in self._good:
             if self._buffers.checksum(run, low, high - low) != crc:
-                raise Damaged(f"bytes {low}-{high} of buffer {run} have another checksum; nothing was pruned")
+                raise Damaged(f"checksum mismatch at bytes {low}-{high} of buffer {run}; nothing was pruned")
             self._good.add((run, low, high))
         return self._buffers.checksum(run, start, end - start)
 

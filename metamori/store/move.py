@@ -137,7 +137,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
                 commit.fsync_folder(store.door, store.layout.root)
     except PermissionError as error:       # the file has to be named: its owner can change that
         file = os.fsdecode(error.filename or store.path)
-        raise MetamoriError(f"{file}: {error.strerror}; no file was touched; the same command goes on from here when "
+        raise MetamoriError(f"{file}: {error.strerror}; no file was touched. Run the same command again when "
                             "it may be read and written") from error
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error

@@ -93,7 +93,7 @@ def _losses(store: Store, report: Report) -> Iterator[str]:
     holders = None
     if not report.notes:                   # what a run has left to be completed is not as noted, with reason
         holders = Holders(store)
-        report.notes += [f"{os.fsdecode(path)} was changed from outside" for path in holders.changed]
+        report.notes += [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
     losses = Losses(store, holders)
     for index in filter(store.is_restorable, store.indexes):
         try:

@@ -61,7 +61,7 @@ def test_progress_is_for_terminals_only(lab: Lab) -> None:
     impatient = [lab.argv("verify")[0], "-c", "from metamori.cli import main, progress; progress.PATIENCE_S = 0; "
                  f"raise SystemExit(main.main(['verify', '--store', {str(lab.store)!r}]))"]
     plain = subprocess.run(impatient, env=lab.env, capture_output=True, text=True, check=True)
-    assert plain.stderr == "" and "all is well" in plain.stdout
+    assert plain.stderr == "" and "no errors" in plain.stdout
     ours, theirs = pty.openpty()
     shown = subprocess.run(impatient, env=lab.env, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
     os.close(theirs)

@@ -45,7 +45,7 @@ def failed_at(trial: Trial, nth: int, error: str, calls: str) -> None:
     done = trial.run(failing(nth, error), trial.driver.name, calls)
     try:
         assert done.status == 0, done
-        if b"is not followed" in done.stderr:      # it could not join its run, and the user was told
+        if b"is not tracked" in done.stderr:      # it could not join its run, and the user was told
             assert trial.verb("verify").code == 0
             return
         trial.check(trial.expected(done.stdout, list(NUMBER)))

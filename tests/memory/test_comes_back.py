@@ -25,7 +25,7 @@ def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
         assert (case.work / "lines").read_bytes() == case.native.files["lines"].content
     newest = max(entry["index"] for entry in case.log()["checkpoints"] if entry["memory"])
     done = case.verb("restart")
-    assert f"going on from checkpoint {newest}".encode() in done.stderr, done.stderr
+    assert f"continuing from checkpoint {newest}".encode() in done.stderr, done.stderr
     assert done.returncode == case.native.status and case.native.output.endswith(done.stdout)
     assert case.verb("verify").returncode == 0
 

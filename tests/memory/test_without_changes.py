@@ -29,7 +29,7 @@ def test_every_image_is_complete_and_goes_on(tmp_path: Path) -> None:
     case = Memory(tmp_path, ["/usr/bin/python3", script])
     case.added["METAMORI_MEMORY_CHANGES"] = "off"
     images = case.run_and_kill("80ms", 3)
-    assert "every checkpoint will hold all of the program's memory" in case.errors()
+    assert "every checkpoint will be a full image of the program's memory" in case.errors()
     for index in images:
         shown = json.loads(case.verb("show", "--json", str(index)).stdout)["memory"]
         assert [each["base"] for each in shown] == [0]

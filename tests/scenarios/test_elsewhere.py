@@ -13,7 +13,7 @@ from lab import Lab
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the root directory, and mounts")
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]],
                                 ids=lambda words: "".join(words) or "default")
-SAID = b"other mounts: files whose names lead elsewhere there are not followed"
+SAID = b"other mounts: files whose names lead elsewhere there are not tracked"
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -38,5 +38,5 @@ def test_as_natively(lab: Lab, native_lab: Lab, options: list[str]) -> None:
         lab.restore(0, "--force")          # the files on it are not there any more
         assert (lab.work / "image").read_bytes() == before
         said = lab.restore(max(lab.messages()), "--force", code=12).stderr
-        assert "work/at/file is lost; all else is back" in said
+        assert "work/at/file is lost; everything else was restored" in said
         assert (lab.work / "image").read_bytes() == end

@@ -89,7 +89,7 @@ def test_metamori_run_is_killed_too(lab: Lab) -> None:
     assert first.returncode == -signal.SIGKILL
     second = subprocess.run(argv, cwd=lab.work, env=lab.env, capture_output=True, text=True, timeout=180, check=False)
     assert second.returncode == 0, second.stderr
-    assert "going on from checkpoint 3" in second.stderr
+    assert "continuing from checkpoint 3" in second.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
 
 
@@ -109,7 +109,7 @@ def test_others_that_outlive_the_program_do_not_make_it_complete(lab: Lab) -> No
     (lab.folder / "pipe").write_text("go\n")
     wait_until(lambda: 3 in lab.messages(), "the end of the one that was left")
     done = lab.run(["cat", "log"], "--resume")
-    assert done.stdout == b"one\n" and b"going on from checkpoint 1" in done.stderr
+    assert done.stdout == b"one\n" and b"continuing from checkpoint 1" in done.stderr
 
 
 def test_files_changed_from_outside_are_not_overwritten(lab: Lab) -> None:
@@ -131,7 +131,7 @@ def test_after_a_restore_by_hand_it_goes_on_from_there(lab: Lab) -> None:
     assert lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN).returncode == 137
     lab.restore(2)
     done = lab.run(["sh", "-c", COUNT], "--resume", *UNSEEN)
-    assert done.returncode == 0 and b"going on from checkpoint 2" in done.stderr
+    assert done.returncode == 0 and b"continuing from checkpoint 2" in done.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
 
 
@@ -143,7 +143,7 @@ def test_only_where_the_program_said_so(lab: Lab) -> None:
     assert lab.run(["sh", "-c", program], *UNSEEN).returncode == 137
     assert lab.messages()[5] == "by chance"
     done = lab.run(["sh", "-c", program], "--resume", "--resume-at", "step*", *UNSEEN)
-    assert done.returncode == 0 and b"going on from checkpoint 4" in done.stderr
+    assert done.returncode == 0 and b"continuing from checkpoint 4" in done.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
 
 
@@ -176,7 +176,7 @@ int main(void) {
         pytest.skip(f"memory cannot be saved here: {first.stderr.decode()}")
     assert first.returncode == 137, first.stderr
     second = lab.run([binary], "--resume", "--memory", *UNSEEN)
-    assert second.returncode == 0 and b"going on from checkpoint 3" in second.stderr, second.stderr
+    assert second.returncode == 0 and b"continuing from checkpoint 3" in second.stderr, second.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_is_complete_before_the_requeue(lab: Lab, played: dict[str,
     assert lab.messages()[3] == "requeued"
     started_again = played | {"SLURM_RESTART_COUNT": "1"}
     done = lab.run(["sh", "-c", "cat log"], "--requeue", env=started_again)
-    assert done.stdout == b"step 1\nstep 2\n" and b"going on from checkpoint 2" in done.stderr
+    assert done.stdout == b"step 1\nstep 2\n" and b"continuing from checkpoint 2" in done.stderr
 
 
 def test_a_controller_that_refuses_is_heard(lab: Lab, played: dict[str, str]) -> None:
@@ -266,7 +266,7 @@ def test_somebodys_changes_after_an_interrupted_run(lab: Lab, isolate: tuple[str
         log.write("mine\n")
     assert lab.run(["./nothing-here"], *isolate).returncode == 127
     again = lab.run(script, "--resume", *UNSEEN, *isolate)
-    assert again.returncode == 0 and b"going on from checkpoint 2" in again.stderr
+    assert again.returncode == 0 and b"continuing from checkpoint 2" in again.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
     kept = next(index for index, message in lab.messages().items() if message == "start of run")
     assert lab.verb("cat", kept, "log", cwd=lab.work).stdout.endswith("mine\n")

@@ -120,7 +120,7 @@ def test_a_program_that_knows_nothing_is_requeued_twice(cluster: Cluster, tmp_pa
     for name in ("log", "grid"):
         assert (work / name).read_bytes() == (native / name).read_bytes(), out.read_text()
     assert printed(out) == said.stdout.splitlines(), out.read_text()
-    assert out.read_text().count("going on from checkpoint") == 2
+    assert out.read_text().count("continuing from checkpoint") == 2
 
 
 def test_a_program_with_restart_files_goes_back_to_where_it_said(cluster: Cluster, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_preemption_by_term(cluster: Cluster, tmp_path: Path, heart: Path) -> No
     finished(cluster, job)
     assert (tmp_path / "log").read_text().split("\n") == [*(f"step {n}" for n in range(1, STEPS + 1)), "done", ""], \
         (tmp_path / "out").read_text()
-    assert "going on from checkpoint" in (tmp_path / "out").read_text()
+    assert "continuing from checkpoint" in (tmp_path / "out").read_text()
 
 
 def test_an_mpi_program_with_levels(cluster: Cluster, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ static char **lent(struct mm_image *image)
     active();
     mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
     if (image->outside)
-        mm_outsider_for_good(1, "/bin/sh cannot be followed; the files of what it starts are not checkpointed");
+        mm_outsider_for_good(1, "/bin/sh cannot be tracked. The files of what it starts are not checkpointed");
     image->outside = 0;
     if (image->made)
         environ = (char **)image->envp;

@@ -31,7 +31,7 @@ void mm_other_world(unsigned long flags)
     if (flags & CLONE_NEWPID)
         mm_outsider_for_good(3, NAMESPACE);
     if ((flags & CLONE_FILES) && mm_first_time(4))
-        mm_say("a thread or process has a table of descriptors that is not its memory's: it is not followed");
+        mm_say("a thread or process has a table of descriptors that is not its memory's: it is not tracked");
     if (flags & CLONE_NEWNS)
         mm_elsewhere = 1;
 }

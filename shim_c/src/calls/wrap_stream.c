@@ -67,7 +67,7 @@ void mm_streams_init(void)
 {
     mm_streams_followed = patch(dlsym(RTLD_DEFAULT, "_IO_file_jumps"), dlsym(RTLD_DEFAULT, "_IO_wfile_jumps"));
     if (!mm_streams_followed)
-        mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not followed");
+        mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not tracked");
 }
 
 /* open(2) flags of an fopen mode, or -1 */

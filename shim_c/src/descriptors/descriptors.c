@@ -88,7 +88,7 @@ static long path_as_opened(int fd, char *name)
     snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
     long n = sys_readlink(link, name, 4096);
     if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
-        mm_say("files whose whole path is longer than 4095 bytes are not followed");
+        mm_say("files with a path longer than 4095 bytes are not tracked");
     if (n == -ENOENT && mm_elsewhere)  /* after chroot there may be no /proc */
         mm_said_elsewhere("/proc is not there");
     if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))
@@ -129,7 +129,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         return 0;
     if ((unsigned)fd >= MM_FDS) {
         if (mm_first_time(2))
-            mm_say("descriptors from %d on are not followed", MM_FDS);
+            mm_say("descriptors from %d on are not tracked", MM_FDS);
         return 0;
     }
     do {                               /* again where its last name went meanwhile, and its PIF with it */

@@ -8,7 +8,7 @@ static int unreadable(const struct statx *st, const char *path)
     if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
         return 0;
     if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        mm_say("not followed: %s may be written here but not read, and so what it holds cannot be kept", path);
+        mm_say("%s is not tracked: it may be written but not read, so its old content cannot be saved", path);
     return 1;
 }
 

@@ -30,7 +30,7 @@ void mm_join_elsewhere(struct mm_area *area)
 void mm_said_elsewhere(const char *path)
 {
     if (mm_first_time(11))
-        mm_say("a process has another root, or other mounts: files whose names lead elsewhere there are not followed (%s)", path);
+        mm_say("a process has another root, or other mounts: files whose names lead elsewhere there are not tracked (%s)", path);
 }
 
 static long stands(int dir, const char *path, struct stat *st)

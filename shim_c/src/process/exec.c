@@ -72,7 +72,7 @@ void mm_outsider_for_good(uint64_t key, const char *what)
 static void outsider(const char *path, const struct stat *st, const char *why)
 {
     if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
-        mm_say("%s cannot be followed: %s; its files are not checkpointed", path, why + (*why == *MM_STRIP));
+        mm_say("%s cannot be tracked: %s. Its files are not checkpointed", path, why + (*why == *MM_STRIP));
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
@@ -80,12 +80,12 @@ static void outsider(const char *path, const struct stat *st, const char *why)
     leave();
 }
 
-/* This process is about to lose what following it takes: it is an outsider before that, while it can bring its files
+/* This process is about to lose system calls that tracking needs: it is an outsider before that, while it can bring its files
  * home. */
 static void leave_run(uint64_t key, const char *why)
 {
     if (mm_first_time(key))
-        mm_say("%s %s: from here on its files are not checkpointed", program_invocation_name, why);
+        mm_say("%s %s: from now on its files are not checkpointed", program_invocation_name, why);
     mm_self->outside = 1;
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
@@ -114,7 +114,7 @@ int mm_leave_confined(void)
     if (!mm_active)
         return 0;
     confined = 1;
-    leave_run(6, "forbids itself (by seccomp or Landlock) what following it takes");
+    leave_run(6, "forbids itself (by seccomp or Landlock) system calls that tracking needs");
     return 1;
 }
 
@@ -166,7 +166,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         if (!why && mm_calls_by_itself((int)fd)) {
             char text[300];
             snprintf(text, sizeof text, "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is "
-                     "not followed", itself ? "it" : path);
+                     "not tracked", itself ? "it" : path);
             mm_outsider_for_good(st.st_ino | 1ull << 63, text);
         }
     }

@@ -223,7 +223,7 @@ void mm_after_fork(void)
        dear, the kernel makes a folder for it */
     int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
     if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
-        mm_say("process %u is not followed: the disk has no room for another process in the run", pid);
+        mm_say("process %u is not tracked: the disk has no room for another process in the run", pid);
     if (referenced)
         born();
     if (!slot) {

@@ -95,7 +95,7 @@ static int begin_late(void)
             e = join(store);
         }
         if (e < 0)
-            mm_say("not followed: the store %s cannot be used (%s)", store, strerror(-e));
+            mm_say("files are not tracked: the store %s cannot be used (%s)", store, strerror(-e));
         mm_ready = 1;
     }
     mm_unlock(&begin_lock);
@@ -159,11 +159,11 @@ __attribute__((constructor)) static void begin(void)
         if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
         else if (e == -EXDEV)
-            mm_say("%s is not followed: it has process numbers of its own (a PID namespace)", program_invocation_name);
+            mm_say("%s is not tracked: it has process numbers of its own (a PID namespace)", program_invocation_name);
         else if (e == -EREMOTE)
-            mm_say("%s is not followed: the run of %s is on another machine", program_invocation_name, store);
+            mm_say("%s is not tracked: the run of %s is on another machine", program_invocation_name, store);
         else if (e < 0 && e != -ENOENT && e != -ESRCH)     /* these two: the run is over */
-            mm_say("%s is not followed: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
+            mm_say("%s is not tracked: the run of %s cannot be joined (%s)", program_invocation_name, store, strerror(-e));
         if (mm_area || mm_ready == 2)
             mm_streams_init();
         if (mm_area)
