@@ -58,7 +58,7 @@ def one_run(size: int, program: Path, args: argparse.Namespace) -> measure.Numbe
     with measure.fresh_folder(args.dir) as folder:
         data, store, out = folder / "data", folder / "store", folder / "callgrind"
         data.write_bytes(bytes(args.file_size << 20))
-        # the checkpoint finds that valgrind's own static program, as long as which lives files stay home, is gone
+        # the checkpoint finds that valgrind's own static program, for whose life files stay in place, is gone
         first = shlex.join([measure.metamori(), "checkpoint", "--store", str(store)]) + " > /dev/null"
         command = [measure.metamori(), "run", "--store", str(store), "--", "valgrind", "-q", "--tool=callgrind",
                    f"--callgrind-out-file={out}", str(program), str(data), str(args.file_size), str(size), first]

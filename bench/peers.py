@@ -1,7 +1,7 @@
 """What else keeps the state of a file of which 1 MiB changed: a full copy, a reflink copy, a btrfs snapshot, DMTCP.
 
 Each keeps ten states of a file, 1 MiB changed before each, and makes it durable; those that this machine or the
-filesystem of --dir does not have are left out, in words. Metamori's side of it is the bench `checkpoint`.
+filesystem of --dir does not have are left out, with a message. Metamori's side of it is the bench `checkpoint`.
 """
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def built(folder: Path, name: str, *options: str) -> Path:
-    """A compiled program of tests/memory/programs; skipped in words without its compiler."""
+    """A compiled program of tests/memory/programs; skipped with a message without its compiler."""
     compiler = {".c": "gcc", ".cc": "g++", ".f90": "gfortran"}[Path(name).suffix]
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")

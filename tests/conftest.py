@@ -54,7 +54,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """Skips, in words, while the preload library has not been built."""
+    """Skips, with a message, while the preload library has not been built."""
     if not (ROOT / "metamori" / "libmetamori.so").exists():
         pytest.skip("metamori/libmetamori.so is not built: run `make build`")
 

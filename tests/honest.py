@@ -1,6 +1,6 @@
 """Whether a store is honest: each index comes back exactly, or it was named as lost before anybody asked for it.
 
-One question for every test that may have lost something: random programs, kills, changes from outside. For each index
+One question for every test that may have lost something: random programs, kills, external modification. For each index
 either `restore --to` gives exactly the bytes of the model, or `verify` or `log` have named it before; and the same is
 true of a restore in place, which then touches nothing. A wrong byte with status 0 is never allowed, nor is a traceback.
 """

@@ -29,7 +29,7 @@ ELSEWHERE = "/dev/shm"  # another filesystem than the temporary folder's, as a r
 
 
 class Wrong(AssertionError):
-    """What was found, in words."""
+    """What was found, with a message."""
 
 
 def _states(lines: list[str]) -> dict[int, list[str]]:

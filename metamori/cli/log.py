@@ -15,7 +15,7 @@ from metamori.store.holders import Losses, listed
 from metamori.store.store import Store
 from metamori.store.verify import verify
 
-_TIME, _SIZE, _FILES, _MESSAGE_MIN = 19, 8, 5, 14
+_TIME, _SIZE, _FILES, _MESSAGE_MIN = 19, 9, 5, 14
 _FIXED = 2 + _TIME + _SIZE + _FILES + 4    # the mark, the columns, and what is between them
 
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stdio", action="store_true",
                         help="also truncate inherited regular files (run ... >> out.log) to their size then")
     parser.add_argument("--force", action="store_true",
-                        help="restore although files were modified outside Metamori, or are open for writing in a live run; "
+                        help="restore although files were modified outside Metamori, or are open in a live run; "
                              "saves them first")
 
 

@@ -1,7 +1,7 @@
 """What a killed run left in its area is damaged: a verb completes the run or says why not, and never dies of it.
 
 Damaged are bytes in use, at random; a file of the area is cut, or missing. What leads outside of the area is found
-before anything is believed (shim_c/src/area/area_check.c); then the run is completed from what is durable alone.
+before anything is trusted (shim_c/src/area/area_check.c); then the run is completed from what is durable alone.
 """
 
 from __future__ import annotations

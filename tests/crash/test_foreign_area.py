@@ -1,4 +1,4 @@
-"""A run area that is not this store's last run's: named, and nothing of it is believed."""
+"""A run area that is not this store's last run's: named, and nothing of it is trusted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_of_another_store(tmp_path: Path, compiled: Compile, installed: None) ->
 
 
 def test_of_an_earlier_time(tmp_path: Path, compiled: Compile, installed: None) -> None:
-    """The run was completed, its area was put back: what it redirected would have come home once more."""
+    """The run was completed, its area was put back: what it redirected would have been written back once more."""
     lab = killed(tmp_path / "lab", compiled("driver"))
     subprocess.run(["cp", "-a", lab.store / "run", tmp_path / "saved"], check=True)
     lab.verb("log")

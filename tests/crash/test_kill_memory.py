@@ -3,7 +3,7 @@
 All processes, or the one that makes the call: the program, the image's writer, metamori; before the call happens, or
 when it has been done.
 
-Afterwards the program goes on from the newest and the first index that it was told of, and ends as if nothing had
+Afterwards the program continues from the newest and the first index that it was told of, and ends as if nothing had
 happened. `make test` takes some of the calls, `make kills` every one of them.
 """
 

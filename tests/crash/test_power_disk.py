@@ -93,7 +93,7 @@ def test_power_cut_on_a_disk(  # type: ignore[no-untyped-def]
             os.sync()
         if call.number in chosen:
             copies.append((f"copy-{call.number}", (disk.at / "lab-out").stat().st_size))
-            for each in reversed(disks):   # the store first: what is at home may be later, never earlier
+            for each in reversed(disks):   # the store first: what is in place may be later, never earlier
                 each.copy(each.image.with_name(copies[-1][0]))
         return "g"
 

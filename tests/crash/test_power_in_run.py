@@ -32,7 +32,7 @@ open new rw,creat,trunc; write 5 6000 11; fsync 5; open gone w,trunc; write 6 50
 checkpoint; pwrite 5 1000 0 14; fsync 5; rename new d0/new; fsync 5; open d0/in w,trunc; write 7 100 15; fsync 7
 pwrite 3 3000 2000 16; fsync 3; pwrite 6 4096 4000 17; fsync 6; checkpoint; pwrite 3 10 5 18; write 4 10 19\
 """.replace("\n", "; ").split("; ")
-# stores through a mapping, which stays at home from then on, and calls on the same file
+# stores through a mapping, which stays in place from then on, and calls on the same file
 MAPPED = """\
 open old rw; mapwrite 3 3000 5000 5; fsync 3; pwrite 3 100 100 6; fsync 3; checkpoint; mapwrite 3 6000 10 7; fsync 3
 pwrite 3 4096 4096 8; ftruncate 3 9000; mapwrite 3 500 8000 9; open new rw,creat; write 4 5000 10; mapwrite 4 100 50 11
@@ -65,7 +65,7 @@ class Way:
 
     @property
     def isolated(self) -> bool:
-        """Nothing comes home before a commit."""
+        """Nothing is written back before a commit."""
         return self.options.endswith(("--isolate", "--mode single"))
 
 
@@ -167,7 +167,7 @@ def known(fact: Fact, expected: Expected) -> bool:
 
 
 def commits(way: Way, expected: Expected) -> set[str]:
-    """What the user's files may be, where nothing comes home before a commit."""
+    """What the user's files may be, where nothing is written back before a commit."""
     ended = set() if expected.pending else expected.present
     if way.options != "--mode single":
         return {expected.indexes[0], *ended}

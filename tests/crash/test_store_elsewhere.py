@@ -51,7 +51,7 @@ def test_killed_at_some_calls(trial_of, options: list[str]) -> None:  # type: ig
 
 
 def cut_header(trial: Trial) -> None:
-    """Nothing that was mapped is believed then: the run is completed as after a power cut."""
+    """Nothing that was mapped is trusted then: the run is completed as after a power cut."""
     header = trial.store / "run" / "header"
     if header.exists():
         os.truncate(header, header.stat().st_size // 2)

@@ -12,7 +12,7 @@ MB = 1 << 20
 
 
 class NoMount(Exception):
-    """Why it cannot be mounted here, in words."""
+    """Why it cannot be mounted here, with a message."""
 
 
 def _do(*words: object) -> None:

@@ -61,7 +61,7 @@ def test_the_end_has_room_when_others_have_filled_the_disk(small: Lab, append: b
     end = small.log()["head"]
     shown = small.run([*small.argv("cat"), 0, data], native=True)
     assert f"{len(shown.stdout)} {zlib.crc32(shown.stdout)}" == before
-    if append and not options:             # what was appended is at home only: there is no room to save it
+    if append and not options:             # what was appended is in place only: there is no room to save it
         assert "no file was touched" in small.restore(0, code=1).stderr
         assert crc_of(data) == seen
         return

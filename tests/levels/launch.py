@@ -32,7 +32,7 @@ ENVIRONMENT = {**os.environ, "TMPDIR": SESSIONS, "OMPI_ALLOW_RUN_AS_ROOT": "1", 
 
 
 def need(mpi: str) -> None:
-    """Skip, in words, without this MPI or the levels' packages."""
+    """Skip, with a message, without this MPI or the levels' packages."""
     if shutil.which(f"mpirun.{mpi}") is None or shutil.which(f"mpicc.{mpi}") is None:
         pytest.skip(f"{mpi} is not installed (tools/prepare installs it as root)")
     if not (ROOT / "metamori" / "libmetamori_fti.so").exists():

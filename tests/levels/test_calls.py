@@ -119,7 +119,7 @@ def test_the_manuals_configurations(head, inline, intervals, keep, io, glbl, bui
     (tmp_path / "config.fti").write_text(text)
     launch.run(tmp_path, *launch.command("openmpi", 4, program, 12, 4 if keep else 0))
     assert launch.setting(tmp_path, "failure") == ("2" if keep else "0")
-    if keep:                               # the job goes on from the checkpoint that was kept
+    if keep:                               # the job continues from the checkpoint that was kept
         done = launch.run(tmp_path, *launch.command("openmpi", 4, program, 24, 4))
         assert "resumed at step 12" in done.stderr
     assert launch.setting(tmp_path, "exec_id") != "NULL"

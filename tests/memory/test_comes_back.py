@@ -1,4 +1,4 @@
-"""Programs of many kinds: killed, and gone on from every checkpoint as if nothing had happened."""
+"""Programs of many kinds: killed, and continued from every checkpoint as if nothing had happened."""
 
 from __future__ import annotations
 

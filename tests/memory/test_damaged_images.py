@@ -1,4 +1,4 @@
-"""Images of memory whose bytes were changed: found and named, and no program goes on from one."""
+"""Images of memory whose bytes were changed: found and named, and no program continues from one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interpreters and tools as they are installed: killed, and gone on from their checkpoints."""
+"""Interpreters and tools as they are installed: killed, and continued from their checkpoints."""
 
 from __future__ import annotations
 

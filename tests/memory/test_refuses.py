@@ -1,4 +1,4 @@
-"""What cannot come back is refused in words, before anything is harmed."""
+"""What cannot come back is refused with a message, before anything is harmed."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_found(lab: Lab, name: str, options: list[str]) -> None:
 @pytest.mark.parametrize("second", OPTIONS[:3], ids=NAMES[:3])
 @pytest.mark.parametrize("first", OPTIONS[:3], ids=NAMES[:3])
 def test_what_an_earlier_run_put_home(lab: Lab, first: list[str], second: list[str]) -> None:
-    """Isolated, then gone back to in isolation: bytes at home, above the limit that the index knows, were zeros."""
+    """Isolated, then gone back to in isolation: bytes in place, above the limit that the index knows, were zeros."""
     story = Story(lab)
     story.run(["open d0/b rw,creat,trunc", "pwrite 3 6990 31421 737"], first)
     story.run(["checkpoint", "open d0/b rw,creat", "restore @0", "tree", "pread 3 40000 0", "pwrite 3 10 33000 1",

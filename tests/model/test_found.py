@@ -48,7 +48,7 @@ FOUND = {
 
 
 def test_a_killed_run_keeps_the_homes_that_another_branch_knows(lab: Lab) -> None:
-    """Mapped, and so at home also in isolation; then gone back from, and killed."""
+    """Mapped, and so in place also in isolation; then gone back from, and killed."""
     session = lab.start("--isolate")
     lines = ["mkdir d0", "checkpoint", "openat d0/a rw,creat 644", "write 3 18978 131", "mapwrite 3 294 13787 708",
              "checkpoint", "restore @0"]

@@ -76,8 +76,8 @@ def test_small_cache(lab: Lab, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [2005, 2016, 2018, 2038])
 def test_single_mode(lab: Lab, seed: int) -> None:
-    """Every restore is one to the last checkpoint. 2005: a file without a name, which no commit brought home;
-    the others: files put home in isolation, committed, and written to again."""
+    """Every restore is one to the last checkpoint. 2005: a file without a name, which no commit wrote back;
+    the others: files written back in isolation, committed, and written to again."""
     session = lab.start("--mode", "single")
     played = play(session, list(to_the_last(program(seed, 250))))
     assert session.end() == 0

@@ -14,7 +14,7 @@ from surface import attempt
 MODES = [[], ["--isolate"], ["--mode=single"]]
 KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56]  # seeds that once found something
 
-# a file size limit on O_DSYNC; the time of change omitted, or kept while bytes go home
+# a file size limit on O_DSYNC; the time of change omitted, or kept while bytes are written back
 # a link of a nameless file, a copy beyond every limit; the ACL of a device
 # a write that does not append, a failed one that dates its file
 FURTHER = [(57, 290), (13, 270), (30, 230), (74, 290), (104, 290), (285, 250),

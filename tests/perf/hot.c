@@ -3,7 +3,7 @@
  *   hot FOLDER COMMAND     works with the files there and prints one line per measured call: its name
  *
  * COMMAND is executed first: under Metamori it takes a checkpoint, which finds that the static program at work when
- * valgrind started (nobody can follow that one) is gone; as long as it lived all files would have stayed at home.
+ * valgrind started (nobody can follow that one) is gone; as long as it lived all files would have stayed in place.
  * Under callgrind each measurement is one dump ("hot" in its description): instructions of COUNT calls and of the loop
  * around them. It does the same natively, so what a call adds is the difference between two runs of the same program.
  */

@@ -27,7 +27,7 @@ static void sums(const char *name)
 
 static void count(int number) { caught += number > 0; }
 
-/* scattered: some blocks redirected, some at home */
+/* scattered: some blocks redirected, some in place */
 static void scatter(int f)
 {
     pwrite(f, "first", 5, 10);

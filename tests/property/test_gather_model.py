@@ -128,7 +128,7 @@ def test_a_buffer_that_is_too_short_is_damaged(tmp_path: Path) -> None:
 
 
 def test_calls_do_not_grow_with_the_number_of_blocks(tmp_path: Path) -> None:
-    """256 blocks that lie side by side in the file and in any order in the buffer come home in one write."""
+    """256 blocks that lie side by side in the file and in any order in the buffer are written back in one write."""
     door = Counting()
     store = Buffers(door, Layout(os.fsencode(tmp_path)))
     (tmp_path / "buffer").mkdir()

@@ -33,7 +33,7 @@ ENVIRONMENT = {
 
 
 def need(*tools: str) -> None:
-    """Skips in words when a program is not installed."""
+    """Skips with a message when a program is not installed."""
     missing = [tool for tool in tools if not shutil.which(tool, path=PATHS)]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")

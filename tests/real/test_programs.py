@@ -22,7 +22,7 @@ ENVIRONMENT = {
 
 
 def need(script: Path) -> None:
-    """Skips in words when a tool that the script's first line names is not there."""
+    """Skips with a message when a tool that the script's first line names is not there."""
     for tool in script.read_text().splitlines()[0].partition(";")[0].split()[2:]:
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed")

@@ -63,5 +63,5 @@ def test_mounted_over(lab: Lab, options: list[str]) -> None:
     assert done.stderr.count(SAID) == 1
     assert tree(lab.work) == {"one/b": b"one", "two/b": b"bound\n", "old": b"after\n", "new": b"new\n"}
     if options != ["--mode=single"]:
-        lab.restore(0)                     # what leads the same way is followed
+        lab.restore(0)                     # what leads the same way is tracked
         assert tree(lab.work) == {"one/b": b"one", "two/b": b"bound\n", "old": b"before"}

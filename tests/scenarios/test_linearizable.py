@@ -113,7 +113,7 @@ def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list
 
 
 def test_killed_in_single_mode(lab: Lab, compiled: Compile) -> None:
-    """What a kill of everything leaves at home is the last checkpoint's cut."""
+    """What a kill of everything leaves in place is the last checkpoint's cut."""
     old_files(lab.work)
     session = start(lab, compiled("records"), 3, 2, 10_000_000, "--mode=single")
     seen = [lab.work / f"seen.{n:04d}" for n in range(6)]
@@ -179,7 +179,7 @@ os.write(os.open("count", os.O_CREAT | os.O_WRONLY), b"%d" % n)
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
 def test_a_survivor_writes_on_through_the_end(lab: Lab, options: list[str]) -> None:
-    """The run's first process ends and the buffered bytes come home, while another one goes on writing."""
+    """The run's first process ends and the buffered bytes are written back, while another one goes on writing."""
     (lab.work / "table").write_bytes(b"-" * 32 * 2000)
     (lab.work / "log").write_bytes(b"")
     assert lab.run([sys.executable, "-c", SURVIVOR], *options).returncode == 0

@@ -99,7 +99,7 @@ def test_pages_of_a_table_under_a_reader(lab: Lab, stops: Stops, options: list[s
 
 @pytest.mark.parametrize("options", ISOLATED, ids=named)
 def test_read_while_the_file_is_cut(lab: Lab, stops: Stops, options: list[str]) -> None:
-    """What stood at home long before never shows again: a reader finds what was there, zeros or the end."""
+    """What stood in place long before never shows again: a reader finds what was there, zeros or the end."""
     lab.work.joinpath("f").write_bytes(b"old" * 40_000)
     driver = lab.start(*options)
     driver.must(["thread 0", "thread 1"])

@@ -166,7 +166,7 @@ GOES = {
 @pytest.mark.parametrize("checked", [False, True], ids=["", "checkpoint before the kill"])
 @pytest.mark.parametrize("how", GOES)
 def test_what_came_home_early_goes_back_after_a_kill_wherever_the_file_is(lab: Lab, how: str, checked: bool) -> None:
-    """A mapped file is written at home although the run is isolated; its name changes before the kill."""
+    """A mapped file is written in place although the run is isolated; its name changes before the kill."""
     before = prepare(lab.work)
     session = lab.start("--isolate")
     session.must(["checkpoint", "open data rw", "map 3 65536 rw shared 0", "poke 0 3000 5000 1"])

@@ -185,7 +185,7 @@ def test_programs_by_hand_that_begin_at_once(lab: Lab) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
 def test_a_shared_library_just_built(lab: Lab, options: list[str]) -> None:
-    """The dynamic loader opens it by calls that nobody sees: it is at home when its writer has closed it."""
+    """The dynamic loader opens it by calls that nobody sees: it is in place when its writer has closed it."""
     code = """
         import ctypes, subprocess, _ctypes
         for value in (41, 42):

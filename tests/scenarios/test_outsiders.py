@@ -1,4 +1,4 @@
-"""Programs whose environment was cleared stay in the run; those that cannot be followed are named once, see the files
+"""Programs whose environment was cleared stay in the run; those that cannot be tracked are named once, see the files
 as they are, and no index loses a byte by them."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ os.execv(sys.argv[1], [sys.argv[1], "asks", "old"])
 def test_a_static_program_has_the_locks_of_the_one_before_it(
     lab: Lab, native_lab: Lab, compiled: Compile, options: list[str]
 ) -> None:
-    """An exec leaves them to the new program, though it is not followed and the run had the file open too."""
+    """An exec leaves them to the new program, though it is not tracked and the run had the file open too."""
     try:
         program = compiled("held", "static")
     except subprocess.CalledProcessError:
@@ -168,7 +168,7 @@ def test_static_children_see_the_files(lab: Lab, native_lab: Lab, outsider: Path
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_a_static_daemon_sees_what_is_written_after_it(lab: Lab, outsider: Path, options: list[str]) -> None:
-    """While it lives files stay at home, also those overwritten after a checkpoint."""
+    """While it lives files stay in place, also those overwritten after a checkpoint."""
     (lab.work / "old").write_bytes(b"o" * 6000)
     program = lab.start(*options)
     program.must(["open old rw", "pwrite 3 5 0 1"])
@@ -401,7 +401,7 @@ SPAWN = "import os; os.posix_spawn('./go', ['go'], {}); os.wait()"
 @pytest.mark.parametrize("start", ["./go", f'{sys.executable} -c "{SPAWN}"'], ids=["exec", "spawn"])
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_programs_of_the_go_linker(lab: Lab, options: list[str], start: str) -> None:
-    """The loader takes our library, but what it reads and writes passes below: said, and files are at home for it."""
+    """The loader takes our library, but what it reads and writes passes below: said, and files are in place for it."""
     (lab.work / "go.c").write_text(GO)
     subprocess.run(["gcc", "-O1", "go.c", "-o", "go"], cwd=lab.work, check=True)
     (lab.work / "old").write_bytes(b"o" * 6000)

@@ -84,7 +84,7 @@ def test_damage_that_the_index_does_not_need(lab: Lab) -> None:
 
 
 def test_a_mapped_file(lab: Lab) -> None:
-    """Its bytes go back at home, where the mapping sees them; those of before were saved when the mapping began."""
+    """Its bytes go back in place, where the mapping sees them; those of before were saved when the mapping began."""
     old = first_run(lab)
     program = lab.start()
     program.must(["open f rw", "map 3 20480 rw shared 0"])

@@ -1,4 +1,4 @@
-"""run --resume: an interrupted run goes on from its last checkpoint, as a loop of any kind would have it."""
+"""run --resume: an interrupted run continues from its last checkpoint, as a loop of any kind would have it."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_only_where_the_program_said_so(lab: Lab) -> None:
 
 
 def test_with_its_memory(lab: Lab, compiled) -> None:  # type: ignore[no-untyped-def]
-    """The program knows its step by heart only, and goes on from there."""
+    """The program knows its step by heart only, and continues from there."""
     source = lab.folder / "heart.c"
     source.write_text("""
 #include <metamori.h>

@@ -108,7 +108,7 @@ def test_times_as_at_the_checkpoint(lab: Lab) -> None:
 
 
 def test_times_inside_the_run(lab: Lab) -> None:
-    """A write into an old file moves its time at once, whether its bytes are at home or buffered."""
+    """A write into an old file moves its time at once, whether its bytes are in place or buffered."""
     (lab.work / "file").write_bytes(b"x" * 5000)
     os.utime(lab.work / "file", (1000, 1000))
     for options in ([], ["--isolate"]):
@@ -120,7 +120,7 @@ def test_times_inside_the_run(lab: Lab) -> None:
 
 
 def test_default_mode_shows_new_bytes_at_once(lab: Lab) -> None:
-    """New files and bytes past the old end are at home while the run lives (`tail -f` works)."""
+    """New files and bytes past the old end are in place while the run lives (`tail -f` works)."""
     (lab.work / "old").write_bytes(b"o" * 100)
     program = lab.start()
     program.must(["open new w,creat", "write 3 9000 1", "open old w,append", "write 4 500 2", "checkpoint"])

@@ -90,7 +90,7 @@ def test_a_fault_of_the_program_is_told_at_once(lab: Lab, compiled: Compile) -> 
 
 @pytest.mark.parametrize("what", ["within", "within and leave"])
 def test_a_handler_makes_raw_calls_in_the_middle_of_one(lab: Lab, compiled: Compile, what: str) -> None:
-    """It was not followed: it wrote over what index 1 knows. After one that left by longjmp nothing ever was."""
+    """It was not tracked: it wrote over what index 1 knows. After one that left by longjmp nothing ever was."""
     program = Program(lab, compiled, what)
     program.start()
     assert program.line() == "ready 0"

@@ -1,7 +1,7 @@
 """The two walk-throughs of the thesis (4.3.7): a.txt of 5 MB, b.txt of 3 MB, a cache of 3 MB, step by step.
 
 What is looked at: the records that `show` prints (AMLs in the offset file, FIT and PIF entries), the disk
-buffer's size while the program runs (the cache's bound), and the files at home.
+buffer's size while the program runs (the cache's bound), and the files in place.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_wrong_options_of_run(lab: Lab, options: str) -> None:
 
 
 def test_static_binary(lab: Lab, compiled: Compile) -> None:
-    """It runs, and one line on stderr says that it cannot be followed."""
+    """It runs, and one line on stderr says that it cannot be tracked."""
     static = compiled("writer", "static")
     done = lab.run([static, "file", "words"])
     assert done.returncode == 0

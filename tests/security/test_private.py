@@ -256,7 +256,7 @@ def test_looking_at_a_copy_carries_nothing_out(lab: Lab, tmp_path: Path) -> None
     session = lab.start()
     session.must(["open f0 rw", "write 3 5000 1", "checkpoint", "write 3 300 2"])
     session.kill_all()
-    before = (lab.work / "f0").read_bytes()    # what the run redirected is not at home yet
+    before = (lab.work / "f0").read_bytes()    # what the run redirected is not in place yet
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", lab.store, copy], check=True)
     for verb in (["log"], ["show", 1], ["diff", 0, 1], ["verify"], ["cat", 0, lab.work / "f0"],

@@ -1,7 +1,7 @@
 """A run without a shim: it changes files by the rules that the shim keeps, and records them in a store.
 
-Bytes that the last index knows are redirected to the buffer; new ones go home; now and then old bytes are
-overwritten at home after their pre-image was saved. Beside the files it keeps a plain model of every index.
+Bytes that the last index knows are redirected to the buffer; new ones are written back; now and then old bytes are
+overwritten in place after their pre-image was saved. Beside the files it keeps a plain model of every index.
 """
 
 from __future__ import annotations

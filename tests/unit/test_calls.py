@@ -80,7 +80,7 @@ NOT_FILES = {"swab", "basename"}  # work in memory only
 
 
 def others() -> dict[str, str]:
-    """Symbol -> the reason why it need not be followed."""
+    """Symbol -> the reason why it need not be tracked."""
     found: dict[str, str] = {}
     reason = ""
     for line in OTHERS.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What a checkpoint makes durable at home: every file by itself, or a known filesystem whole, where there are many."""
+"""What a checkpoint makes durable in place: every file by itself, or a known filesystem whole, where there are many."""
 
 from __future__ import annotations
 

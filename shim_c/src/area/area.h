@@ -14,7 +14,7 @@
 
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
-    uint32_t pif;              /* 0: nothing of this file is followed */
+    uint32_t pif;              /* 0: nothing of this file is tracked */
     uint32_t generation;       /* of the PIF table when pif was looked up, or MM_CHANGING */
 };
 #define MM_CHANGING UINT32_MAX         /* no generation: the number is about to mean another file, or none (renumber.c) */
@@ -29,7 +29,7 @@ extern int mm_buffer_fd;
 
 /* guard.c */
 extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
-/* a handler waits while its thread is in a followed call */
+/* a handler waits while its thread is in a tracked call */
 extern int mm_unwrapped_handlers;
 extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
 extern __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
@@ -159,7 +159,7 @@ static inline int mm_still(const struct mm_seen *seen, int fd)
         && LIKELY(__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED) == seen->fit);
 }
 
-/* The call begins on a file that was just seen to be followed: its PIF.  0: it is not any more, and nothing has begun. */
+/* The call begins on a file that was just seen to be tracked: its PIF.  0: it is not any more, and nothing has begun. */
 static inline uint32_t enter_file(int fd)
 {
     MM_STOP("data.looked");
@@ -170,14 +170,14 @@ static inline uint32_t enter_file(int fd)
     return slot;
 }
 
-/* every byte at home, the kernel knows the size */
+/* every byte in place, the kernel knows the size */
 static inline int is_native(const struct mm_pif *p)
 {
     return !__atomic_load_n(&p->root, __ATOMIC_ACQUIRE)
         && !(__atomic_load_n(&p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL);
 }
 
-/* nothing goes home before the commit */
+/* nothing is written back before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
 /* Programs that are not followed live, and the file does not stay at home for them yet. */

@@ -1,4 +1,4 @@
-/* freeze.c - an instant at which no call on a followed file is under way, in any process of the run.
+/* freeze.c - an instant at which no call on a tracked file is under way, in any process of the run.
  *
  * Calls count themselves in their process's slot and look for the freeze word (enter, area.h); whoever freezes sets the word
  * first and then waits for the counts.  A process that was killed in a call is not waited for.

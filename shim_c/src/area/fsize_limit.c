@@ -2,7 +2,7 @@
  *
  * The kernel's file size limit is about places in the program's files, not in the buffer: what the engine writes is checked by
  * mm_may_reach and then goes out without the limit, as far as the hard limit lets us.  It is lifted as long as any thread needs
- * that (lift.c); meanwhile the engine writes all followed files and checks for itself (mm_unlimited, wrap_data.c).
+ * that (lift.c); meanwhile the engine writes all tracked files and checks for itself (mm_unlimited, wrap_data.c).
  */
 #include "area/area.h"
 

@@ -44,23 +44,23 @@
 #define MM_COPIED 16    /* the kept file is a copy: the store is on another file system */
 #define MM_INDEXED 32   /* some checkpoint knows this file */
 #define MM_USED 64      /* slot in use */
-#define MM_HOME 128     /* mapped: bytes stay at home; the pre-image of a block is saved before it is overwritten */
+#define MM_HOME 128     /* mapped: bytes stay in place; the pre-image of a block is saved before it is overwritten */
 #define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
 #define MM_SETTLED 512  /* was put home in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
-#define MM_PREIMAGE 2   /* home bytes saved before they were destroyed */
+#define MM_PREIMAGE 2   /* bytes in place saved before they were destroyed */
 
 /* kinds of records in <store>/run/ahead, the log that is true after a power cut */
 #define MM_AHEAD_MAGIC 0x6461654d
 #define MM_AHEAD_START 1    /* the run has begun: in the first block of the log; object: the store's number; data: the boot's id */
 #define MM_AHEAD_CUT 2      /* what follows was done after the instant of checkpoint `index` */
 #define MM_AHEAD_BACK 3     /* a restore inside the program to `index` is done */
-#define MM_AHEAD_PREIMAGE 4 /* home bytes that are about to be destroyed */
+#define MM_AHEAD_PREIMAGE 4 /* bytes in place that are about to be destroyed */
 #define MM_AHEAD_SYNCED 5   /* these blocks of a file are in the buffer, durable */
-#define MM_AHEAD_HOME 6     /* all bytes of a file are at home, durable */
+#define MM_AHEAD_HOME 6     /* all bytes of a file are in place, durable */
 #define MM_AHEAD_MOVED 7    /* a file is a copy of itself from now on, on another file system */
 
 /* memory.state */
@@ -165,7 +165,7 @@ struct mm_header {
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
     uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
     uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
-    uint32_t outsiders;        /* programs that are not followed may live: what they can see stays at home */
+    uint32_t outsiders;        /* programs that are not tracked may live: what they can see stays in place */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
     uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
@@ -190,7 +190,7 @@ struct mm_process {
     uint64_t number;           /* store-wide */
     uint64_t epoch;            /* joined in this epoch */
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
-    uint32_t outside;          /* it runs a program that is not followed */
+    uint32_t outside;          /* it runs a program that is not tracked */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
     uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
@@ -208,9 +208,9 @@ struct mm_pif {
     uint64_t epoch;            /* last epoch that touched it */
     uint64_t created;          /* epoch in which the run created it, 0: it was there before */
     uint64_t deleted;          /* epoch in which its last name went, 0: it has one */
-    uint64_t fresh_from;       /* home bytes from here on are known to no index */
+    uint64_t fresh_from;       /* bytes in place from here on are known to no index */
     uint64_t size;             /* only when MM_VIRTUAL */
-    uint64_t home_limit;       /* home bytes from here on read as zeros */
+    uint64_t home_limit;       /* bytes in place from here on read as zeros */
     uint64_t cut;              /* smallest size in this epoch */
     uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
     uint64_t mtime_ns;         /* of redirected writes; 0: the home's */
@@ -226,7 +226,7 @@ struct mm_pif {
     uint32_t frames;           /* cache frames that it holds */
     uint32_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
     uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
-    uint32_t saved;            /* table of pre-images saved of blocks that stay at home (MM_HOME) */
+    uint32_t saved;            /* table of pre-images saved of blocks that stay in place (MM_HOME) */
     uint32_t next_mapped;
     uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
     uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */

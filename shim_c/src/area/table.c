@@ -98,7 +98,7 @@ int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t
     return r;
 }
 
-/* The same kind of table for a file whose bytes stay at home: where the pre-image of a block lies.  One of an earlier
+/* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier
  * epoch (below epoch_block) says nothing any more. */
 int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
 {

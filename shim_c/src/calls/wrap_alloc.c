@@ -1,4 +1,4 @@
-/* wrap_alloc.c - fallocate: by the kernel on a file that is all at home; in isolation, done on the buffer.
+/* wrap_alloc.c - fallocate: by the kernel on a file that is all in place; in isolation, done on the buffer.
  *
  * In isolation the home may not change, yet results are the kernel's for that filesystem: it is asked first, with a
  * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.  That is done
@@ -130,7 +130,7 @@ EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
     return (int)result(r);
 }
 
-/* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be at home. */
+/* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be in place. */
 EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 {
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;

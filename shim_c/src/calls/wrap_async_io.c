@@ -4,7 +4,7 @@
  * One mechanism for all: before an engine can use a descriptor of a followed file, the file goes home and stays there;
  * may the engine write it, then its bytes may change unseen (settle.c), as with a writable mapping.
  * POSIX aio and libaio name the descriptor.  A ring may be given any: once a process has one, every descriptor of a
- * followed file that it has or opens is taken for used.  A ring is noticed when it is made (the library's calls, or a
+ * tracked file that it has or opens is taken for used.  A ring is noticed when it is made (the library's calls, or a
  * raw one) and, if that went by, when it is mapped.
  */
 #include "calls/calls.h"

@@ -1,6 +1,6 @@
 /* wrap_copy.c - calls that move bytes inside the kernel, from file to file or between a file and a pipe.
  *
- * The kernel does them where both ends are at home and nothing is overwritten that an index needs.  Otherwise it first
+ * The kernel does them where both ends are in place and nothing is overwritten that an index needs.  Otherwise it first
  * says what it has against the descriptors and places (a call that moves nothing), then the bytes are moved here.
  */
 #include "calls/calls.h"
@@ -288,7 +288,7 @@ static long share(int fd, int from)
     if (r == 0 && ((target && mm_pif_at(mm_area, target)->fresh_from == MM_NO_LIMIT)
                    || (source && mm_pif_at(mm_area, source)->fresh_from == MM_NO_LIMIT
                        && !is_native(mm_pif_at(mm_area, source)))))
-        return -EOPNOTSUPP;                /* nothing comes home in isolation: programs then copy */
+        return -EOPNOTSUPP;                /* nothing is written back in isolation: programs then copy */
     if (r == 0 && source && !kernel_reads(from))
         r = mm_settle(source, from);
     return r == 0 && target && !kernel_writes(fd) ? mm_hand_over(target, fd) : r;

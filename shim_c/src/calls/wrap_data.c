@@ -43,7 +43,7 @@ static int followed_read(int fd, uint32_t *slot)
        else { r_ = mm_read(slot_, fd, vector, count, at); leave(); r_ = result(r_); } \
        r_; })
 
-/* A file all at home, read at the kernel's position, which nobody may take over meanwhile. */
+/* A file all in place, read at the kernel's position, which nobody may take over meanwhile. */
 static int at_kernels_position(int fd, uint32_t slot, long number, const void *what, size_t count, long *r)
 {
     uint32_t fit = mm_fds[fd].fit;
@@ -172,7 +172,7 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
     return 0;
 }
 
-/* A write of a followed file: by the kernel where the engine has nothing to decide. */
+/* A write of a tracked file: by the kernel where the engine has nothing to decide. */
 #define WRITE(fd, libc, kernel, refused, vector, count, at, append, sync) \
     ({ long r_; \
        if (LIKELY(!pif_of(fd)) || !writable(fd) || (refused)) { r_ = libc; } else { \
@@ -299,7 +299,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
     return r;
 }
 
-/* Of a file that is all at home, and whose position is the kernel's, the kernel knows everything. */
+/* Of a file that is all in place, and whose position is the kernel's, the kernel knows everything. */
 static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int whence)
 {
     uint32_t slot = pif_of(fd);

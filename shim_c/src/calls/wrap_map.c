@@ -1,6 +1,6 @@
 /* wrap_map.c - files mapped into memory.  A mapping shows (and changes) the home without asking anybody.
  *
- * Whoever maps a followed file brings it home, where it stays (settle.c).  May the mapping write, then the file's bytes
+ * Whoever maps a tracked file brings it home, where it stays (settle.c).  May the mapping write, then the file's bytes
  * may change unseen from then on.  A shared mapping that cannot write yet, of a descriptor that can, only becomes one
  * that writes by mprotect: it is noted here, so that a program that maps for reading and writes with pwrite (LMDB)
  * costs no copy.
@@ -100,7 +100,7 @@ static int being_written(uint32_t slot)
     return 0;
 }
 
-/* In isolation nothing comes home that need not: a private mapping of a file that nobody is writing shows a copy.
+/* In isolation nothing is written back that need not: a private mapping of a file that nobody is writing shows a copy.
  * It ends (SIGBUS) where the file ends. */
 static void *map_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
 {

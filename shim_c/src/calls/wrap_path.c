@@ -32,7 +32,7 @@ static void end_way(struct way *way)
     errno = saved;
 }
 
-/* One that is not followed gets an empty name.  0, or why nobody can tell. */
+/* One that is not tracked gets an empty name.  0, or why nobody can tell. */
 static int lookup(const struct way *way, int dir, const char *path, char *name)
 {
     int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM);
@@ -42,7 +42,7 @@ static int lookup(const struct way *way, int dir, const char *path, char *name)
 }
 
 /* Both names, or one (other NULL), looked up and held.  0, or -errno where nobody can tell what stands there: the call fails
- * with that.  Names that lead nowhere, or to what is not followed, are empty.
+ * with that.  Names that lead nowhere, or to what is not tracked, are empty.
  * Where a folder is missing, and some call of the run might just be making it, all names are held while the kernel says so. */
 static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
 {
@@ -170,7 +170,7 @@ static long before_move(const char *old, const char *new, unsigned flags, const 
     return e;
 }
 
-/* Both paths as they are, also where one of them is not followed. */
+/* Both paths as they are, also where one of them is not tracked. */
 static int both(int from_dir, const char *from, int to_dir, const char *to, char *old, char *new)
 {
     return mm_canonical(from_dir, from, old, PATH_ROOM) == 0 && mm_canonical(to_dir, to, new, PATH_ROOM) == 0;

@@ -1,4 +1,4 @@
-/* wrap_signal.c - signal handlers never run while their thread is in a followed call.
+/* wrap_signal.c - signal handlers never run while their thread is in a tracked call.
  *
  * A handler may write to the file whose lock the interrupted call holds: it would wait for ever; or leave by longjmp,
  * and the call would never end.  Blocking signals around every call would cost two system calls.  So handlers are

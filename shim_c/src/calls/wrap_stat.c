@@ -13,7 +13,7 @@ static int ours_linked(const struct mm_pif *p) { return (p->flags & (MM_KEPT | M
 
 static uint64_t units(uint64_t size) { return (size + MM_BLOCK - 1) / MM_BLOCK * (MM_BLOCK / 512); }
 
-/* In units of 512 bytes: those at home and the redirected ones, of which some may stand for the same, but for what is
+/* In units of 512 bytes: those in place and the redirected ones, of which some may stand for the same, but for what is
  * held beyond the end never more than the size takes. A hole is no block: whoever copies asks by this whether to look
  * for holes. */
 static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)

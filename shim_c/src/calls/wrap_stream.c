@@ -103,7 +103,7 @@ static void register_stream(FILE *f, const char *mode)
 }
 
 /* An fopen mode for a descriptor, or for /dev/null, which is there: without x, and without m, a wish by which glibc reads from
- * a mapping of its own, where it finds the bytes at home.  NULL when it is too long for any name of an encoding. */
+ * a mapping of its own, where it finds the bytes in place.  NULL when it is too long for any name of an encoding. */
 static const char *plain_mode(const char *mode, char room[256])
 {
     size_t n = 0, how = strcspn(mode, ",");

@@ -99,7 +99,7 @@ static long path_as_opened(int fd, char *name)
     return 0;
 }
 
-/* A descriptor that may change a file of which nobody knew until now: *pif, 0 where it is not followed.  0 or -errno. */
+/* A descriptor that may change a file of which nobody knew until now: *pif, 0 where it is not tracked.  0 or -errno. */
 static __attribute__((noinline)) long follow(int fd, const struct statx *st, int created, const char *path, uint32_t *pif)
 {
     SCRATCH(name);

@@ -38,7 +38,7 @@ static uint64_t scattered(struct mm_pif *p, size_t count, uint64_t at)
     for (; i < blocks && i < MM_RUN_MAX; i++) {
         uint64_t entry = mm_table_get(mm_area, p, first + i);
         if (!entry && (first + i) * MM_BLOCK >= p->fresh_from)
-            break;                     /* at home it may be overwritten */
+            break;                     /* in place it may be overwritten */
         pieces += mm_own(before) ? entry != before + 1 : mm_own(entry);
         before = entry;
     }

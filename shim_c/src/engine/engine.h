@@ -70,7 +70,7 @@ static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_
 /* compact.c */
 long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t count, uint64_t at);
 
-/* files whose bytes are (and stay) at home */
+/* files whose bytes are (and stay) in place */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
 
 /* settle.c */

@@ -1,7 +1,7 @@
 /* extents.c - where a file has data and where holes, while some of its blocks are in the buffer. */
 #include "engine/engine.h"
 
-/* Before the kernel changes bytes of a followed file on its own. */
+/* Before the kernel changes bytes of a tracked file on its own. */
 long mm_hand_over(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);

@@ -1,6 +1,6 @@
 /* intent_log.c - the log of what has to be durable before something else is, <store>/run/ahead.
  *
- * After a power cut nothing mapped is believed: the run area may say what never was together.  The checkpoints are, and
+ * After a power cut nothing mapped is trusted: the run area may say what never was together.  The checkpoints are, and
  * this log, in which a record counts that is whole.  Invariants:
  *  1. Home bytes that an index needs are destroyed only when their pre-image is durable, and a record that names it.
  *  2. An fsync of a file with redirected blocks is answered only when they are durable, and a record that names them.

@@ -1,7 +1,7 @@
 /* position.c - whose the position of a description is: the kernel's, until a file is redirected (docs/adr/0003). */
 #include "engine/engine.h"
 
-/* A call that moves the kernel's position of a followed file: nobody takes the position over meanwhile (as the kernel
+/* A call that moves the kernel's position of a tracked file: nobody takes the position over meanwhile (as the kernel
  * holds its own position lock, and likewise only where somebody else could come). */
 int mm_position_begin(struct mm_fit *f)
 {
@@ -66,7 +66,7 @@ void mm_give_position(int fd)
     release(p, mask);
 }
 
-/* While programs are about that are not followed, the kernel's position is always the true one. */
+/* While programs are about that are not tracked, the kernel's position is always the true one. */
 void mm_show_position(struct mm_fit *f, int fd)
 {
     if (UNLIKELY(mm_area->head->outsiders) && f->owned)

@@ -1,4 +1,4 @@
-/* preimage.c - bytes that are about to be destroyed at home, saved to the buffer and noted in the journal. */
+/* preimage.c - bytes that are about to be destroyed in place, saved to the buffer and noted in the journal. */
 #include "engine/engine.h"
 
 #include <linux/fs.h>

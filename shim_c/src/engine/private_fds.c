@@ -13,7 +13,7 @@ static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
-/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not followed then, by inode. */
+/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode. */
 static uint8_t locked[READERS], locked_before[READERS / 8];
 static int any_locked;
 
@@ -282,7 +282,7 @@ static int goes_along(uint32_t slot)
     return 0;
 }
 
-/* Another program is about to take this one's place.  Where it is not followed it has ours too: better than to lose the lock. */
+/* Another program is about to take this one's place.  Where it is not tracked it has ours too: better than to lose the lock. */
 void mm_readers_before_exec(void)
 {
     uint32_t page = LIKELY(!any_locked) ? 0 : mm_page_take(mm_area);

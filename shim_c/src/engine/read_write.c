@@ -7,7 +7,7 @@
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
  *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
  *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
- *  7. With MM_HOME (settle.c) there are no table entries: every byte is at home.
+ *  7. With MM_HOME (settle.c) there are no table entries: every byte is in place.
  * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
  */
 #include "engine/engine.h"

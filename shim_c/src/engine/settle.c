@@ -1,7 +1,7 @@
-/* settle.c - files whose bytes are at home, because the kernel itself reads or changes them there.
+/* settle.c - files whose bytes are in place, because the kernel itself reads or changes them there.
  *
  * Settled: every byte has been put home, once, for one call that only the kernel can do.
- * MM_HOME: somebody has it mapped, so what is written must appear at home.  Writes are the kernel's own, after the
+ * MM_HOME: somebody has it mapped, so what is written must appear in place.  Writes are the kernel's own, after the
  *   pre-images of the blocks were saved (once in an epoch: the table pif->saved says where).  fresh_from as ever.
  * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
  *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
@@ -10,7 +10,7 @@
  */
 #include "engine/engine.h"
 
-/* Pre-images of the blocks of home bytes [start, end), as far as an index knows them and this epoch has none yet.
+/* Pre-images of the blocks of bytes in place [start, end), as far as an index knows them and this epoch has none yet.
  * They may be overwritten after an mm_ahead_sync.  Called with the PIF's lock held. */
 static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
@@ -95,7 +95,7 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
     p->ahead_block = 0;
     /* who reads without the lock looks for an entry first, and where it finds none at the limit: in this order it finds the
-       bytes in the buffer, or at home, where they are by now */
+       bytes in the buffer, or in place, where they are by now */
     MM_STOP("home.copied");
     __atomic_store_n(&p->home_limit, MM_NO_LIMIT, __ATOMIC_RELEASE);
     MM_STOP("home.shown");
@@ -124,7 +124,7 @@ long mm_settle(uint32_t slot, int fd)
 }
 
 /* The same for a file that is about to be executed, of which fd need not be fit to write.  The kernel runs nothing that is open
- * for writing: it is so under the lock only, and whoever waited for that finds the bytes at home and opens nothing. */
+ * for writing: it is so under the lock only, and whoever waited for that finds the bytes in place and opens nothing. */
 void mm_settle_program(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
@@ -194,12 +194,12 @@ static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, 
     return r < 0 ? r : mm_ahead_sync();
 }
 
-/* A write that has to appear at home: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
+/* A write that has to appear in place: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    MM_ALWAYS(is_native(p));           /* with MM_HOME every byte is at home */
+    MM_ALWAYS(is_native(p));           /* with MM_HOME every byte is in place */
     size_t asked = 0;
     for (int i = 0; i < n; i++)
         asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;

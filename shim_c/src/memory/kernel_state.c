@@ -73,7 +73,7 @@ void mm_process_state(struct mm_memory_image *image)
         }
     }
     image->pending = pending();
-    if (mm_memory_head->flags & MM_ON_TERM)        /* whoever goes on from here is not to end for it */
+    if (mm_memory_head->flags & MM_ON_TERM)        /* whoever continues from here is not to end for it */
         image->pending |= 1ull << (SIGTERM - 1);
     for (uint32_t i = 0; i <= ENGINE->asked; i++)
         ENGINE->thread[i].pending &= ~image->pending;

@@ -69,7 +69,7 @@ void mm_keep_nameless(uint32_t slot, int fd)
 }
 
 /* The store has a copy of a file that has lost a name, and cannot say what happens to it by the names that are left: its bytes
- * are at home, and stay there while somebody has it open. */
+ * are in place, and stay there while somebody has it open. */
 static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
 {
     if (p->refs || p->flags & MM_HOME) {

@@ -1,7 +1,7 @@
 /* mount_view.c - processes for which names lead elsewhere than for the rest of the run: after chroot, or among other mounts.
  *
  * A checkpoint looks at names, and a restore changes what stands there.  So a name that leads elsewhere here is none of the run's:
- * it is not followed.  Those that lead the same way are, and so are files that are known already, by any name.
+ * it is not tracked.  Those that lead the same way are, and so are files that are known already, by any name.
  */
 #include "names/names.h"
 

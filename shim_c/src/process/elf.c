@@ -172,7 +172,7 @@ long mm_open_program(int dir, const char *path, int flags)
     return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
 }
 
-/* Why the program behind a descriptor will not be followed, NULL when it will be (or cannot be executed at all). */
+/* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
 const char *mm_why_not(int fd, int depth)
 {
     char head[256];

@@ -1,4 +1,4 @@
-/* exec.c - what has to be true before a new program starts: it will be followed, or everybody knows that it is not.
+/* exec.c - what has to be true before a new program starts: it will be tracked, or everybody knows that it is not.
  *
  * A program that the dynamic loader will put our library into joins the run by itself (init.c); its environment must
  * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
@@ -55,7 +55,7 @@ static void show_descriptors(int over_exec)
     }
 }
 
-/* Somebody who is not followed begins to look at files, for good: no process slot says when that ends. */
+/* Somebody who is not tracked begins to look at files, for good: no process slot says when that ends. */
 void mm_outsider_for_good(uint64_t key, const char *what)
 {
     if (!mm_active)

@@ -46,7 +46,7 @@ struct mm_image {
     char *const *envp;                 /* what the new program gets */
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
-    int outside;                       /* the new program will not be followed */
+    int outside;                       /* the new program will not be tracked */
     int limited;                       /* nobody lifts a limit: it gets the program's own */
     uint64_t mask;
 };

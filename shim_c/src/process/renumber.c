@@ -3,8 +3,8 @@
  * A call decides by the process's array what the kernel may do, and then names the file to the kernel by its number.
  * Invariants
  *  1. While the kernel's table may say the one thing and the array the other, the entry's generation is MM_CHANGING:
- *     whoever looks waits until both say the same.  So no call takes a followed file for one that nobody follows.
- *  2. dup2 and dup3 give a number that is in use to another file.  No call of the process on a followed file is under way then:
+ *     whoever looks waits until both say the same.  So no call takes a tracked file for one that nobody follows.
+ *  2. dup2 and dup3 give a number that is in use to another file.  No call of the process on a tracked file is under way then:
  *     what was decided about the old file is not done to the new one.
  *  3. Nor is a call under way that has seen at that number a file that nobody follows (threads_past.c).
  *  4. Where the kernel refuses, everything is as it was.

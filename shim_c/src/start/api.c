@@ -97,7 +97,7 @@ static int put_into_place(struct mm_actions *list, const int *opened)
         sys_close(opened[i]);
         if (e >= 0)
             e = mm_opened(a->fds[0], a->flags, 0, 0, NULL);
-        if (e < 0) {                   /* one that is not followed would write what no index hears of */
+        if (e < 0) {                   /* one that is not tracked would write what no index hears of */
             for (int j = 0; j < a->fd_count; j++)
                 sys_close(a->fds[j]);
             result = e;
