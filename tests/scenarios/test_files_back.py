@@ -48,7 +48,7 @@ def bytes_at(index: int) -> bytes:
 
 def overwritten(lab: Lab) -> None:
     """By a run: what index 1 needs is saved as a pre-image then."""
-    assert lab.run(["sh", "-c", "printf XXX | dd of=t conv=notrunc 2>/dev/null"]).returncode == 0
+    assert lab.run(["sh", "-c", "printf ZZZ | dd of=t conv=notrunc 2>/dev/null"]).returncode == 0
 
 
 @pytest.mark.parametrize("how", ["append", "position", "place", "truncate"])
