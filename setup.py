@@ -147,7 +147,7 @@ def old_places(folder: Path) -> list[str]:
 
 
 def load(path: Path):
-    """Run one of the build descriptions in metamori/runtime without importing the package around it."""
+    """Run one of the build descriptions in metamori without importing the package around it."""
     spec = importlib.util.spec_from_file_location(f"metamori_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -247,7 +247,7 @@ class BuildNative(build_ext):
                           self.objects / "shim-checked")
 
     def build_area(self) -> None:
-        description = ROOT / "metamori" / "runtime" / "build_area.py"
+        description = ROOT / "metamori" / "runtime" / "area" / "build_area.py"
         if not description.exists():
             return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
         folder = self.objects / "area"
@@ -260,7 +260,7 @@ class BuildNative(build_ext):
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
 
     def build_runtime(self) -> None:
-        description = ROOT / "metamori" / "runtime" / "build_embed.py"
+        description = ROOT / "metamori" / "runtime" / "inside" / "build_embed.py"
         if not description.exists():
             return self.skip("libmetamori_rt.so", f"{description.relative_to(ROOT)} is missing")
         libpython = find_libpython()
@@ -282,14 +282,14 @@ class BuildNative(build_ext):
         if libpython is None:
             return None                    # said by build_runtime
         folder = self.objects / "levels"
-        description = load(ROOT / "metamori" / "levels" / "build_capi.py")
+        description = load(ROOT / "metamori" / "levels" / "api" / "build_capi.py")
         source = write_if_changed(folder / "fti.c", description.emit)
         # Lives in the program's own namespace: nothing of Python may take the place of a symbol of the program.
         link = [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
                 f"-Wl,-rpath,{libpython.parent}", "-Wl,-soname,libmetamori_fti.so"]
         flags = [*UNFORTIFIED, *GENERATED, f"-I{sysconfig.get_path('include')}"]
         build_library(self.target / "libmetamori_fti.so", [source], flags, link, folder)
-        # Debian's MPICH is libmpich.so.12; mpi4py asks for the name that the MPICH ABI has elsewhere (levels/comm.py).
+        # Debian's MPICH is libmpich.so.12; mpi4py asks for the name that the MPICH ABI has elsewhere (protect/comm.py).
         empty = write_if_changed(folder / "empty.c", lambda name: Path(name).write_text("typedef int nothing;\n"))
         build_library(self.target / "libmpi_mpich.so", [empty], [], ["-Wl,-soname,libmpi.so.12"], folder)
         return self.build_fortran(folder)
@@ -298,7 +298,8 @@ class BuildNative(build_ext):
         """The module FTI: a library, and fti.mod, which only this compiler's version can read."""
         if shutil.which(FC[0]) is None:
             return self.skip("the Fortran module FTI", f"there is no {FC[0]} (on Debian: apt-get install gfortran)")
-        source = write_if_changed(folder / "fti.f90", load(ROOT / "metamori" / "levels" / "build_fortran.py").emit)
+        fortran = load(ROOT / "metamori" / "levels" / "api" / "build_fortran.py")
+        source = write_if_changed(folder / "fti.f90", fortran.emit)
         library, module = self.target / "libmetamori_fti_f90.so", self.target / "include" / "fti.mod"
         if module.exists() and library.exists() and library.stat().st_mtime_ns > source.stat().st_mtime_ns:
             return None

@@ -28,8 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
     """Each checkpoint sees new files and redirects 4 KiB blocks of some of those known."""
-    from metamori.store.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
-    from metamori.store.store import Store
+    from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
+    from metamori.store.read.store import Store
 
     chance, block, known = random.Random(1), 16, 0
     with Store.create_or_open(str(path)) as store:
@@ -59,7 +59,8 @@ def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
 
 def cpu_s(path: Path, what: str) -> float:
     """Of one expression on a store just opened, in a Python of its own."""
-    text = ("import sys, time\nfrom metamori.store.store import Store\nfrom metamori.store.compare import compare\n"
+    text = ("import sys, time\nfrom metamori.store.read.store import Store\n"
+            "from metamori.store.read.compare import compare\n"
             f"start = time.process_time()\nstore = Store.open(sys.argv[1])\n{what}\nprint(time.process_time() - start)")
     done = subprocess.run([sys.executable, "-c", text, str(path)], capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -63,8 +63,9 @@ def limits(args: argparse.Namespace) -> measure.Numbers:
     import numpy
     import xxhash
 
-    from metamori.levels import erasure, image
-    from metamori.levels.sink import Sink
+    from metamori.levels.formats import image
+    from metamori.levels.formats.sink import Sink
+    from metamori.levels.protect import erasure
 
     data = numpy.random.default_rng(1).integers(0, 2**62, 64 << 17, numpy.int64)
     view = memoryview(data).cast("B")

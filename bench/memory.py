@@ -57,7 +57,7 @@ class Program:
 
     def checkpoint(self) -> dict[str, float]:
         """Taken by the program itself, so nobody's start is in it; it is durable when the call returns."""
-        from metamori.runtime.area import Area
+        from metamori.runtime.area.run_area import Area
 
         whole_us = self.answer("checkpoint")
         area = Area(str(self.store))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from metamori.reading import History
-    from metamori.runtime.trial import Trial
+    from metamori.runtime.inside.trial import Trial
 
 __all__ = ["active", "checkpoint", "open_store", "restore", "trial"]
 
@@ -29,9 +29,9 @@ def checkpoint(message: str | None = None) -> int:
     OSError: ENOSYS (not under ``metamori run``), EAGAIN (a process does not come to rest), ENOSPC, EIO.
     Files that Python has open are flushed by their own ``flush()``; do that first where it matters.
     """
-    from metamori.runtime import inside
+    from metamori.runtime.inside import client
 
-    return inside.checkpoint(message)
+    return client.checkpoint(message)
 
 
 def restore(index: int) -> None:
@@ -39,16 +39,16 @@ def restore(index: int) -> None:
 
     OSError: EINVAL, ESRCH, EBUSY, ENOSYS, ENOSPC, EIO.
     """
-    from metamori.runtime import inside
+    from metamori.runtime.inside import client
 
-    inside.restore(index)
+    client.restore(index)
 
 
 def active() -> bool:
     """Whether this program runs under Metamori."""
-    from metamori.runtime import inside
+    from metamori.runtime.inside import client
 
-    return inside.active()
+    return client.active()
 
 
 def trial(message: str | None = None) -> AbstractContextManager[Trial]:
@@ -62,7 +62,7 @@ def trial(message: str | None = None) -> AbstractContextManager[Trial]:
     Files that the block opened are closed then, and those that were open before are where they were. Memory stays as it
     is. OSError as for `checkpoint`; EOPNOTSUPP in a run with --memory, where the whole program goes back.
     """
-    from metamori.runtime import trial as trials
+    from metamori.runtime.inside import trial as trials
 
     return trials.trial(message)
 
@@ -73,6 +73,6 @@ def open_store(path: str | os.PathLike[str] = ".metamori") -> History:
     What a kill left unfinished is left so: `metamori log` completes it.
     """
     from metamori.reading import History
-    from metamori.store.store import Store
+    from metamori.store.read.store import Store
 
     return History(Store.open(os.path.abspath(os.fspath(path))))

@@ -15,8 +15,8 @@ from metamori.errors import MetamoriError
 from metamori.tables.record import record
 
 if TYPE_CHECKING:
-    from metamori.store.compare import Change
-    from metamori.store.store import Store
+    from metamori.store.read.compare import Change
+    from metamori.store.read.store import Store
 
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -97,7 +97,7 @@ class History:
 
     def diff(self, first: int, second: int) -> list[Change]:
         """Which files, names and byte ranges differ, by path: what (A added, D gone, M changed), ranges half open."""
-        from metamori.store.compare import compare
+        from metamori.store.read.compare import compare
 
         for index in (first, second):
             self._store.require(index)
@@ -130,7 +130,7 @@ class _Content(io.RawIOBase):
     """The bytes of a file at an index, as a raw stream."""
 
     def __init__(self, store: Store, index: int, inode: int) -> None:
-        from metamori.store.content import Reader
+        from metamori.store.read.reader import Reader
 
         self._reader, self._position = Reader(store, index, inode), 0
 

@@ -7,9 +7,9 @@ import base64
 
 from metamori.cli import indexes, opening, output
 from metamori.errors import MetamoriError, Usage
-from metamori.store.content import Reader
-from metamori.store.door import PIECE_BYTES
-from metamori.store.store import Store
+from metamori.store.io.os_io import PIECE_BYTES
+from metamori.store.read.reader import Reader
+from metamori.store.read.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

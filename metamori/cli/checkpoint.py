@@ -24,10 +24,10 @@ def take(path: str, message: str) -> int:
     """The new index. NoStore, NoLiveRun."""
     from metamori._area import lib
     from metamori.cli import output
-    from metamori.runtime import finish
-    from metamori.runtime.area import Area
-    from metamori.runtime.session import Session
-    from metamori.store.store import Store
+    from metamori.runtime.area.run_area import Area
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.lifecycle import end_run
+    from metamori.store.read.store import Store
 
     store = Store.open(path)
     try:
@@ -35,7 +35,7 @@ def take(path: str, message: str) -> int:
     except OSError:
         raise NoLiveRun(f"no run is alive in {path}; metamori run -- COMMAND begins one") from None
     try:
-        if not finish.alive(area) and not _supervised(area):
+        if not end_run.alive(area) and not _supervised(area):
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         if area.head.flags & lib.MM_MEMORY and _supervised(area):
             return _asked(area, message)

@@ -10,9 +10,9 @@ from typing import Any
 from metamori.cli import indexes, opening, output
 from metamori.errors import MetamoriError
 from metamori.printed import name_text
-from metamori.store.compare import Change, compare
-from metamori.store.content import Reader
-from metamori.store.store import Store
+from metamori.store.read.compare import Change, compare
+from metamori.store.read.reader import Reader
+from metamori.store.read.store import Store
 
 TEXT_LIMIT_BYTES = 16 << 20
 _COLOURS = {"A": "green", "D": "red", "M": "yellow"}

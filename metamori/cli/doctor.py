@@ -15,8 +15,8 @@ from pathlib import Path
 
 from metamori.cli import output
 from metamori.cli.run import too_old
-from metamori.runtime import elf
-from metamori.store.door import REAL
+from metamori.runtime.lifecycle import elf
+from metamori.store.io.os_io import REAL
 from metamori.tables.record import record
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -112,10 +112,11 @@ def _filesystem(store: str) -> Finding:
 def _memory() -> Finding:
     """What `run --memory` can do here. Without it everything else works."""
     try:
-        from metamori.runtime import describe, memory
+        from metamori.runtime.memory import images as memory
+        from metamori.runtime.memory import proc_inspect
     except ImportError as error:           # the extension is not built: said above
         return Finding("memory", None, f"not known: {error}")
-    if platform.machine() != "x86_64" or not describe.machine()[1]:
+    if platform.machine() != "x86_64" or not proc_inspect.machine()[1]:
         return Finding("memory", None, "run --memory: no, this is not Linux on x86-64")
     why = memory.all_of_it()
     how = f"complete each time: no dirty-page tracking ({why})" if why else "incremental"

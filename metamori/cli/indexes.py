@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from metamori.config import parse_duration
 from metamori.errors import NoSuchCheckpoint, Usage
-from metamori.store.store import Store
+from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
 from metamori.tables.record import record
 

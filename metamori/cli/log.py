@@ -11,9 +11,9 @@ from metamori.cli import indexes, opening, output, within
 from metamori.config import parse_count
 from metamori.errors import Damaged
 from metamori.printed import columns, cut, line_text
-from metamori.store.holders import Losses, listed
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.read.holders import Losses, listed
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
 
 _TIME, _SIZE, _FILES, _MESSAGE_MIN = 19, 9, 5, 14
 _FIXED = 2 + _TIME + _SIZE + _FILES + 4    # the mark, the columns, and what is between them

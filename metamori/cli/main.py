@@ -132,9 +132,9 @@ def verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
 
 def _step_out() -> None:
     """A verb started by a script of a live run is no part of the run."""
-    from metamori.runtime import outside
+    from metamori.runtime.lifecycle import leave_run
 
-    outside.step_out()
+    leave_run.step_out()
 
 
 def _say(message: str) -> None:

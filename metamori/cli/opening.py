@@ -11,8 +11,11 @@ from fnmatch import fnmatchcase
 
 from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.store import commit, founding, move, prune
-from metamori.store.store import Store
+from metamori.store.io import commit
+from metamori.store.prune import prune
+from metamori.store.read import create
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 
 
 def for_reading(arguments: argparse.Namespace) -> Store:
@@ -20,7 +23,7 @@ def for_reading(arguments: argparse.Namespace) -> Store:
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
     if not any(commit.exists(store.door, path) for path in store.layout.unfinished):
         return store
-    if not founding.is_in_place(store.door, store.layout):
+    if not create.is_in_place(store.door, store.layout):
         output.say(f"{store.path} is a copy: what is unfinished in it is completed by a restore in place or a run, "
                    "not by looking")
         return store
@@ -59,12 +62,12 @@ def complete(store: Store) -> None:
     if run_area:
         if importlib.util.find_spec("metamori._area") is None:
             raise MetamoriError("the last run was killed; completing it needs the built library: make build")
-        from metamori.runtime.recover import finish_if_needed, require_over
+        from metamori.runtime.recovery.recover import finish_if_needed, require_over
 
         require_over(store)
     if prune.recover(store):
         output.say("an interrupted prune was completed")
-    if move.recover(store):
+    if restore.recover(store):
         output.say("an interrupted restore was completed")
     if run_area:
         said = finish_if_needed(store)
@@ -99,6 +102,6 @@ def tracked_glob(store: Store, text: str) -> Callable[[bytes], bool] | None:
 
 def finish_unborn(store: Store) -> None:
     """A run whose program could not be started: nothing has happened in it."""
-    from metamori.runtime.recover import finish_if_needed
+    from metamori.runtime.recovery.recover import finish_if_needed
 
     finish_if_needed(store)

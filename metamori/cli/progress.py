@@ -8,7 +8,7 @@ import time
 
 from metamori.cli import output
 from metamori.config import size_text
-from metamori.store.door import PIECE_BYTES, REAL, Door
+from metamori.store.io.os_io import PIECE_BYTES, REAL, Door
 
 PATIENCE_S = 1.0
 _EVERY_S = 0.2

@@ -7,7 +7,7 @@ import argparse
 from metamori.cli import opening, output
 from metamori.config import parse_count, parse_duration, parse_size
 from metamori.errors import Usage
-from metamori.store import prune
+from metamori.store.prune import prune
 from metamori.tables.retention import Rules
 
 

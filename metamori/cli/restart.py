@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from metamori.runtime.live import newest_with_memory
+    from metamori.runtime.lifecycle.run_controller import newest_with_memory
 
     store = opening.for_writing(arguments)
     try:
@@ -58,19 +58,20 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
 def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
     """Whatever speaks against it, before anything is moved."""
     from metamori.cli.restore import REASON, changed_text
-    from metamori.runtime import again, launches
-    from metamori.store import present
+    from metamori.runtime.area import launch_record
+    from metamori.runtime.lifecycle import process_restart
+    from metamori.store.restore import external_changes
 
     store.require_restorable(index)
     if index and store.meta(index).memory:
-        again.check_free(again.check(store, index))
+        process_restart.check_free(process_restart.check(store, index))
     else:
-        launch = launches.of_index(store, index)
+        launch = launch_record.of_index(store, index)
         if not os.path.isdir(launch.cwd):
             raise MetamoriError(f"the folder that the command ran in is gone: {os.fsdecode(launch.cwd)}")
     changed = store.changed_outside()
     if changed and not arguments.force:
         raise ChangedOutside(changed_text(changed), tuple(changed))
     if changed:
-        recorded = present.record(store, REASON)
+        recorded = external_changes.record(store, REASON)
         output.say(f"the modified files were saved as checkpoint {recorded}")

@@ -15,13 +15,14 @@ from metamori.cli import indexes, opening, output, within
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.printed import line_text, name_text
-from metamori.runtime.going_on import BEFORE_RESTORE as REASON
-from metamori.store import export, move, partial, present, spoiled
-from metamori.store.compare import compare
-from metamori.store.holders import Losses, sentence
-from metamori.store.plan import Plan
-from metamori.store.records import InheritedEntry, Intent
-from metamori.store.store import Store
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE as REASON
+from metamori.store.format.records import InheritedEntry, Intent
+from metamori.store.read import invalidated
+from metamori.store.read.compare import compare
+from metamori.store.read.holders import Losses, sentence
+from metamori.store.read.store import Store
+from metamori.store.restore import export, external_changes, partial_checkpoint, restore
+from metamori.store.restore.restore_plan import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     """Of a run that is over; the caller holds the lock."""
     store.require_restorable(arguments.index)
     if not arguments.force:
-        spoiled.require_none(store, arguments.index)
+        invalidated.require_none(store, arguments.index)
     changed, losses = store.changed_outside(), Losses(store)
     lost = losses.at(arguments.index)
     if getattr(arguments, "dry_run", False):
@@ -89,7 +90,7 @@ def _copy(arguments: argparse.Namespace) -> int:
         if lost and not arguments.force:
             raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
         made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force)
-        unknown = move.unknown(store)
+        unknown = restore.unknown(store)
     for why in unknown:
         output.say(why)
     if made.outside:
@@ -121,14 +122,14 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     """`changed` were changed from outside: their state becomes an index before anything else."""
     asked = arguments.index
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
-    recorded = present.record(store, REASON) if changed else 0
+    recorded = external_changes.record(store, REASON) if changed else 0
     if recorded:
         output.say(f"the modified files were saved as checkpoint {recorded}")
     before = store.head.index
-    target = partial.without(store, asked, lost) if lost else asked
+    target = partial_checkpoint.without(store, asked, lost) if lost else asked
     if lost:
         output.say(f"{lost_text(asked, paths)}; everything else was restored, as checkpoint {target}")
-    work = move.move_home(store, target, unknown=arguments.force)
+    work = restore.move_home(store, target, unknown=arguments.force)
     for note in work.notes:
         output.say(note)
     truncated = truncate_stdio(store, asked) if arguments.stdio else []
@@ -137,7 +138,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
         "lost": _lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
-    if asked <= spoiled.up_to(store):
+    if asked <= invalidated.up_to(store):
         output.result(arguments, data, f"what is known of checkpoint {asked} was brought back; what a run changed "
                                        "whose records were removed may differ")
         return Damaged.exit_code
@@ -150,7 +151,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     head = store.head.index
     target = arguments.index
     lost = losses.at(target)
-    work = Plan(target, Intent(target)) if changed or lost else move.plan(store, target)
+    work = Plan(target, Intent(target)) if changed or lost else restore.plan(store, target)
     changes = list(compare(store, head, arguments.index, exact=False))
     written = sum(op.end - op.start for op in work.intent.writes)
     saved = sum(save.end - save.start for save in work.saves)

@@ -8,21 +8,21 @@ from metamori.cli import opening
 from metamori.cli.restore import modified_text, truncate_stdio
 from metamori.config import Config
 from metamori.errors import ChangedOutside
-from metamori.runtime import again, going_on, outside, supervise
-from metamori.store import move
-from metamori.store.store import Store
+from metamori.runtime.lifecycle import child_loop, leave_run, process_restart, resume_point
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 
 PATIENCE_S = 60.0
 
 def wait_for(store: Store) -> None:
     """The run that was interrupted may still be ending: a job is started again as soon as its script is gone."""
-    if outside.given().get("METAMORI_STORE") == store.path:
+    if leave_run.given().get("METAMORI_STORE") == store.path:
         return                             # this very run: the command joins it
     limit = time.monotonic() + PATIENCE_S
     said = False
     while store.is_busy() and time.monotonic() < limit:
         if not said:
-            supervise.say("the run before is still ending")
+            child_loop.say("the run before is still ending")
         said = True
         time.sleep(0.1)
 
@@ -35,7 +35,7 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     memory `go_on` does both.
     """
     opening.complete(store)
-    index = going_on.point(store, config.memory, config.resume_at)
+    index = resume_point.point(store, config.memory, config.resume_at)
     if index is None:
         return None
     changed = store.changed_outside()
@@ -44,12 +44,12 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
             f"cannot resume, {modified_text(changed)}; 'metamori restore --force {index}' saves that state as a "
             "checkpoint, then restores", tuple(changed))
     if config.memory and index and store.meta(index).memory:
-        again.check_free(again.check(store, index))   # before anything is touched
+        process_restart.check_free(process_restart.check(store, index))   # before anything is touched
     else:
-        move.move_home(store, index)
+        restore.move_home(store, index)
         if stdio:
             truncate_stdio(store, index)
-    supervise.say(f"continuing from checkpoint {index}" if index else
+    child_loop.say(f"continuing from checkpoint {index}" if index else
                   "starting from the beginning: there is no checkpoint")
     return index
 
@@ -57,13 +57,13 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
 def go_on(store: Store, config: Config, index: int, environ: dict[str, str], stdio: bool = False) -> int:
     """The program comes back, with its memory if the index has it; the exit status of `run`."""
     from metamori.cli.run import FAILED, follow
-    from metamori.runtime.live import Live, start_again
+    from metamori.runtime.lifecycle.run_controller import Live, start_again
 
     try:
         session, pid = start_again(store, config, index, environ,
                                    (lambda: truncate_stdio(store, index)) if stdio else lambda: None)
-    except supervise.CannotStart as error:
-        supervise.say(f"{error.filename}: {error.strerror}")
+    except child_loop.CannotStart as error:
+        child_loop.say(f"{error.filename}: {error.strerror}")
         opening.finish_unborn(store)
         return FAILED
     return follow(Live(session, config, pid, environ))

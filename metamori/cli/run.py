@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
-    from metamori.runtime import slurm, supervise
+    from metamori.runtime.lifecycle import child_loop, slurm
 
     if arguments.requeue:
         slurm.job()
@@ -106,10 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run(config, command, resumes, arguments.stdio)
     except OSError as error:
-        supervise.say(f"the store {config.store} cannot be used: {error.strerror or error}")
+        child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}")
         return FAILED
     except MetamoriError as error:
-        supervise.say(str(error))
+        child_loop.say(str(error))
         return FAILED
 
 
@@ -144,9 +144,10 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
 
 
 def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool = False) -> int:
-    from metamori.runtime import launches, supervise
-    from metamori.runtime.begin import begin_area
-    from metamori.store.store import Store
+    from metamori.runtime.area import launch_record
+    from metamori.runtime.lifecycle import child_loop
+    from metamori.runtime.lifecycle.start_run import begin_area
+    from metamori.store.read.store import Store
 
     if not os.path.exists(LIBRARY):
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
@@ -160,37 +161,37 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
             resume.wait_for(store)
         store.lock()
     except StoreBusy:
-        from metamori.runtime import outside
+        from metamori.runtime.lifecycle import leave_run
 
-        given = outside.given()
+        given = leave_run.given()
         if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
     refuses = _warn(command[0])
     if config.memory:
-        from metamori.runtime import memory
+        from metamori.runtime.memory import images
 
-        if why := memory.all_of_it():
-            supervise.say(f"no dirty-page tracking ({why}): "
+        if why := images.all_of_it():
+            child_loop.say(f"no dirty-page tracking ({why}): "
                           "every checkpoint will be a full image of the program's memory")
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)), stdio)
-    area, said = begin_area(store, config, os.getpid(), launches.present(command))
+    area, said = begin_area(store, config, os.getpid(), launch_record.present(command))
     if said:
-        supervise.say(said)
+        child_loop.say(said)
     environ = environment(config)
     if refuses:
         del environ["LD_PRELOAD"]
         environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
-        pid = supervise.spawn(command, environ)
-    except supervise.CannotStart as error:
+        pid = child_loop.spawn(command, environ)
+    except child_loop.CannotStart as error:
         area.remove()
-        supervise.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
+        child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
-    from metamori.runtime.live import Live  # while the command already runs
-    from metamori.runtime.session import Session
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.lifecycle.run_controller import Live  # while the command already runs
 
     return follow(Live(Session(store, area), config, pid, own_part(environ)))
 
@@ -210,28 +211,28 @@ def too_old(libc: str) -> str:
 
 def follow(live) -> int:  # type: ignore[no-untyped-def]
     """A run that has begun, to its end; the exit status of `run`."""
-    from metamori.runtime import supervise
-    from metamori.runtime.live import StoreGone
+    from metamori.runtime.lifecycle import child_loop
+    from metamori.runtime.lifecycle.run_controller import StoreGone
 
     status = live.run()
     try:
         live.end(status)
     except StoreGone as error:
-        supervise.say(str(error))
+        child_loop.say(str(error))
         return FAILED
     except (MetamoriError, OSError) as error:
-        supervise.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
+        child_loop.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
         return FAILED
     finally:
         live.session.store.close()
-    return supervise.end_as(status)
+    return child_loop.end_as(status)
 
 
 def _warn(command: str) -> bool:
     """One line when the command itself cannot be followed; whether it must not even be offered the library."""
     import shutil
 
-    from metamori.runtime import elf, supervise
+    from metamori.runtime.lifecycle import child_loop, elf
 
     path = shutil.which(command)
     try:
@@ -239,13 +240,13 @@ def _warn(command: str) -> bool:
     except OSError:
         return False
     if why and not why.startswith("it is no program"):
-        supervise.say(f"{path} cannot be tracked: {why}. Its files are not checkpointed")
+        child_loop.say(f"{path} cannot be tracked: {why}. Its files are not checkpointed")
     return elf.refuses(why)
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:
     """Inside a run: the command simply becomes part of it."""
-    from metamori.runtime import supervise
+    from metamori.runtime.lifecycle import child_loop
 
     env = os.environ | ours
     if LIBRARY not in env.get("LD_PRELOAD", ""):
@@ -253,5 +254,5 @@ def _join(command: list[str], ours: dict[str, str]) -> int:
     try:
         os.execvpe(command[0], command, env)
     except OSError as error:
-        supervise.say(f"{command[0]}: {error.strerror}")
+        child_loop.say(f"{command[0]}: {error.strerror}")
         return NOT_FOUND if error.errno == 2 else CANNOT_EXECUTE

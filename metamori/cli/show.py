@@ -7,7 +7,7 @@ from typing import Any
 
 from metamori.cli import indexes, opening, output
 from metamori.printed import line_text, name_text
-from metamori.store.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
+from metamori.store.format.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.pif import NO_LIMIT
 
 Record = dict[str, Any]

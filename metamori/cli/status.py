@@ -13,7 +13,7 @@ from metamori.cli import output
 from metamori.config import parse_duration, size_text
 from metamori.errors import NoLiveRun
 from metamori.printed import line_text
-from metamori.store.store import Store
+from metamori.store.read.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,28 +54,29 @@ def look(store: Store) -> dict[str, Any]:
 def _live(store: Store) -> dict[str, Any]:
     """Empty when no run is alive."""
     from metamori._area import lib
-    from metamori.runtime import finish, launches
-    from metamori.runtime.area import BLOCK, Area
+    from metamori.runtime.area import launch_record
+    from metamori.runtime.area.run_area import BLOCK, Area
+    from metamori.runtime.lifecycle import end_run
 
     try:
         area = Area(store.path)
     except OSError:
         return {}
     try:
-        pids = finish.alive(area)
+        pids = end_run.alive(area)
         supervised = bool(area.head.supervisor) and \
             lib.mm_start_time(area.head.supervisor) == area.head.supervisor_start
         if not pids and not supervised:
             return {}
         files = [area.pif(slot) for slot in area.pifs()]
-        launch = launches.of_run(area)
+        launch = launch_record.of_run(area)
         command = shlex.join(word.decode("utf-8", "replace") for word in launch[0].argv) if launch else None
         return {
             "alive": True, "run": area.head.run, "supervisor": area.head.supervisor or None, "processes": pids,
             "command": command, "files": len(files), "bytes_in_files": sum(each.size for each in files),
             "bytes_buffered": area.head.owed * BLOCK, "memory": bool(area.head.flags & lib.MM_MEMORY),
             "bytes_seen": sum(each.size for each in files) + area.head.next_block * BLOCK,
-            "parent": area.head.parent, "next_checkpoint_in": launches.due_in(area),
+            "parent": area.head.parent, "next_checkpoint_in": launch_record.due_in(area),
         }
     finally:
         area.close()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from metamori.cli import opening, output, restore, within
 from metamori.config import parse_count
 from metamori.errors import ChangedOutside
-from metamori.store import present
-from metamori.store.steps import Steps
-from metamori.store.store import Store
+from metamori.store.read.store import Store
+from metamori.store.read.undo_steps import Steps
+from metamori.store.restore import external_changes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,6 @@ def run(arguments: argparse.Namespace, way: str) -> int:
         if changed and not arguments.force:
             raise ChangedOutside(restore.changed_text(changed), tuple(changed))
         if changed:
-            output.say(f"the modified files were saved as checkpoint {present.record(store, restore.REASON)}")
+            output.say(f"the modified files were saved as checkpoint {external_changes.record(store, restore.REASON)}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False
         return restore.put_back(arguments, store)

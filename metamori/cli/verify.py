@@ -7,8 +7,8 @@ import os
 
 from metamori.cli import output, progress
 from metamori.errors import Damaged
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

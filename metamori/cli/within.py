@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from metamori.cli import output
-from metamori.store import commit
-from metamori.store.store import Store
+from metamori.store.io import commit
+from metamori.store.read.store import Store
 
 
 def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int], int]]) -> int | None:
@@ -18,21 +18,21 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     with store:
         if not commit.exists(store.door, store.layout.run_area):
             return None
-        from metamori.runtime import undo
-        from metamori.runtime.session import Session
+        from metamori.runtime.checkpoint.session import Session
+        from metamori.runtime.rollback import live_rollback
 
-        area = undo.live_area(store)
+        area = live_rollback.live_area(store)
         if area is None:
             return None
         try:
             session = Session(store, area)
-            moved = undo.move_live(session, choose(store), arguments.force)
+            moved = live_rollback.move_live(session, choose(store), arguments.force)
         finally:
             area.close()
     if session.said:
         output.say(session.said)
     if moved.held:
-        output.say(f"went on with descriptors at their old positions: {undo.listed(moved.held)}")
+        output.say(f"went on with descriptors at their old positions: {live_rollback.listed(moved.held)}")
     data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
                             "notes": [], "lost": [], "truncated": []}
     kept = f", and checkpoint {moved.recorded} keeps what they were" if moved.recorded else ""
@@ -43,9 +43,9 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
 def head(store: Store) -> int:
     """The index that the files are at, or have grown from while a run is alive."""
     if commit.exists(store.door, store.layout.run_area):
-        from metamori.runtime import undo
+        from metamori.runtime.rollback import live_rollback
 
-        area = undo.live_area(store)
+        area = live_rollback.live_area(store)
         if area is not None:
             try:
                 parent: int = area.head.parent

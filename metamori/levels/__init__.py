@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from metamori.errors import MetamoriError
 
 if TYPE_CHECKING:
-    from metamori.levels.api import Levels
-    from metamori.levels.settings import Settings
+    from metamori.levels.api.levels import Levels
+    from metamori.levels.setup.settings import Settings
 
 __all__ = ["Levels", "Settings"]
 
@@ -28,10 +28,10 @@ __all__ = ["Levels", "Settings"]
 def __getattr__(name: str) -> Any:
     try:
         if name == "Levels":
-            from metamori.levels.api import Levels
+            from metamori.levels.api.levels import Levels
             return Levels
         if name == "Settings":
-            from metamori.levels.settings import Settings
+            from metamori.levels.setup.settings import Settings
             return Settings
     except ImportError as error:
         raise MetamoriError(f"the levels need more than the rest of Metamori ({error}); "

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from metamori.store.records import Meta, NameEntry, Offsets, PifEntry, Undo
-from metamori.store.state import State
-from metamori.store.store import Store
+from metamori.store.format.records import Meta, NameEntry, Offsets, PifEntry, Undo
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.history import History
 from metamori.tables.record import record

@@ -13,7 +13,7 @@ from lab import Lab
 
 from metamori.cli import indexes
 from metamori.errors import MetamoriError, NoSuchCheckpoint, Usage
-from metamori.store.records import Meta
+from metamori.store.format.records import Meta
 from metamori.tables.record import replace
 
 HOUR_NS = 3_600_000_000_000

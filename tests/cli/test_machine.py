@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from metamori.cli.run import too_old
-from metamori.runtime.elf import why_not
+from metamori.runtime.lifecycle.elf import why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 

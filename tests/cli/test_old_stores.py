@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
-from metamori.store.store import Store
+from metamori.store.read.store import Store
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 sys.path.insert(0, str(DATA))
@@ -56,7 +56,7 @@ def test_a_kept_store_gives_back_every_index(lab: Lab, place: Path, archive: Pat
 
 
 def test_every_version_up_to_the_present_is_kept() -> None:
-    from metamori.store.wire import VERSION
+    from metamori.store.format.codec import VERSION
 
     assert {path.name for path in KEPT} >= {f"store-{version}.tar.gz" for version in range(1, VERSION + 1)}
 

@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "tests" / "store"))
 
 from synthetic import Run, Snapshot, take_snapshot  # noqa: E402
 
-from metamori.store.records import InheritedEntry  # noqa: E402
-from metamori.store.store import Store  # noqa: E402
+from metamori.store.format.records import InheritedEntry  # noqa: E402
+from metamori.store.read.store import Store  # noqa: E402
 
 OLD = b"".join(b"line %d\n" % number for number in range(2000))
 
@@ -223,8 +223,8 @@ def test_changes_from_outside(bench: Bench, how: str) -> None:
 
 
 def test_an_interrupted_restore_is_completed_by_the_next_verb(bench: Bench) -> None:
-    from metamori.store import move
-    from metamori.store.apply import Applier
+    from metamori.store.restore import restore
+    from metamori.store.restore.redo import Applier
 
     class Stop(Exception):
         pass
@@ -236,7 +236,7 @@ def test_an_interrupted_restore_is_completed_by_the_next_verb(bench: Bench) -> N
     original, Applier._size = Applier._size, stop  # type: ignore[method-assign]
     try:
         with pytest.raises(Stop):
-            move.move_home(store, 0)
+            restore.move_home(store, 0)
     finally:
         Applier._size = original  # type: ignore[method-assign]
         store.close()

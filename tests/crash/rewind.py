@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import pytest
 from tracing import Call
 
-from metamori.runtime import ahead
-from metamori.store.door import REAL
+from metamori.runtime.area import wal
+from metamori.store.io.os_io import REAL
 
 SECTOR = 512
 MAPPED = {"header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "cache"}
@@ -229,8 +229,8 @@ def another_boot(folder: Path) -> None:
     """The machine was started again since the run began."""
     for log in folder.glob("**/run/ahead"):
         data = bytearray(log.read_bytes())
-        at = data.find(ahead.boot_id(), 0, 4096)
-        if at >= 0 and ahead.boot_id():
+        at = data.find(wal.boot_id(), 0, 4096)
+        if at >= 0 and wal.boot_id():
             data[at:at + 4] = b"zzzz"
             length, = struct.unpack_from("=I", data, 4)
             struct.pack_into("=I", data, 8, zlib.crc32(data[12:length]))

@@ -15,7 +15,7 @@ import pytest
 from conftest import Compile
 from trial import Trial, tree_of, verb
 
-from metamori.store.store import Store
+from metamori.store.read.store import Store
 
 SECOND = ["open old rw", "pwrite 3 3000 2000 21", "checkpoint", "truncate old 4000", "unlink new", "checkpoint"]
 

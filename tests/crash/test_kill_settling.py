@@ -15,14 +15,14 @@ from honest import assert_honest
 from lab import Lab
 
 from metamori.cli.checkpoint import take
-from metamori.runtime import cut
-from metamori.runtime.fold import Fold
-from metamori.runtime.mapped import Capture
-from metamori.store.store import Store
+from metamori.runtime.checkpoint import snapshot
+from metamori.runtime.checkpoint.delta import Fold
+from metamori.runtime.checkpoint.shared_mappings import Capture
+from metamori.store.read.store import Store
 
-SETTLING = cut.settle_cut.__code__
-PLACES = {"looking": Capture.of, "cut": cut.advance, "folding": Fold.records, "writing": Store.commit_checkpoint,
-          "settling": cut.settle_cut}
+SETTLING = snapshot.settle_cut.__code__
+PLACES = {"looking": Capture.of, "cut": snapshot.advance, "folding": Fold.records, "writing": Store.commit_checkpoint,
+          "settling": snapshot.settle_cut}
 
 
 def stopped_in(code: CodeType, store: str, at: int = 1, fails: bool = False) -> int:

@@ -12,9 +12,10 @@ import pytest
 from memory_door import MemoryDoor, PowerCut
 from test_move_property import make_history
 
-from metamori.store import move, prune
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.prune import prune
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
+from metamori.store.restore import restore
 from metamori.tables.retention import Rules
 
 WAYS = [(strict, lose) for strict in (False, True) for lose in (1.0, 0.0, 0.5)]
@@ -46,7 +47,7 @@ def test_the_power_fails_in_a_restore(tmp_path: Path, seed: int, strict: bool, l
         before = Store.open(root, write=True, door=door)  # type: ignore[arg-type]
         door.count, door.cut_at = 0, cuts
         try:
-            move.move_home(before, target)
+            restore.move_home(before, target)
         except PowerCut:
             pass
         else:
@@ -54,10 +55,10 @@ def test_the_power_fails_in_a_restore(tmp_path: Path, seed: int, strict: bool, l
         door.cut(random.Random(f"{seed} {cuts}"), strict, lose)
         after = Store.open(root, write=True, door=door)  # type: ignore[arg-type]
         assert verify(after).problems == [], cuts
-        move.recover(after)
+        restore.recover(after)
         assert after.changed_outside() == [], cuts
         for index in (after.head.index, target, 0, max(models)):
-            move.move_home(after, index)
+            restore.move_home(after, index)
             assert door.snapshot(files) == wanted[index], (cuts, index)
     assert cuts > 15 and door.snapshot(files) == wanted[target]
 
@@ -70,11 +71,11 @@ def all_the_same(
     after = Store.open(root, write=True, door=door)  # type: ignore[arg-type]
     assert door.strict or verify(after).problems == [], what
     prune.recover(after)
-    move.recover(after)
+    restore.recover(after)
     assert verify(after).problems == [], what
     assert after.changed_outside() == [], what
     for index, names in wanted.items():
-        move.move_home(after, index)
+        restore.move_home(after, index)
         assert door.snapshot(files) == names, (what, index)
 
 
@@ -95,7 +96,7 @@ def test_the_power_fails_again_in_the_completion(tmp_path: Path, seed: int, step
         before = Store.open(root, write=True, door=door)  # type: ignore[arg-type]
         door.count, door.cut_at = 0, first
         try:
-            move.move_home(before, target)
+            restore.move_home(before, target)
         except PowerCut:
             pass
         else:
@@ -106,7 +107,7 @@ def test_the_power_fails_again_in_the_completion(tmp_path: Path, seed: int, step
             after = Store.open(root, write=True, door=again)  # type: ignore[arg-type]
             again.count, again.cut_at = 0, second
             try:
-                move.recover(after)
+                restore.recover(after)
             except PowerCut:
                 pass
             else:

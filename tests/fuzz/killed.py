@@ -22,8 +22,8 @@ from lab import wait_until
 
 from metamori.cli import opening
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.runtime import recover
-from metamori.store.store import Store
+from metamori.runtime.recovery import recover
+from metamori.store.read.store import Store
 
 REGIONS = ("header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "ahead")
 PROGRAM = """
@@ -128,9 +128,9 @@ def request(folder: Path, data: bytes) -> None:
     from metamori._area import ffi
 
     from metamori.config import Config
-    from metamori.runtime.area import Area
-    from metamori.runtime.live import Live
-    from metamori.runtime.session import Session
+    from metamori.runtime.area.run_area import Area
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.lifecycle.run_controller import Live
 
     case = killed(folder)
     case.again()

@@ -24,15 +24,17 @@ import killed
 from metamori.cli import main as command_line
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import MetamoriError, Usage
-from metamori.levels import settings as fti_settings
-from metamori.runtime import ahead as run_log
-from metamori.runtime import elf, notes
-from metamori.store import export, formats, move
-from metamori.store import image as memory_image
-from metamori.store.door import REAL
-from metamori.store.layout import format_line
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.levels.setup import settings as fti_settings
+from metamori.runtime.area import name_journal
+from metamori.runtime.area import wal as run_log
+from metamori.runtime.lifecycle import elf
+from metamori.store.format import files as formats
+from metamori.store.format.layout import format_line
+from metamori.store.io.os_io import REAL
+from metamori.store.read import image as memory_image
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
+from metamori.store.restore import export, restore
 
 DECODERS = [formats.decode_meta, formats.decode_offsets, formats.decode_undo, formats.decode_head,
             formats.decode_intent, formats.decode_numbers, formats.decode_pruning]
@@ -106,7 +108,7 @@ def store(data: bytes) -> None:
                 with contextlib.suppress(MetamoriError, OSError):
                     export.export(opened, index, str(base / f"copy{index}"))
                 with contextlib.suppress(MetamoriError):
-                    move.plan(opened, index)
+                    restore.plan(opened, index)
     except MetamoriError:
         pass
     assert set(os.listdir(ROOT)) <= {"base", "outside", "image", "program", "run", "killed"}, os.listdir(ROOT)
@@ -196,8 +198,8 @@ def ahead(data: bytes) -> None:
         log += whole if kind % 3 else piece
     (folder / "ahead").write_bytes(log)
     assert len(run_log.read(str(folder))) <= len(log)
-    assert len(notes.surviving(bytes(8) + data)) <= len(data)
-    assert len(notes.named(str(folder / "notes"))) <= len(data)
+    assert len(name_journal.surviving(bytes(8) + data)) <= len(data)
+    assert len(name_journal.named(str(folder / "notes"))) <= len(data)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numpy")
-from metamori.levels import erasure
+from metamori.levels.protect import erasure
 
 
 class Group:

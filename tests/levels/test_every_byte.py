@@ -11,12 +11,13 @@ import pytest
 numpy = pytest.importorskip("numpy")
 pytest.importorskip("xxhash")
 
-from metamori.levels import parity, plain, record  # noqa: E402
-from metamori.levels.fti_ff import FtiFF  # noqa: E402
-from metamori.levels.paths import Paths  # noqa: E402
-from metamori.levels.sealed import Broken  # noqa: E402
-from metamori.levels.settings import Settings  # noqa: E402
-from metamori.levels.variables import BUILT_IN, Variables, view  # noqa: E402
+from metamori.levels.formats import posix_format  # noqa: E402
+from metamori.levels.formats.checksummed_file import Broken  # noqa: E402
+from metamori.levels.formats.fti_ff import FtiFF  # noqa: E402
+from metamori.levels.protect import parity, record  # noqa: E402
+from metamori.levels.setup.paths import Paths  # noqa: E402
+from metamori.levels.setup.settings import Settings  # noqa: E402
+from metamori.levels.setup.variables import BUILT_IN, Variables, view  # noqa: E402
 
 
 def changed(path: Path, look: Callable[[], object]) -> int:
@@ -36,10 +37,10 @@ def changed(path: Path, look: Callable[[], object]) -> int:
 def form(kind: str):
     if kind == "HDF5":
         pytest.importorskip("h5py")
-        from metamori.levels.hdf5_file import Hdf5
+        from metamori.levels.formats.hdf5_file import Hdf5
 
         return Hdf5()
-    return plain.Plain() if kind == "POSIX" else FtiFF(int(kind[-1]))
+    return posix_format.Plain() if kind == "POSIX" else FtiFF(int(kind[-1]))
 
 
 @pytest.mark.parametrize("kind", ["POSIX", "FTI-FF 1", "FTI-FF 2", "HDF5"])

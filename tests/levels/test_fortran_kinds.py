@@ -8,7 +8,7 @@ from pathlib import Path
 import launch
 import pytest
 
-from metamori.levels.build_fortran import KINDS, RANKS
+from metamori.levels.api.build_fortran import KINDS, RANKS
 
 FRAME = """program kinds
   use fti

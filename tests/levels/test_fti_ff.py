@@ -14,12 +14,13 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from metamori.errors import Usage  # noqa: E402
-from metamori.levels import Levels, ff_bytes, plain  # noqa: E402
-from metamori.levels.ff_layout import next_layout  # noqa: E402
-from metamori.levels.fti_ff import FtiFF  # noqa: E402
-from metamori.levels.sealed import Broken  # noqa: E402
-from metamori.levels.source import FileSource  # noqa: E402
-from metamori.levels.variables import BUILT_IN, Variables, view  # noqa: E402
+from metamori.levels import Levels  # noqa: E402
+from metamori.levels.formats import ff_bytes, posix_format  # noqa: E402
+from metamori.levels.formats.checksummed_file import Broken  # noqa: E402
+from metamori.levels.formats.ff_layout import next_layout  # noqa: E402
+from metamori.levels.formats.fti_ff import FtiFF  # noqa: E402
+from metamori.levels.formats.source import FileSource  # noqa: E402
+from metamori.levels.setup.variables import BUILT_IN, Variables, view  # noqa: E402
 
 M = 1_000_000
 # The manual's example: millions of integers of each variable at each of the seven checkpoints ...
@@ -127,7 +128,7 @@ def today(data):
     return found
 
 
-@pytest.mark.parametrize("detect", [None, plain.md5, plain.crc32])
+@pytest.mark.parametrize("detect", [None, posix_format.md5, posix_format.crc32])
 @pytest.mark.parametrize("version, plainly", [(1, manual), (2, today)])
 def test_the_manuals_example_as_files(tmp_path, version, plainly, detect):
     generator = numpy.random.default_rng(3)
@@ -149,7 +150,7 @@ CHANGE = st.tuples(st.integers(0, 3), st.integers(0, 3000), st.binary(max_size=7
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("detect", [None, plain.md5])
+@pytest.mark.parametrize("detect", [None, posix_format.md5])
 @given(steps=st.lists(st.lists(CHANGE, max_size=6), min_size=1, max_size=6), lost=st.integers(0, 6))
 @settings(max_examples=40, deadline=None)
 def test_any_index_comes_back(tmp_path_factory, version, detect, steps, lost):

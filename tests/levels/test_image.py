@@ -10,9 +10,9 @@ pytest.importorskip("xxhash")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from metamori.levels import plain  # noqa: E402
-from metamori.levels.sealed import Broken  # noqa: E402
-from metamori.levels.variables import BUILT_IN, Variables, view  # noqa: E402
+from metamori.levels.formats import posix_format  # noqa: E402
+from metamori.levels.formats.checksummed_file import Broken  # noqa: E402
+from metamori.levels.setup.variables import BUILT_IN, Variables, view  # noqa: E402
 
 BLOCK = 512
 CHANGE = st.tuples(st.integers(0, 3), st.integers(0, 3000), st.binary(max_size=700), st.booleans())
@@ -23,7 +23,7 @@ class World:
     """Variables, the files of their checkpoints, and copies of what they were."""
 
     def __init__(self, folder, detect):
-        self.folder, self.detect, self.form = folder, detect, plain.Plain()
+        self.folder, self.detect, self.form = folder, detect, posix_format.Plain()
         self.memory, self.copies, self.before, self.index = {}, {}, None, 0
 
     def checkpoint(self):
@@ -52,7 +52,7 @@ class World:
         return found
 
 
-@pytest.mark.parametrize("detect", [None, plain.md5, plain.crc32])
+@pytest.mark.parametrize("detect", [None, posix_format.md5, posix_format.crc32])
 @given(steps=st.lists(CHANGES, min_size=1, max_size=5))
 @settings(max_examples=25, deadline=None)
 def test_any_index_comes_back(tmp_path_factory, detect, steps):

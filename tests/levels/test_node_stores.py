@@ -110,9 +110,9 @@ WRECKS = {
 def test_names_bytes_and_attributes_come_back(wreck, tmp_path):
     pytest.importorskip("xxhash")
     pytest.importorskip("numpy")
-    from metamori.levels import carried
-    from metamori.levels.plain import Plain
-    from metamori.store.store import Store
+    from metamori.levels.formats import file_payload
+    from metamori.levels.formats.posix_format import Plain
+    from metamori.store.read.store import Store
 
     work = tmp_path / "work"
     work.mkdir()
@@ -122,13 +122,13 @@ def test_names_bytes_and_attributes_come_back(wreck, tmp_path):
                    check=True, env={**os.environ, "PYTHONPATH": str(launch.ROOT)}, capture_output=True)
     store = Store.open(str(tmp_path / "store"))
     form, path = Plain(), str(tmp_path / "part")
-    written = form.prepare(carried.take(store, store.head.index, str(tmp_path / "local")), None, 1, 16384)
+    written = form.prepare(file_payload.take(store, store.head.index, str(tmp_path / "local")), None, 1, 16384)
     form.write(written, path)
     saved = form.load(1, lambda _: (path, 0, None))
     expected = tree(work)
     assert {"a/one", "a/b/again", "a/b/link", "a/fifo", "big", "sparse", "empty", "old"} <= set(expected)
     subprocess.run(["sh", "-ec", WRECKS[wreck]], cwd=work, check=True)
-    carried.put_back(saved)
+    file_payload.put_back(saved)
     found = tree(work)
     if wreck == "later":                   # a name that no index knew is nobody's to take away
         assert found.pop("full")

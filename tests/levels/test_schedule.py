@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from metamori.levels.schedule import L4_DCP, Schedule
-from metamori.levels.settings import Settings
+from metamori.levels.api.schedule import L4_DCP, Schedule
+from metamori.levels.setup.settings import Settings
 
 
 def levels(settings: Settings, seconds_per_call: float, minutes: int) -> list[tuple[int, int]]:

@@ -70,14 +70,15 @@ def test_a_copy_that_fails_later_is_said_and_leaves_the_checkpoint_before_it(tmp
 def test_killed_before_the_first_checkpoint_it_begins_again(tmp_path, capfd):
     """The configuration says so before a checkpoint exists: none that exists is ever overlooked."""
     numpy = pytest.importorskip("numpy")
-    from metamori.levels import Levels, take
+    from metamori.levels import Levels
+    from metamori.levels.protect import checkpoint
 
     folders = {f"{each}_dir": tmp_path for each in ("ckpt", "glbl", "meta")}
     launch.configure(tmp_path, group_size=1, **folders)
     levels = Levels(str(tmp_path / "config.fti"))
     levels.protect("data", numpy.arange(1000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(take.record, "write_record", lambda *_: 1 / 0)
+        patch.setattr(checkpoint.record, "write_record", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             levels.checkpoint(1)
     assert launch.setting(tmp_path, "failure") == "1" and launch.taken(tmp_path) == 0

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from metamori.errors import Usage
-from metamori.levels import settings
+from metamori.levels.setup import settings
 
 MANUAL = """[Basic]
 head                = 0

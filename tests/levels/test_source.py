@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from metamori.levels import room
-from metamori.levels.sealed import Broken
-from metamori.levels.sink import Sink
-from metamori.levels.source import LONG, FileSource
+from metamori.levels.formats.checksummed_file import Broken
+from metamori.levels.formats.sink import Sink
+from metamori.levels.formats.source import LONG, FileSource
+from metamori.levels.setup import aligned_buffers
 
 SIZE = LONG + 5_000_123
 places = some.integers(0, SIZE + 100_000)
@@ -78,7 +78,8 @@ def test_a_file_that_became_shorter_is_broken(how, tmp_path):
 
 
 def test_a_device_that_wants_another_alignment_is_served_by_the_page_cache(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "_spare", [memoryview(bytearray(room.BYTES + 1))[1:] for _ in range(2)])
+    unaligned = [memoryview(bytearray(aligned_buffers.BYTES + 1))[1:] for _ in range(2)]
+    monkeypatch.setattr(aligned_buffers, "_spare", unaligned)
     path = tmp_path / "file"
     sink = Sink(str(path))
     sink.put(content)
@@ -91,15 +92,15 @@ def test_a_device_that_wants_another_alignment_is_served_by_the_page_cache(conte
 
 
 def test_rooms_are_lent_again_and_a_forked_child_has_its_own():
-    mine = room.lend()
+    mine = aligned_buffers.lend()
     mine[:4] = b"mine"
-    room.give_back(mine)
+    aligned_buffers.give_back(mine)
     child = os.fork()
     if child == 0:
-        theirs = room.lend()
+        theirs = aligned_buffers.lend()
         theirs[:4] = b"ours"
         os._exit(0 if bytes(theirs[:4]) == b"ours" else 1)
     assert os.waitpid(child, 0)[1] == 0
-    again = room.lend()
+    again = aligned_buffers.lend()
     assert again is mine and again[:4] == b"mine"
-    room.give_back(again)
+    aligned_buffers.give_back(again)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("numpy")
-from metamori.levels import erasure, parity, partner
-from metamori.levels.sealed import Broken
-from metamori.levels.source import FileSource, Steady
+from metamori.levels.formats.checksummed_file import Broken
+from metamori.levels.formats.source import FileSource, Steady
+from metamori.levels.protect import erasure, parity, partner
 
 MEMBERS, PATIENCE_S = 3, 60.0
 BLOCK = 1000

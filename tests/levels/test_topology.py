@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metamori.errors import Usage
-from metamori.levels.settings import Settings
-from metamori.levels.topology import arrange
+from metamori.levels.setup.settings import Settings
+from metamori.levels.setup.topology import arrange
 
 
 @given(st.integers(1, 4), st.integers(2, 5), st.integers(1, 3))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from comeback import Memory
 
-from metamori.store.store import Store
+from metamori.store.read.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,9 @@ import pytest
 from comeback import Memory
 from lab import ROOT, picture
 
-from metamori.store import image
-from metamori.store.door import Door
-from metamori.store.store import Store
+from metamori.store.io.os_io import Door
+from metamori.store.read import image
+from metamori.store.read.store import Store
 
 pytestmark = pytest.mark.usefixtures("installed")
 

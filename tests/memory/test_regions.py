@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from comeback import Memory, built
 
-from metamori.store import formats, image
-from metamori.store.door import REAL
-from metamori.store.store import Store
+from metamori.store.format import files
+from metamori.store.io.os_io import REAL
+from metamori.store.read import image
+from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -89,7 +90,7 @@ def out_of_order(store: Store, index: int) -> None:
     path.write_bytes(whole + struct.pack("<I", zlib.crc32(whole)))
     entry = replace(entry, size=len(whole) + 4, crc=zlib.crc32(whole))
     meta_path = next(path.parent.glob(f"{index}.meta.*"))
-    meta_path.write_bytes(formats.encode_meta(replace(meta, memory=(entry,)), store.layout.id))
+    meta_path.write_bytes(files.encode_meta(replace(meta, memory=(entry,)), store.layout.id))
 
 
 def test_early_images_are_read_as_they_were_meant(tmp_path: Path) -> None:

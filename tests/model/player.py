@@ -43,7 +43,7 @@ class Outside:
     CODE = """
 import sys, time
 from metamori.cli.checkpoint import take
-import metamori.runtime.session, metamori.runtime.finish, metamori._area
+import metamori.runtime.checkpoint.session, metamori.runtime.lifecycle.end_run, metamori._area
 print("ready", flush=True)
 for line in sys.stdin:
     time.sleep(float(line))

@@ -110,7 +110,7 @@ def test_whatever_gathers_is_there(lab: Lab, tmp_path: Path, options: tuple[str,
 SMALL = f"""
 import os, random, sys
 sys.path.insert(0, {str(ROOT)!r})
-from metamori.runtime.area import CHUNK, Area
+from metamori.runtime.area.run_area import CHUNK, Area
 store, budget, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 area, chance = Area(store), random.Random(budget + size)
 names = ("one", "two")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metamori.store import formats, records
-from metamori.store.formats import FormatError
+from metamori.store.format import files, records
+from metamori.store.format.files import FormatError
 
 BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), "descriptor": (-1, 2**31 - 1),
           "attributes": (-2**63, 2**63 - 1), "seek_pointer": (-1, 2**63 - 1), "flags": (-2**63, 2**63 - 1),
@@ -60,13 +60,13 @@ rows = {
         u64, low, length, u64, u64, *[u64] * (len(records.UndoEntry._fields) - 5)),
 }
 FILES = {
-    records.Meta: (formats.encode_meta, formats.decode_meta),
-    records.Offsets: (formats.encode_offsets, formats.decode_offsets),
-    records.Undo: (formats.encode_undo, formats.decode_undo),
-    records.Head: (formats.encode_head, formats.decode_head),
-    records.Intent: (formats.encode_intent, formats.decode_intent),
-    records.Numbers: (formats.encode_numbers, formats.decode_numbers),
-    records.Pruning: (formats.encode_pruning, formats.decode_pruning),
+    records.Meta: (files.encode_meta, files.decode_meta),
+    records.Offsets: (files.encode_offsets, files.decode_offsets),
+    records.Undo: (files.encode_undo, files.decode_undo),
+    records.Head: (files.encode_head, files.decode_head),
+    records.Intent: (files.encode_intent, files.decode_intent),
+    records.Numbers: (files.encode_numbers, files.decode_numbers),
+    records.Pruning: (files.encode_pruning, files.decode_pruning),
 }
 KINDS = pytest.mark.parametrize("cls", FILES, ids=lambda cls: cls.__name__)
 
@@ -133,7 +133,7 @@ def test_junk_is_refused(cls, junk):
 
 
 def test_a_file_of_one_kind_is_not_another():
-    raw = formats.encode_head(records.Head(1))
+    raw = files.encode_head(records.Head(1))
     for cls, (_, decode) in FILES.items():
         if cls is not records.Head:
             with pytest.raises(FormatError) as caught:
@@ -147,7 +147,7 @@ def test_a_huge_count_allocates_nothing():
     tracemalloc.start()
     try:
         with pytest.raises(FormatError, match="announced"):
-            formats.decode_offsets(raw)
+            files.decode_offsets(raw)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metamori.errors import Damaged
-from metamori.store import gather
-from metamori.store.buffers import Buffers
-from metamori.store.door import Door
-from metamori.store.layout import Layout
+from metamori.store.format.layout import Layout
+from metamori.store.io import coalesced_io
+from metamori.store.io.buffers import Buffers
+from metamori.store.io.os_io import Door
 
 BLOCK = 4096
 NUMBER = st.integers(0, 40)
@@ -143,9 +143,9 @@ def test_calls_do_not_grow_with_the_number_of_blocks(tmp_path: Path) -> None:
 
 
 def test_windows_hold_no_more_than_they_may() -> None:
-    lengths = [gather.SHORT] * 200
-    found = list(gather.windows(lengths))
+    lengths = [coalesced_io.SHORT] * 200
+    found = list(coalesced_io.windows(lengths))
     assert [each for window in found for each in lengths[window]] == lengths
-    assert all(sum(lengths[window]) <= gather.WINDOW_BYTES for window in found) and len(found) == 4
-    assert list(gather.windows([])) == [] and list(gather.windows([gather.WINDOW_BYTES * 2, 1])) == [
+    assert all(sum(lengths[window]) <= coalesced_io.WINDOW_BYTES for window in found) and len(found) == 4
+    assert list(coalesced_io.windows([])) == [] and list(coalesced_io.windows([coalesced_io.WINDOW_BYTES * 2, 1])) == [
         slice(0, 1), slice(1, 2)]

@@ -8,10 +8,10 @@ from itertools import pairwise, zip_longest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metamori.store.maps import Maps
-from metamori.store.records import NO_LIMIT, Meta, OffsetEntry, Offsets, PifEntry
-from metamori.store.rows import Table, part, runs
-from metamori.store.state import State
+from metamori.store.format.records import NO_LIMIT, Meta, OffsetEntry, Offsets, PifEntry
+from metamori.store.format.row_table import Table, part, runs
+from metamori.store.read.maps import Maps
+from metamori.store.read.state import State
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.view import resolve
 

@@ -7,10 +7,10 @@ from lab import Lab
 
 
 def test_the_folder_is_listed_only_after_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from metamori.runtime.area import Area
-    from metamori.runtime.session import Session
-    from metamori.store.door import Door
-    from metamori.store.store import Store
+    from metamori.runtime.area.run_area import Area
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.store.io.os_io import Door
+    from metamori.store.read.store import Store
 
     (lab.work / "old").write_bytes(b"old" * 5000)
     (lab.work / "cut").write_bytes(b"cut" * 5000)

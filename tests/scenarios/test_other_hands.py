@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
-from metamori.store.door import REAL
+from metamori.store.io.os_io import REAL
 
 SHORT, LONG = b"result1\n", b"0123456789abcdef" * 20_000
 

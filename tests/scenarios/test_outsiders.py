@@ -285,7 +285,7 @@ def test_another_machine(lab: Lab) -> None:
     """A job over several nodes, whose processes inherit the environment: the run area is another kernel's."""
     (lab.work / "old").write_bytes(b"o" * 6000)
     (lab.folder / "boot.py").write_text(
-        f"from metamori.runtime.area import Area; area = Area({str(lab.store)!r}); area.head.boot ^= 1\n"
+        f"from metamori.runtime.area.run_area import Area; area = Area({str(lab.store)!r}); area.head.boot ^= 1\n"
     )
     script = f"{sys.executable} {lab.folder}/boot.py; {OVERWRITE.format('AAA', 3)}; head -c 12 old"
     done = lab.run(["sh", "-c", script])

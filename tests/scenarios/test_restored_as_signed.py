@@ -101,8 +101,8 @@ def test_bytes_that_are_lost(lab: Lab) -> None:
     program.must(["open f rw"])
     index = int(program.ask("checkpoint"))
     program.must(["pwrite 3 100 0 9", "checkpoint"])
-    from metamori.store.records import UndoEntry
-    from metamori.store.store import Store
+    from metamori.store.format.records import UndoEntry
+    from metamori.store.read.store import Store
 
     with Store.open(str(lab.store)) as store:
         [inode] = [inode for inode, pif in store.state(index).pifs.items() if pif.filename.endswith(b"/f")]
@@ -115,7 +115,7 @@ def test_a_file_that_shrinks_while_it_is_saved(lab: Lab, tmp_path: Path) -> None
     """By another process: the rest is lost, and said to be; it was a loop without end."""
     from types import SimpleNamespace
 
-    from metamori.runtime.rollback import _Rollback
+    from metamori.runtime.rollback.rollback import _Rollback
 
     file, buffer = tmp_path / "file", tmp_path / "buffer"
     file.write_bytes(b"x" * 5000)

@@ -21,8 +21,8 @@ class Inside:
     """A live run as its runtime sees it."""
 
     def __init__(self, store: Path) -> None:
-        from metamori.runtime.area import Area
-        from metamori.store.store import Store
+        from metamori.runtime.area.run_area import Area
+        from metamori.store.read.store import Store
 
         self.area = Area(str(store))
         self.store = Store.open(str(store))
@@ -32,7 +32,7 @@ class Inside:
 
     def mapped(self, slot: int) -> list[tuple[int, int]]:
         """File ranges whose bytes are in the buffer (memory or disk), merged."""
-        from metamori.runtime.area import BLOCK as AREA_BLOCK
+        from metamori.runtime.area.run_area import BLOCK as AREA_BLOCK
         from metamori.tables.aml import AML, AddressMap
 
         amls = AddressMap()
@@ -43,7 +43,7 @@ class Inside:
 
     def in_memory(self, slot: int) -> int:
         """Bytes of AMLs in the cache."""
-        from metamori.runtime.area import CHUNK
+        from metamori.runtime.area.run_area import CHUNK
 
         return len(self.area.frames(slot)) * CHUNK
 

@@ -16,11 +16,11 @@ import pytest
 from lab import ROOT, Lab
 
 from metamori.errors import MetamoriError
-from metamori.store import move
-from metamori.store.apply import copy_file
-from metamori.store.door import Door
-from metamori.store.owner import NotOurs
-from metamori.store.store import Store
+from metamori.store.io.os_io import Door
+from metamori.store.io.owner import NotOurs
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
+from metamori.store.restore.redo import copy_file
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
@@ -86,7 +86,7 @@ def shared() -> Iterator[Path]:
 
 def python_for_nobody() -> None:
     env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
-    if anybody([sys.executable, "-c", "import metamori.store.store"], Path("/"), env).returncode:
+    if anybody([sys.executable, "-c", "import metamori.store.read.store"], Path("/"), env).returncode:
         pytest.skip("nobody cannot read this folder")
 
 
@@ -169,7 +169,7 @@ def test_no_instant_in_which_a_restored_secret_can_be_read(lab: Lab) -> None:
     assert stat.S_IMODE(secret.stat().st_mode) == 0o644
     door = Watching({secret.stat().st_ino})
     store = Store.open(str(lab.store), write=True, door=door)
-    move.move_home(store, 1)
+    restore.move_home(store, 1)
     store.close()
     assert door.seen and stat.S_IMODE(secret.stat().st_mode) == 0o600
 
@@ -239,7 +239,7 @@ def test_modes_are_never_changed_through_a_link(tmp_path: Path) -> None:
 
 def test_nothing_in_a_store_is_executed_or_unpickled() -> None:
     forbidden = re.compile(r"\b(pickle|marshal|shelve|yaml)\b|(?<![\w.])(eval|exec|compile)\(|os\.system|shell=True")
-    between_ranks = ROOT / "metamori" / "levels" / "comm.py"  # what the ranks of one job say to each other
+    between_ranks = ROOT / "metamori" / "levels" / "protect" / "comm.py"
     constructors = ROOT / "metamori" / "tables" / "record.py"  # of our own classes, from the names of their fields
     for path in set((ROOT / "metamori").rglob("*.py")) - {between_ranks, constructors}:
         for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metamori.store import copies, move
-from metamori.store.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
-from metamori.store.store import Store
+from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
+from metamori.store.read.store import Store
+from metamori.store.restore import restore, safety_copies
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.pif import NO_LIMIT, PifEntry
 
@@ -318,9 +318,9 @@ class Run:
         pending = None
         if self.rng.random() < 0.5:
             pending = {inode: thing.mapped for inode, thing in self.things.items()}
-        move.commit_home(self.store, index, pending, durable=False)
+        restore.commit_home(self.store, index, pending, durable=False)
         if with_copies:
-            copies.keep(self.store, index, self.number, clone=False, durable=False)
+            safety_copies.keep(self.store, index, self.number, clone=False, durable=False)
         assert self.models[index] == take_snapshot(self.root)
         return index
 

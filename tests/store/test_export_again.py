@@ -10,8 +10,8 @@ import pytest
 from synthetic import Run, take_snapshot
 
 from metamori.errors import MetamoriError
-from metamori.store import export
-from metamori.store.store import Store
+from metamori.store.read.store import Store
+from metamori.store.restore import export
 
 
 class Stopped(BaseException):

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from metamori.store import formats
-from metamori.store.wire import Bytes, Choice, Record, Text
+from metamori.store.format import files
+from metamori.store.format.codec import Bytes, Choice, Record, Text
 
-RECORDS = {"process": formats._PROCESS, "name": formats._NAME, "pif": formats._PIF, "fit": formats._FIT,
-           "launch": formats._LAUNCH, "memory": formats._MEMORY, "mapped": formats._MAPPED,
-           "descriptor": formats._DESCRIPTOR, "inherited": formats._INHERITED, "identity": formats._IDENTITY,
-           "kept": formats._KEPT, "write": formats._WRITE, "size": formats._SIZE, "change": formats._CHANGE,
-           "attributes": formats._ATTRIBUTES, "mtmrMETA": formats._META, "mtmrHEAD": formats._HEAD,
-           "mtmrNUMS": formats._NUMBERS, "mtmrMOVE": formats._INTENT}
+RECORDS = {"process": files._PROCESS, "name": files._NAME, "pif": files._PIF, "fit": files._FIT,
+           "launch": files._LAUNCH, "memory": files._MEMORY, "mapped": files._MAPPED,
+           "descriptor": files._DESCRIPTOR, "inherited": files._INHERITED, "identity": files._IDENTITY,
+           "kept": files._KEPT, "write": files._WRITE, "size": files._SIZE, "change": files._CHANGE,
+           "attributes": files._ATTRIBUTES, "mtmrMETA": files._META, "mtmrHEAD": files._HEAD,
+           "mtmrNUMS": files._NUMBERS, "mtmrMOVE": files._INTENT}
 TYPES = {"u32": "I", "u64": "Q", "i32": "i", "i64": "q"}
 OTHER = ("initial_names", "initial_pifs", "names", "xattrs", "identities")    # described by the type of their items
 
 
 def described(what: str) -> list[tuple[str, str]]:
     """(type, field) in order; a list that is given its type only has an empty field."""
-    text = formats.__doc__ or ""
+    text = files.__doc__ or ""
     if what.startswith("mtmr"):
         found = re.search(rf'^"{what}".*\n((?:    .*\n)+)', text, re.MULTILINE)
     else:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metamori.store import head
-from metamori.store.records import Identity
+from metamori.store.format.records import Identity
+from metamori.store.read import head
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 3_000_000])

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metamori.store import image
-from metamori.store.door import REAL
+from metamori.store.io.os_io import REAL
+from metamori.store.read import image
 
 PAGES = 12
 _FIXED = 16 * 8 + 65 * 32 + 3 * 32

@@ -18,10 +18,10 @@ from synthetic import take_snapshot
 from test_move_property import make_history
 
 from metamori.errors import MetamoriError
-from metamori.store import move
-from metamori.store.door import Door
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.io.os_io import Door
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
+from metamori.store.restore import restore
 
 
 class Killed(BaseException):
@@ -80,12 +80,12 @@ def test_stopped_at_every_operation(tmp_path: Path, seed: int, what: Callable[[]
             break
         after = Store.open(os.fsencode(lab / "store"), write=True)
         assert verify(after).problems == [], nth
-        move.recover(after)
+        restore.recover(after)
         assert take_snapshot(lab / "files") == models[after.head.index], nth
-        move.move_home(after, target)
+        restore.move_home(after, target)
         assert take_snapshot(lab / "files") == models[target], nth
         for index in (0, target):
-            move.move_home(after, index)
+            restore.move_home(after, index)
             assert take_snapshot(lab / "files") == models[index], (nth, index)
         after.close()
     assert nth > 20 and take_snapshot(lab / "files") == models[target]
@@ -97,7 +97,7 @@ def _interrupted(lab: Path, door: FailingDoor, target: int) -> bool:
     try:
         store.read_format()
         store.lock()
-        move.move_home(store, target)
+        restore.move_home(store, target)
     except (Killed, MetamoriError, OSError):
         return True
     finally:

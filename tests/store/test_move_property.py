@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from synthetic import Run, Snapshot, take_snapshot
 
-from metamori.store import move
-from metamori.store.content import Reader
-from metamori.store.store import Store
+from metamori.store.read.reader import Reader
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 
 NAMES = ["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "g"]
 FOLDERS = ["d", "d/e", "f", "h"]
@@ -85,7 +85,7 @@ def make_history(tmp: Path, rng: random.Random, runs: int, steps: int) -> tuple[
 
 def go(store: Store, root: Path, models: dict[int, Snapshot], index: int) -> None:
     assert store.changed_outside() == []
-    move.move_home(store, index, durable=False)
+    restore.move_home(store, index, durable=False)
     assert take_snapshot(root) == models[index], f"after going to {index}"
     assert store.head.index == index
 

@@ -20,8 +20,8 @@ from honest import told, verb
 from synthetic import Run, Snapshot, take_snapshot
 from test_move_property import first_files, random_step
 
-from metamori.store import present
-from metamori.store.store import Store
+from metamori.store.read.store import Store
+from metamori.store.restore import external_changes
 
 
 class Folder:
@@ -39,7 +39,7 @@ class Folder:
 
     def run(self) -> None:
         with self.store() as store:
-            recorded = present.record(store, "start of run")
+            recorded = external_changes.record(store, "start of run")
             if recorded:
                 self.models[recorded] = take_snapshot(self.root)
             run = Run(store, self.root, self.models, self.rng)

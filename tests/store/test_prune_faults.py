@@ -17,9 +17,10 @@ from test_move_faults import FailingDoor, Killed, copy_of, no_space
 from test_move_property import check_reading, make_history
 
 from metamori.errors import MetamoriError
-from metamori.store import move, prune
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.prune import prune
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
+from metamori.store.restore import restore
 from metamori.tables.retention import Rules
 
 
@@ -75,6 +76,6 @@ def _completed(lab: Path, models: dict[int, Snapshot], keep: set[int], expected:
     assert verify(store).problems == []
     assert not [name for name in os.listdir(store.layout.checkpoints) if name.startswith(b".")]
     for index in sorted(keep):
-        move.move_home(store, index, durable=False)
+        restore.move_home(store, index, durable=False)
         assert take_snapshot(lab / "files") == models[index], index
     store.close()

@@ -56,8 +56,8 @@ def test_a_run_prunes_nobody_elses_checkpoints(lab: Lab, mode: list[str], limit:
 
 def test_a_prune_costs_what_the_run_has_taken(lab: Lab) -> None:
     """Whatever the store holds besides: a live run does not look at it."""
-    from metamori.store.prune import prune
-    from metamori.store.store import Store
+    from metamori.store.prune.prune import prune
+    from metamori.store.read.store import Store
     from metamori.tables.retention import Rules
 
     session = lab.start()

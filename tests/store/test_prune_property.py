@@ -15,9 +15,9 @@ from synthetic import Run, Snapshot, take_snapshot
 from test_move_property import check_reading, go, make_history, random_step
 
 from metamori.errors import NoSuchCheckpoint
-from metamori.store import prune
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.prune import prune
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
 from metamori.tables.retention import Rules
 
 

@@ -18,11 +18,11 @@ from test_move_faults import copy_of
 from test_move_property import check_reading, make_history
 
 from metamori.errors import NoSuchCheckpoint, StoreBusy
-from metamori.store import prune
-from metamori.store.door import Door
-from metamori.store.records import Meta
-from metamori.store.store import Store
-from metamori.store.verify import verify
+from metamori.store.format.records import Meta
+from metamori.store.io.os_io import Door
+from metamori.store.prune import prune
+from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
 from metamori.tables.record import replace
 from metamori.tables.retention import Rules
 

@@ -17,9 +17,9 @@ from synthetic import Run, Snapshot
 from test_move_property import first_files, random_step
 
 from metamori.report import facts, heatmap, page, space, timeline
-from metamori.store import move
-from metamori.store.compare import compare
-from metamori.store.store import Store
+from metamori.store.read.compare import compare
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 
 
 def history(folder: Path, rng: random.Random) -> tuple[Path, Store, dict[int, Snapshot]]:
@@ -36,7 +36,7 @@ def history(folder: Path, rng: random.Random) -> tuple[Path, Store, dict[int, Sn
                 random_step(run, rng)
             run.checkpoint()
         run.end()
-        move.move_home(store, rng.choice(store.history.indexes))
+        restore.move_home(store, rng.choice(store.history.indexes))
         store.unlock()
     return root, store, models
 

@@ -20,10 +20,11 @@ from test_move_faults import FailingDoor
 from test_move_property import make_history
 
 from metamori.errors import MetamoriError
-from metamori.store import move, prune
-from metamori.store.door import Door
-from metamori.store.records import Meta, OffsetEntry, Offsets
-from metamori.store.store import Store
+from metamori.store.format.records import Meta, OffsetEntry, Offsets
+from metamori.store.io.os_io import Door
+from metamori.store.prune import prune
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 from metamori.tables.retention import Rules
 
 ERRORS = (errno.ENFILE, errno.EMFILE, errno.EIO, errno.ENOMEM)
@@ -166,7 +167,7 @@ def test_of_two_that_are_at_it_one_gets_the_name(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS])
 def test_where_the_filesystem_knows_no_such_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    from metamori.store import door
+    from metamori.store.io import os_io as door
 
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
@@ -196,7 +197,7 @@ def test_moving_still_works_after_a_failed_read(tmp_path: Path) -> None:
         door.arm(nth)
         target = sorted(models)[nth % len(models)]
         try:
-            move.move_home(store, target)
+            restore.move_home(store, target)
         except (OSError, MetamoriError):
-            move.move_home(store, target)
+            restore.move_home(store, target)
         store.close()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metamori.store import undos
-from metamori.store.records import UndoEntry
-from metamori.store.store import Store
+from metamori.store.format.records import UndoEntry
+from metamori.store.read import undos
+from metamori.store.read.store import Store
 
 ENTRIES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 20)), min_size=1, max_size=6)
 STEPS = st.lists(st.tuples(st.integers(0, 5), ENTRIES), max_size=12)

@@ -196,8 +196,8 @@ def test_a_killed_verb_leaves_no_lock(three: Lab) -> None:
 @pytest.fixture
 def area(lab: Lab) -> Iterator:  # type: ignore[type-arg]
     from metamori.config import Config
-    from metamori.runtime.begin import begin
-    from metamori.store.store import Store
+    from metamori.runtime.lifecycle.start_run import begin
+    from metamori.store.read.store import Store
 
     store = Store.create_or_open(str(lab.store))
     store.lock()
@@ -251,9 +251,9 @@ def test_who_has_waited_for_a_lock_wakes_the_next(area) -> None:  # type: ignore
 
 
 def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None:  # type: ignore[no-untyped-def]
-    from metamori.runtime.area import NotAtRest
+    from metamori.runtime.area.run_area import NotAtRest
 
-    hold = ("import sys; from metamori.runtime.area import Area; area = Area(sys.argv[1])\n"
+    hold = ("import sys; from metamori.runtime.area.run_area import Area; area = Area(sys.argv[1])\n"
             "area.lock_session(); print('held', flush=True); sys.stdin.readline()")
     holder = subprocess.Popen([sys.executable, "-c", hold, str(lab.store)], env=lab.env, text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -268,7 +268,7 @@ def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None
 
 def test_a_slow_call_is_waited_for_but_no_stopped_process(lab: Lab) -> None:
     """A call that a slow disk keeps for longer than a second is no reason to do without a checkpoint."""
-    from metamori.runtime.area import Area, NotAtRest
+    from metamori.runtime.area.run_area import Area, NotAtRest
 
     session = lab.start()
     session.must(["open f0 rw,creat", "write 3 100 1"])
@@ -293,7 +293,7 @@ def test_a_slow_call_is_waited_for_but_no_stopped_process(lab: Lab) -> None:
 
 
 def test_a_freeze_whose_owner_s_number_came_round_ends(lab: Lab) -> None:
-    from metamori.runtime.area import Area
+    from metamori.runtime.area.run_area import Area
 
     session = lab.start()
     session.must(["open f0 rw,creat", "write 3 100 1"])
@@ -311,7 +311,7 @@ def test_a_freeze_whose_owner_s_number_came_round_ends(lab: Lab) -> None:
 
 def test_a_supervisor_s_number_that_came_round_is_no_supervisor(lab: Lab) -> None:
     """Everything was killed, and somebody else has the number of `metamori run`: no live run."""
-    from metamori.runtime.area import Area
+    from metamori.runtime.area.run_area import Area
 
     session = lab.start()
     session.must(["open f0 rw,creat", "write 3 100 1"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from metamori._area import lib
 
-from metamori.runtime.area import BLOCK, Area
+from metamori.runtime.area.run_area import BLOCK, Area
 
 LONGEST = 10                                   # of lists that have three members
 MANY = 60                                      # pages

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metamori._area import ffi, lib
 
-from metamori.store.door import Door
+from metamori.store.io.os_io import Door
 from metamori.tables.crc import crc32_zeros
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from metamori.runtime import durable
+from metamori.runtime.checkpoint import sync as durable
 
 
 class Seen:

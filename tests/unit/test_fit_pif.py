@@ -2,7 +2,7 @@
 
 import pytest
 
-from metamori.store.records import FitEntry, PifEntry
+from metamori.store.format.records import FitEntry, PifEntry
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.fit import Fit
 from metamori.tables.pif import NO_LIMIT, Pif

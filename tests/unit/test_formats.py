@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from metamori.store import formats
-from metamori.store.formats import FormatError
-from metamori.store.records import Head, Identity, Launch, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
+from metamori.store.format import files
+from metamori.store.format.files import FormatError
+from metamori.store.format.records import Head, Identity, Launch, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
 
 
 def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304, store: int = 0) -> bytes:
@@ -25,28 +25,28 @@ HEAD_PAYLOAD += struct.pack("<QQ", 9, 3)  # the newest index and undo record the
 
 
 def test_head_is_the_bytes_that_the_specification_says():
-    assert formats.encode_head(HEAD) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD)
-    assert formats.decode_head(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)) == HEAD
-    assert formats.encode_head(HEAD, 0x1234) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD, store=0x1234)
+    assert files.encode_head(HEAD) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD)
+    assert files.decode_head(by_hand(b"mtmrHEAD", HEAD_PAYLOAD)) == HEAD
+    assert files.encode_head(HEAD, 0x1234) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD, store=0x1234)
     with pytest.raises(FormatError, match="not this store's"):
-        formats.decode_head(formats.encode_head(HEAD, 0x1234), 0x1235)
+        files.decode_head(files.encode_head(HEAD, 0x1234), 0x1235)
 
 
 @pytest.mark.parametrize("path", [b"a", b"/a/../b", b"/..", b"//a", b"/a/", b"/a/./b", b"/a\0"])
 def test_a_path_that_leads_elsewhere_is_refused(path):
     with pytest.raises(FormatError, match="a path that is none"):
-        formats.decode_head(formats.encode_head(Head(1, (Identity(path, 1, 2, 3, 4, 5),))))
+        files.decode_head(files.encode_head(Head(1, (Identity(path, 1, 2, 3, 4, 5),))))
 
 
 def test_rows_are_u64_columns_in_order():
     entry = OffsetEntry(5, 1, 4096, 8192, 0, 4096)
     payload = struct.pack("<QQQQ", 1, 2, 3, 1) + struct.pack(f"<{len(entry)}Q", *entry)
-    assert formats.encode_offsets(Offsets(1, 2, 3, (entry,))) == by_hand(b"mtmrOFFS", payload)
-    assert f"{8 * len(entry)} bytes" in formats.__doc__
+    assert files.encode_offsets(Offsets(1, 2, 3, (entry,))) == by_hand(b"mtmrOFFS", payload)
+    assert f"{8 * len(entry)} bytes" in files.__doc__
     undo = UndoEntry(5, 0, 9, 0, 0)
     payload = struct.pack("<QQQ", 1, 2, 1) + struct.pack(f"<{len(undo)}Q", *undo)
-    assert formats.encode_undo(Undo(1, 2, (undo,))) == by_hand(b"mtmrUNDO", payload)
-    assert f"{8 * len(undo)} bytes" in formats.__doc__
+    assert files.encode_undo(Undo(1, 2, (undo,))) == by_hand(b"mtmrUNDO", payload)
+    assert f"{8 * len(undo)} bytes" in files.__doc__
 
 
 @pytest.mark.parametrize(("raw", "offset"), [
@@ -61,7 +61,7 @@ def test_rows_are_u64_columns_in_order():
 ])
 def test_a_refusal_says_where(raw, offset):
     with pytest.raises(FormatError) as caught:
-        formats.decode_head(raw)
+        files.decode_head(raw)
     assert caught.value.offset == offset
     assert f"byte {offset}" in str(caught.value)
 
@@ -74,27 +74,27 @@ def test_a_refusal_says_where(raw, offset):
 ])
 def test_what_does_not_fit_is_not_written(bad):
     with pytest.raises(ValueError, match=r"."):
-        formats.encode_offsets(bad)
+        files.encode_offsets(bad)
 
 
 def test_unknown_words_are_not_written():
     with pytest.raises(ValueError, match="door"):
-        formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1, names=(NameEntry(b"/a", "door"),)))  # type: ignore
+        files.encode_meta(Meta(1, 0, 0, "", "", 1, 1, names=(NameEntry(b"/a", "door"),)))  # type: ignore
 
 
 def test_ranges_are_checked_when_read():
     rows = [OffsetEntry(1, 1, 0, 4, 0, 4), OffsetEntry(1, 1, 9, 5, 0, 4)]
     payload = struct.pack("<QQQQ", 1, 1, 1, 2) + b"".join(struct.pack(f"<{len(r)}Q", *r) for r in rows)
     with pytest.raises(FormatError, match="range") as caught:
-        formats.decode_offsets(by_hand(b"mtmrOFFS", payload))
+        files.decode_offsets(by_hand(b"mtmrOFFS", payload))
     assert caught.value.offset == 24 + 32 + 8 * len(rows[0])
 
 
 def test_the_specification_names_every_magic():
-    magics = set(re.findall(r'"(mtmr[A-Z]{4})"', formats.__doc__))
-    values = [formats.encode_meta(Meta(1, 0, 0, "", "", 1, 1)), formats.encode_offsets(Offsets(1, 1, 1)),
-              formats.encode_undo(Undo(1, 1)), formats.encode_head(Head(1)),
-              formats.encode_launch(Launch(b"", (), (), b""))]
+    magics = set(re.findall(r'"(mtmr[A-Z]{4})"', files.__doc__))
+    values = [files.encode_meta(Meta(1, 0, 0, "", "", 1, 1)), files.encode_offsets(Offsets(1, 1, 1)),
+              files.encode_undo(Undo(1, 1)), files.encode_head(Head(1)),
+              files.encode_launch(Launch(b"", (), (), b""))]
     assert magics == {raw[:8].decode() for raw in values} | {"mtmrMOVE", "mtmrMEMO", "mtmrNUMS", "mtmrPRUN"}
 
 
@@ -102,8 +102,8 @@ def test_a_million_entries_in_about_a_second():
     at = range(0, 4096 * 1_000_000, 4096)
     entries = tuple(OffsetEntry(1, 1, 2 * n, 2 * n + 4096, n, n + 4096) for n in at)
     begin = time.process_time()
-    raw = formats.encode_offsets(Offsets(1, 1, 1, entries))
+    raw = files.encode_offsets(Offsets(1, 1, 1, entries))
     middle = time.process_time()
-    assert formats.decode_offsets(raw).entries[-1] == entries[-1]
+    assert files.decode_offsets(raw).entries[-1] == entries[-1]
     assert middle - begin < 3
     assert time.process_time() - middle < 4

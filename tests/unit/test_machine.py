@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metamori.runtime.describe import machine, machine_refuses
+from metamori.runtime.memory.proc_inspect import machine, machine_refuses
 
 
 def test_here_it_goes_on() -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from metamori._area import lib
 
-from metamori.runtime import finish, recover
-from metamori.runtime.area import Area
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.lifecycle import end_run
+from metamori.runtime.recovery import recover
 
 EXITING = 4  # PF_EXITING in field 9 of /proc/PID/stat
 
@@ -30,7 +31,7 @@ def area(tmp_path: Path) -> Iterator[Area]:
 def both_say(area: Area) -> bool:
     """`metamori run` asks the file, the other verbs the mapped area."""
     said = recover._alive(area.path)
-    assert bool(finish.alive(area)) == said
+    assert bool(end_run.alive(area)) == said
     return said
 
 
@@ -82,7 +83,7 @@ def test_more_descriptors_than_there_are_in_most_processes(area: Area) -> None:
 def test_the_umask_is_asked_for_and_not_set(mask: int) -> None:
     """For an instant other threads of the program made files that nobody else could read."""
     code = ("import os, sys\n"
-            "from metamori.store.door import umask\n"
+            "from metamori.store.io.os_io import umask\n"
             "os.umask(int(sys.argv[1]))\n"
             "os.umask = None\n"
             "print(umask())\n")

@@ -7,7 +7,7 @@
  *  3. Slot 0 of every kind means "none".  Page 0 is never used.  Buffer block 0 is never written: it reads as zeros.
  *  4. No mapped byte is touched before its file space was allocated: a full disk is an errno, not a SIGBUS.
  *
- * The part between the CDEF marks is also what Python sees (metamori/runtime/build_area.py): keep it plain C.
+ * The part between the CDEF marks is also what Python sees (metamori/runtime/area/build_area.py): keep it plain C.
  */
 #ifndef MM_AREA_H
 #define MM_AREA_H

@@ -7,7 +7,7 @@
  *  3. When redirected bytes have been put home, a durable record says so before anything else is done to them there.
  *  4. A file loses its name to a copy (another inode) only when a durable record says whose copy that is.
  * A record is appended by a pwrite behind the last whole one, and the tail moves only then: what was acknowledged lies
- * before everything that was not.  Read by metamori/runtime/ahead.py.
+ * before everything that was not.  Read by metamori/runtime/area/wal.py.
  */
 #include "engine/engine.h"
 

@@ -5,7 +5,7 @@
  *   pre-images of the blocks were saved (once in an epoch: the table pif->saved says where).  fresh_from as ever.
  * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
  *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
- *   (metamori/runtime/mapped.py).
+ *   (metamori/runtime/checkpoint/shared_mappings.py).
  * A checkpoint takes both flags away again when nobody maps the file any more.
  */
 #include "engine/engine.h"

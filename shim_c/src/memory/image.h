@@ -1,4 +1,4 @@
-/* image.h - what an image file holds, byte by byte (metamori/store/image.py reads the same; docs/reference/image.md).
+/* image.h - what an image file holds, byte by byte (metamori/store/read/image.py reads the same; docs/reference/image.md).
  *
  * One envelope as all of the store's files: magic "mtmrMEMO", u32 version, u32 byte order mark, u64 n, n bytes of payload,
  * u32 CRC-32 of all before it.  The payload, in this order, without gaps:

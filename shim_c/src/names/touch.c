@@ -27,7 +27,7 @@ static uint64_t mixed(uint64_t x, const void *bytes, size_t n)
     return x;
 }
 
-/* metamori/runtime/notes.py does the same. */
+/* metamori/runtime/area/name_journal.py does the same. */
 static uint32_t checked(struct mm_touch *r, const char *text)
 {
     r->length = r->check = 0;

@@ -1,6 +1,6 @@
 /* elf.c - which programs the dynamic loader puts our library into, read from their files before they are executed.
  *
- * metamori/runtime/elf.py says the same to people.  Runs between fork and exec too: system calls only, no allocation.
+ * metamori/runtime/lifecycle/elf.py says the same to people.  Runs between fork and exec too: system calls only, no allocation.
  */
 #include "process/process.h"
 

@@ -1,4 +1,4 @@
-/* runtime.h - what the shim asks of the embedded Python; metamori/runtime/embed.py answers. */
+/* runtime.h - what the shim asks of the embedded Python; metamori/runtime/inside/embed.py answers. */
 #ifndef MM_RUNTIME_H
 #define MM_RUNTIME_H
 /* CDEF-BEGIN */

@@ -1,7 +1,7 @@
 /* write_watch.c - asking the kernel to remember which pages of a writable mapping are stored into.
  *
  * userfaultfd with asynchronous write protection: a checkpoint asks for the pages written since the last one
- * (PAGEMAP_SCAN, metamori/runtime/watched.py) instead of comparing all of the file.  The program notices nothing but the
+ * (PAGEMAP_SCAN, metamori/runtime/checkpoint/dirty_pages.py) instead of comparing all of the file.  The program notices nothing but the
  * first store into a page costing a fault.  Nothing depends on it: a mapping that is not watched is compared.
  * A watch does not pass on to a child; it asks for its own.
  */

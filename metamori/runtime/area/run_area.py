@@ -1,0 +1,437 @@
+"""The run area from Python: headers, processes, FITs, PIFs and the journal, as the C side keeps them.
+
+Nothing is cached here: the truth is in the mapped files (area/layout.h), which all processes of the run share.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from metamori._area import ffi, lib
+from metamori.errors import MetamoriError
+from metamori.store.io.os_io import PIECE_BYTES, REAL
+from metamori.tables.record import record
+
+NO_LIMIT: int = lib.MM_NO_LIMIT
+BLOCK: int = lib.MM_BLOCK
+CHUNK: int = lib.MM_CHUNK
+_RANGES = 4096
+SLOW_S = 10                            # that a call may take before a checkpoint gives up
+
+
+class NotAtRest(MetamoriError):
+    """A process of the run does not come to rest, so no instant can be had."""
+
+    errno = errno.EAGAIN
+
+
+@record
+class Touch:
+    """A path as it was before the run first changed it in an epoch. mode 0: nothing was there."""
+
+    epoch: int
+    path: bytes
+    dev: int
+    ino: int
+    btime_ns: int
+    size: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    target: bytes
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@record
+class Preimage:
+    """Home bytes [start, end) of a PIF, saved at buffer_start of the run's buffer."""
+
+    epoch: int
+    after_index: int
+    pif: int
+    start: int
+    end: int
+    buffer_start: int
+
+
+def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values as a journal record holds them."""
+    at = 0
+    while at < len(data):
+        name, value = struct.unpack_from("=II", data, at)
+        at += 8
+        yield data[at:at + name], data[at + name:at + name + value]
+        at += name + value
+
+
+_moved: tuple[bytes, bytes] | None = None
+
+
+def moved(before: bytes, now: bytes) -> None:
+    """The project of the run area that this process completes lies in another folder by now; its paths are absolute."""
+    global _moved
+    _moved = (before, now) if before and before != now else None
+
+
+def placed(path: bytes) -> bytes:
+    """Where a path that the run area knows leads now."""
+    if _moved and path.startswith(_moved[0]) and path[len(_moved[0]):][:1] in (b"", b"/"):
+        return _moved[1] + path[len(_moved[0]):]
+    return path
+
+
+def touch_of(record) -> Touch:  # type: ignore[no-untyped-def]
+    """From a note in the journal."""
+    r = ffi.cast("struct mm_touch *", record)
+    text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
+                            r.path_length + r.target_length + r.xattrs_length))
+    end = r.path_length + r.target_length
+    return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
+                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))
+
+
+def proc_folder(pid: int) -> bytes:
+    """Where the kernel shows a process's descriptors and memory: its leader may have ended while other threads live."""
+    folder = b"/proc/%d" % pid
+    try:
+        with open(folder + b"/stat", "rb") as file:
+            if file.read().rsplit(b") ", 1)[1][:1] != b"Z":
+                return folder
+        return next(folder + b"/task/" + task for task in os.listdir(folder + b"/task") if int(task) != pid)
+    except (OSError, StopIteration):
+        return folder
+
+
+def make_folder(store_path: str) -> str:
+    """The folder of a run area, private whatever the umask."""
+    path = os.path.join(store_path, "run")
+    for folder in (path, os.path.join(path, "notes")):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.chmod(folder, 0o700)
+    return path
+
+
+def no_longer_alive(run_area: str) -> None:
+    """Before a run area goes: one that goes without that was removed by somebody else."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(os.path.dirname(run_area), "alive"))
+
+
+def _check(result: int, path: str) -> None:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result), path)
+
+
+class Area:
+    """The run area of one store."""
+
+    def __init__(self, store_path: str, create: bool = False) -> None:
+        if create:
+            make_folder(store_path)
+        self.path = os.path.join(store_path, "run")
+        self._area = lib.mm_attach(os.fsencode(store_path), create)
+        self._retired = False
+        self._frozen = 0
+        if self._area == ffi.NULL:
+            raise OSError(ffi.errno, os.strerror(ffi.errno), self.path)
+        self.head = lib.mm_head(self._area)
+        self._ranges = ffi.new("struct mm_range[]", _RANGES)
+
+    def first_time(self, key: int) -> bool:
+        """Whether this has not been told yet in the run. Under the session lock."""
+        said = self.head.said
+        free = next((i for i in range(len(said)) if said[i] in (0, key)), None)
+        if free is None or said[free] == key:
+            return False
+        said[free] = key
+        return True
+
+    @property
+    def pointer(self):  # type: ignore[no-untyped-def]
+        """For calls of the C side."""
+        return self._area
+
+    def close(self) -> None:
+        if self._area != ffi.NULL:
+            lib.mm_detach(self._area)
+            self._area = ffi.NULL
+
+    def unsound(self) -> str:
+        """What leads outside of an area in which nobody is alive; "" when all of it can be looked at."""
+        why = ffi.new("char[]", 256)
+        return "" if lib.mm_sound(self._area, why, 256) else os.fsdecode(ffi.string(why))
+
+    def retire(self) -> None:
+        """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
+        self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
+        no_longer_alive(self.path)
+        gone = self.path + ".over"
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(self.path, gone)
+        self._retired = True
+
+    def remove(self) -> None:
+        """The run is over: its area goes."""
+        if not self._retired:
+            self.retire()
+        self.close()
+        shutil.rmtree(self.path + ".over", ignore_errors=True)
+
+    # -- exclusion -------------------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, timeout_s: float = 60.0) -> Iterator[None]:
+        """One runtime at a time works on the run."""
+        if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
+            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+        try:
+            yield
+        finally:
+            lib.mm_session_unlock(self._area)
+
+    def lock_session(self) -> None:
+        if lib.mm_session_lock(self._area, 60000) != 0:
+            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+
+    def unlock_session(self) -> None:
+        lib.mm_session_unlock(self._area)
+
+    def freeze(self) -> None:
+        """From here on no call on a tracked file is under way, in any process, until as many `thaw`. In a session.
+
+        A call that a slow disk keeps is waited for; a process that is stopped in one for a second only."""
+        tries = 0
+        while not self._frozen and lib.mm_freeze(self._area, 1000, 0) != 0:
+            tries += 1
+            if tries == SLOW_S or self._stopped():
+                raise NotAtRest("a process of the run does not come out of a call: no checkpoint was taken")
+        self._frozen += 1
+
+    def _stopped(self) -> bool:
+        """Whether a process is stopped (by a signal, or a debugger) in the middle of a followed call."""
+        for slot in self.processes():
+            process = self.process(slot)
+            try:
+                tasks = b"/proc/%d/task/" % process.pid
+                for task in os.listdir(tasks) if process.calls else []:
+                    with open(tasks + task + b"/stat", "rb") as stat:
+                        if stat.read().rpartition(b") ")[2][:1] in b"Tt":
+                            return True
+            except OSError:
+                continue               # it has ended
+        return False
+
+    def thaw(self) -> None:
+        self._frozen = max(0, self._frozen - 1)
+        if not self._frozen:
+            lib.mm_thaw(self._area)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    # -- slots -----------------------------------------------------------------------------------
+
+    def process(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_proc(self._area, slot)
+
+    def processes(self) -> Iterator[int]:
+        """Slots of the processes that are alive."""
+        lib.mm_release_dead(self._area)
+        for slot in range(1, self.head.process_high):
+            if lib.mm_proc(self._area, slot).pid:
+                yield slot
+
+    def await_births(self) -> None:
+        """Until each child that was forked is among the processes: its parents may have ended before it first ran."""
+        lib.mm_await_births(self._area)
+
+    def descriptors(self, process: int) -> dict[int, int]:
+        """Descriptor -> FIT slot of one process."""
+        room, count = 1024, 1025
+        while count > room:                # one that opens more meanwhile makes another round
+            room = max(2 * room, count)
+            fds, fits = ffi.new("int32_t[]", room), ffi.new("uint32_t[]", room)
+            count = lib.mm_fd_list(self._area, process, fds, fits, room)
+        return dict(zip(ffi.unpack(fds, count), ffi.unpack(fits, count)))
+
+    def fit(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_fit_at(self._area, slot)
+
+    def pif(self, slot: int):  # type: ignore[no-untyped-def]
+        return lib.mm_pif_at(self._area, slot)
+
+    def pif_path(self, pif) -> bytes:  # type: ignore[no-untyped-def]
+        return placed(ffi.string(lib.mm_path_at(self._area, pif.path)))
+
+    def pifs(self) -> Iterator[int]:
+        """Slots of all PIFs in use."""
+        for slot in range(1, self.head.pif_count):
+            if lib.mm_pif_at(self._area, slot).flags & lib.MM_USED:
+                yield slot
+
+    def dirty(self) -> list[int]:
+        """Slots of the PIFs touched since the last checkpoint that was written to its end."""
+        head = self.head
+        if head.cut_pending:
+            since = head.committed_epoch
+            return [slot for slot in self.pifs()
+                    if self.pif(slot).epoch > since or self.may_have_changed_unseen(slot)]
+        found, slot = [], head.dirty
+        while slot:
+            pif = self.pif(slot)
+            if pif.flags & lib.MM_USED:
+                found.append(slot)
+            slot = pif.next_dirty
+        return list(dict.fromkeys((*found, *self.mapped())))
+
+    def mapped(self) -> Iterator[int]:
+        """Slots of the PIFs whose bytes may have changed unseen since the last checkpoint that was written."""
+        return (slot for slot in self._mapped_list() if self.may_have_changed_unseen(slot))
+
+    def may_have_changed_unseen(self, slot: int) -> bool:
+        """Mapped, or let go of by a checkpoint that is not written (yet): a kill or a full disk came between."""
+        p = self.pif(slot)
+        return bool(p.flags & lib.MM_MAPPED) or p.let_go > self.head.committed_epoch
+
+    def _mapped_list(self) -> Iterator[int]:
+        slot = self.head.mapped
+        while slot:
+            yield slot
+            slot = self.pif(slot).next_mapped
+
+    def relink_mapped(self) -> None:
+        """Take those off the list that need not be there; the run is frozen. A kill leaves the others on it."""
+        before = 0
+        for slot in list(self._mapped_list()):
+            p = self.pif(slot)
+            if self.may_have_changed_unseen(slot):
+                before = slot
+                continue
+            if before:
+                self.pif(before).next_mapped = p.next_mapped
+            else:
+                self.head.mapped = p.next_mapped
+            p.listed = 0                   # last: whoever finds it set looks whether it is there
+
+    def find_pif(self, dev: int, ino: int, btime_ns: int = 0) -> int:
+        return lib.mm_pif_find(self._area, dev, ino, btime_ns)
+
+    def identify(self, slot: int, dev: int, ino: int, btime_ns: int) -> None:
+        """The PIF's file is this one from now on."""
+        lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
+
+    def new_pif(self, home: bytes, path: bytes) -> int:
+        """A PIF for a file that no process has opened for writing: the one at `home`. OSError."""
+        st = REAL.lstat(home)
+        slot: int = lib.mm_pif_new(self._area, st.st_dev, st.st_ino, REAL.birth_ns(home), path)
+        if not slot:
+            raise OSError(errno.ENOSPC, "the run area has no room")
+        return slot
+
+    def set_path(self, pif, path: bytes) -> None:  # type: ignore[no-untyped-def]
+        lib.mm_set_path(self._area, pif, path)
+
+    def touch_pif(self, slot: int) -> None:
+        lib.mm_pif_touched(self._area, slot)
+
+    def drop_if_done(self, slot: int) -> None:
+        lib.mm_drop_if_done(self._area, slot)
+
+    def kept_name(self, slot: int) -> bytes:
+        return b"r%d.%d" % (self.head.run, slot)
+
+    # -- block tables ----------------------------------------------------------------------------
+
+    def ranges(self, pif, since_epoch: int, since_block: int) -> list[tuple[int, int, int]]:  # type: ignore[no-untyped-def]
+        """(first block, first buffer block, blocks) of what was redirected, in file order."""
+        count = lib.mm_collect(self._area, pif, since_epoch, since_block, self._ranges, len(self._ranges))
+        if count > len(self._ranges):
+            self._ranges = ffi.new("struct mm_range[]", count + count // 4)
+            return self.ranges(pif, since_epoch, since_block)
+        # as one buffer: a cffi struct access per number would cost ten times as much
+        data = bytes(ffi.buffer(self._ranges, count * 24))
+        return list(struct.iter_unpack("=QQQ", data))
+
+    def noted_blocks(self, pif) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
+        """Byte ranges of a watched file that calls have changed since the last checkpoint written to its end."""
+        head, room = self.head, len(self._ranges)
+        count = lib.mm_collect_saved(self._area, pif, head.committed_epoch + 1, head.committed_block, self._ranges,
+                                     room)
+        if count > room:
+            self._ranges = ffi.new("struct mm_range[]", count + count // 4)
+            return self.noted_blocks(pif)
+        data = bytes(ffi.buffer(self._ranges, count * 24))
+        return [(block * BLOCK, (block + blocks) * BLOCK) for block, _, blocks in struct.iter_unpack("=QQQ", data)]
+
+    def table_set(self, pif, block: int, buffer: int, count: int) -> None:  # type: ignore[no-untyped-def]
+        _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)
+
+    def table_get(self, pif, block: int) -> int:  # type: ignore[no-untyped-def]
+        return lib.mm_table_get(self._area, pif, block)
+
+    def table_clear(self, pif, from_block: int = 0) -> None:  # type: ignore[no-untyped-def]
+        lib.mm_table_clear(self._area, pif, from_block)
+
+    def give_room(self, records: bool = False) -> None:
+        """What was held for the end of the run (only the records' part): it is needed now."""
+        lib.mm_room_give(self._area, records)
+
+    def forget_pif(self, slot: int) -> None:
+        lib.mm_pif_forget(self._area, slot)
+
+    def take_blocks(self, count: int) -> int:
+        return lib.mm_blocks_take(self._area, count)
+
+    # -- the AML cache ---------------------------------------------------------------------------
+
+    def frames(self, slot: int) -> list[int]:
+        """Frame numbers that hold buffer bytes of a PIF."""
+        return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).pif == slot]
+
+    def frame(self, number: int):  # type: ignore[no-untyped-def]
+        return lib.mm_frame_at(self._area, number)
+
+    def write_back_all(self, buffer: int) -> None:
+        _check(lib.mm_cache_write_back(self._area, 0, buffer), self.path)
+
+    def drop_frames(self, slot: int) -> None:
+        lib.mm_cache_drop(self._area, slot)
+
+    # -- journal ---------------------------------------------------------------------------------
+
+    def journal(self, start: int) -> Iterator[Touch | Preimage]:
+        """Complete records from a position on, in order."""
+        at, tail = start, self.head.journal_tail
+        while at < tail:
+            words = ffi.cast("uint32_t *", lib.mm_record_at(self._area, at))
+            length, kind = words[0], words[1]
+            if length < 8:
+                raise MetamoriError(f"the run area's journal is broken at byte {at}")
+            if kind == lib.MM_TOUCH:
+                yield touch_of(words)
+            elif kind == lib.MM_PREIMAGE:
+                r = ffi.cast("struct mm_preimage *", words)
+                yield Preimage(r.epoch, r.after_index, r.pif, r.start, r.end, r.buffer_start)
+            at += length
+
+    def free_journal(self, start: int, end: int) -> None:
+        """Records up to `end` are in a checkpoint: the disk gets their pages back, in pieces of a megabyte."""
+        low, high = max(start // PIECE_BYTES * PIECE_BYTES, BLOCK), end // PIECE_BYTES * PIECE_BYTES
+        if low >= high:
+            return
+        fd = REAL.open(os.fsencode(os.path.join(self.path, "journal")), os.O_RDWR)
+        try:
+            REAL.punch_hole(fd, low, high)
+        finally:
+            REAL.close(fd)

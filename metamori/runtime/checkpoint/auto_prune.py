@@ -1,0 +1,129 @@
+"""A live run prunes its own checkpoints: after each of them, and when a write finds the disk full. Under the session
+lock. Those that were there when it began, and 0, are nobody's but the user's: `metamori prune` (docs/adr/0031).
+
+What it needs beside the indexes: its parent, the buffer from its last checkpoint on, pre-images of the journal
+that no record holds yet, and the homes of its files. The head is an index that stays: the one that the run began at,
+in single mode the last but one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from metamori._area import lib
+from metamori.config import size_text
+from metamori.errors import MetamoriError
+from metamori.runtime.area.run_area import BLOCK, Area, Preimage
+from metamori.store.read.head import lstat_or_none
+from metamori.store.read.store import Store
+from metamori.tables.history import spans_text
+from metamori.tables.retention import Rules
+
+if TYPE_CHECKING:                          # what prunes is imported when there is something to prune
+    from metamori.store.prune import prune as stored
+    from metamori.store.prune.prune_plan import Live
+
+
+def recover(store: Store, durable: bool = True) -> None:
+    """Complete a prune that was interrupted, if there is one."""
+    if lstat_or_none(store.door, store.layout.prune):
+        from metamori.store.prune import prune as stored
+
+        stored.recover(store, durable)
+
+
+def rules(area: Area) -> Rules:
+    """None in a run area that does not say which checkpoints are its own."""
+    head = area.head
+    return Rules(head.keep_last, 0.0, head.max_bytes) if head.first_index else Rules()
+
+
+def prune(session) -> None:  # type: ignore[no-untyped-def]
+    """After a checkpoint, which exists whatever comes of this; what fails is tried again after the next."""
+    found = rules(session.area)
+    try:
+        if found and _is_due(session, found):
+            done = _prune(session, found)
+            if found.max_bytes and done.needed > found.max_bytes and (taken := _own_bytes(session)) > found.max_bytes:
+                _say_once(session, f"this run's checkpoints take more than {size_text(found.max_bytes)} (--max-bytes): "
+                                   f"{size_text(taken)} for the newest{_and_others(done.shape.below)}", "size")
+    except (MetamoriError, OSError) as error:
+        _say_once(session, f"nothing was pruned: {error}")
+
+
+def make_room(session) -> int:  # type: ignore[no-untyped-def]
+    """A write found the disk full: 1 when something could be freed."""
+    with session.area.session():
+        return int(has_made_room(session))
+
+
+def has_made_room(session) -> bool:  # type: ignore[no-untyped-def]
+    """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never."""
+    found = rules(session.area)
+    if not found:
+        return False
+    session.area.give_room(records=True)
+    session.store.refresh()
+    while len(own := _own(session)) > 1:
+        count = max(found.keep_last, len(own) - 1 if found.max_bytes else 1)
+        try:
+            done = _prune(session, Rules(keep_last=count))
+        except (MetamoriError, OSError):
+            return False                   # not even room to say what goes: what the disk said stands
+        if done.before > done.after:
+            return True
+        if not done.dropped:
+            break
+    others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
+    _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
+    return False
+
+
+def _own(session) -> list[int]:  # type: ignore[no-untyped-def]
+    return [index for index in session.store.indexes if index >= session.area.head.first_index]
+
+
+def _and_others(below: list[int]) -> str:
+    return f" and for {spans_text(below)}, which only 'metamori prune' may take away" if below else ""
+
+
+def _say_once(session, text: str, about: str = "") -> None:  # type: ignore[no-untyped-def]
+    """Once in a run; `about`: whatever the numbers are."""
+    if session.area.first_time(zlib.crc32((about or text).encode(errors="replace"))):
+        session.said = text
+
+
+def _own_bytes(session) -> int:  # type: ignore[no-untyped-def]
+    from metamori.store.prune import prune as stored
+
+    return stored.disk_bytes(session.store, session.area.head.first_index, session.area.head.run)
+
+
+def _is_due(session, found: Rules) -> bool:  # type: ignore[no-untyped-def]
+    return bool((found.max_bytes and _own_bytes(session) > found.max_bytes)
+                or (found.keep_last and len(_own(session)) > found.keep_last))
+
+
+def _prune(session, found: Rules) -> stored.Result:  # type: ignore[no-untyped-def]
+    from metamori.store.prune import prune as stored
+
+    store, area = session.store, session.area
+    done = stored.prune(store, found, {area.head.parent}, _needs(area), first=area.head.first_index,
+                        durable=session.durable)
+    for slot in list(area.pifs()):
+        p = area.pif(slot)
+        if p.flags & lib.MM_NAMELESS and not p.refs and done.shape.nothing_leads_to(p.object) \
+                and p.epoch <= area.head.committed_epoch:
+            area.forget_pif(slot)
+    return done
+
+
+def _needs(area: Area) -> Live:
+    from metamori.store.prune.prune_plan import Live
+
+    head = area.head
+    journal = [(each.buffer_start, each.buffer_start + each.end - each.start)
+               for each in area.journal(head.committed_journal) if isinstance(each, Preimage)]
+    homes = frozenset(area.kept_name(slot) for slot in area.pifs() if area.pif(slot).flags & lib.MM_KEPT)
+    return Live(head.run, head.committed_block * BLOCK, tuple(journal), homes)

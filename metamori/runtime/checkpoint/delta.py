@@ -1,0 +1,366 @@
+"""From an instant of the run area to the records of a checkpoint: what changed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
+from metamori.runtime.checkpoint.snapshot import Cut, Found, PifCut, examine, look
+from metamori.store.format.records import (
+    FitEntry,
+    Meta,
+    NameEntry,
+    NameKind,
+    OffsetEntry,
+    Offsets,
+    PifEntry,
+    UndoEntry,
+)
+from metamori.store.io.xattrs import Xattrs
+from metamori.store.read.head import lstat_or_none
+from metamori.store.read.store import Store
+from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import replace
+
+Identity = tuple[int, int]
+Mode = Literal["incremental", "single"]
+
+
+def kind_of(mode: int) -> NameKind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "dir"
+    if stat.S_ISLNK(mode):
+        return "symlink"
+    return "fifo" if stat.S_ISFIFO(mode) else "other"
+
+
+class Fold:
+    """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
+
+    def __init__(self, store: Store, area: Area, cut: Cut, index: int) -> None:
+        self.store, self.area, self.cut, self.index = store, area, cut, index
+        self.before = store.state(cut.parent)
+        if not cut.examined:
+            examine(cut, area, self.before.names)
+        self.run = area.head.run
+        self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
+        self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
+        if len(self._known) < len(self.before.pifs):
+            for inode, pif in self.before.pifs.items():
+                self._knows((pif.dev, pif.ino), inode)
+        self.pifs: dict[int, PifEntry] = {}
+        self.initial_pifs: dict[int, PifEntry] = {}
+        self.names: dict[bytes, NameEntry] = {}
+        self.initial_names: dict[bytes, NameEntry] = {}
+        self.objects: dict[int, int] = {}     # PIF slot -> object
+        self.offsets: list[OffsetEntry] = []
+        self.bytes_added = cut.captured_bytes
+        self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
+        self._at_head: dict[Identity, tuple[int, int]] = {}
+        self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
+        for touch in cut.touches.values():
+            if touch.mode:
+                self._noted.setdefault((touch.dev, touch.ino), touch)
+
+    def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
+        """Meta file and offset file."""
+        meta, offsets = self.state(message, reason, process, mode)
+        crcs = self.store.buffers.checksums(
+            self.run, [(entry.buffer_start, entry.buffer_end) for entry in offsets.entries])
+        entries = tuple(OffsetEntry(*entry[:6], crc) for entry, crc in zip(offsets.entries, crcs, strict=True))
+        return meta, replace(offsets, entries=entries)
+
+    def state(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
+        """The same without checksums, for whoever only wants to know how things stand."""
+        for pif in self.cut.pifs:
+            self._file(pif, process)
+        self._names()
+        meta = Meta(
+            self.index, self.cut.parent, time.time_ns(), message, reason, self.run, process, mode,
+            bool(self.area.head.flags & lib.MM_ISOLATE),
+            self.bytes_added, False, tuple(self.cut.processes),
+            tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
+            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
+        return meta, Offsets(self.index, process, self.run, tuple(self.offsets))
+
+    def undo_entries(self) -> dict[int, list[UndoEntry]]:
+        """Pre-images of the interval, by the highest index that they serve."""
+        entries: dict[int, list[UndoEntry]] = {}
+        there = [each for each in self.cut.preimages if each.start < each.end]
+        crcs = self.store.buffers.checksums(
+            self.run, [(each.buffer_start, each.buffer_start + each.end - each.start) for each in there])
+        for each, crc in zip(there, crcs, strict=True):
+            inode = self.objects.get(each.pif) or self.area.pif(each.pif).object
+            if inode:
+                # the index of a checkpoint that was cut but never written may be this one: it knows what came after
+                entries.setdefault(min(each.after_index, self.index - 1), []).append(
+                    UndoEntry(inode, each.start, each.end, self.run, each.buffer_start, crc))
+        return entries
+
+    def given_up(self) -> list[UndoEntry]:
+        """What the indexes so far have lost: somebody else changed these files before this run came to them."""
+        return [UndoEntry(self.objects[slot], 0, NO_LIMIT, 0, 0) for slot in sorted(self.changed_beside)]
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _knows(self, identity: Identity, inode: int) -> None:
+        last = self._known.get(identity, inode)
+        if last != inode:
+            self._earlier.setdefault(identity, []).append(last)
+        self._known[identity] = inode
+
+    def _has_birth(self, inode: int, btime_ns: int) -> bool:
+        pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+        return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
+
+    def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
+        """The store's number of a file, and whether the store has not seen it before."""
+        inode = 0
+        if not fresh:
+            known = (self._known.get(identity, 0), *reversed(self._earlier.get(identity, ())))
+            inode = next((each for each in known if self._has_birth(each, btime_ns)), 0)
+            inode = inode or self.store.find_object(*identity, btime_ns)
+        if inode:
+            return inode, inode not in self.before.pifs
+        inode = self.area.head.next_object    # of the run area: a restore gives numbers that no record has yet
+        self.area.head.next_object += 1
+        self._knows(identity, inode)
+        return inode, True
+
+    def _file(self, pif: PifCut, process: int) -> None:
+        inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._object(
+            (pif.dev, pif.ino), pif.btime_ns, pif.created)
+        self.objects[pif.slot] = inode
+        self._knows((pif.dev, pif.ino), inode)
+        known = self.before.pifs.get(inode)
+        if known and pif.preexisting and not pif.object and not self._is_as_known(pif, known):
+            self.changed_beside.add(pif.slot)
+        else:
+            self.area.pif(pif.slot).object = inode
+        st = pif.held or pif.st
+        mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
+        at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
+        a_copy = pif.flags & lib.MM_COPIED and not at_home
+        if a_copy and known:
+            mode, uid, gid = known.mode, known.uid, known.gid
+        elif a_copy:
+            mode, uid, gid = pif.old[2:]
+        nameless = bool(pif.flags & lib.MM_NAMELESS)
+        entry = PifEntry(
+            inode, pif.dev, pif.ino, pif.btime_ns, pif.refs, pif.path,
+            known.was_created if known else self.index if not pif.preexisting else 0,
+            0 if not nameless else known.was_deleted if known and known.was_deleted else self.index,
+            pif.size, pif.home_limit, pif.cut, mode, uid, gid, pif.mtime_ns,
+            self.area.kept_name(pif.slot) if pif.flags & lib.MM_KEPT else b"")
+        self.pifs[inode] = entry
+        if new and pif.preexisting:
+            size, mtime_ns, old_mode, old_uid, old_gid = self._old(pif)
+            self.initial_pifs[inode] = replace(
+                entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
+                was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
+        if pif.captured is None and pif.home.startswith(b"/proc/"):
+            self._copy_whole(pif, inode, process)
+        elif pif.captured or pif.ranges:
+            self._changed(pif, inode, process)
+
+    def _is_as_known(self, pif: PifCut, known: PifEntry) -> bool:
+        """Whether a file that the run has just come to had the bytes that the indexes count on: whether size and time
+        were as recorded, or as head noted them."""
+        was = {pif.old[:2], self._old(pif)[:2]}
+        if (known.size, known.mtime_ns) in was:
+            return True
+        if not self._at_head:
+            self._at_head = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
+        return self._at_head.get((pif.dev, pif.ino)) in was
+
+    def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:
+        """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
+        noted = self._noted.get((pif.dev, pif.ino))
+        if noted is None or (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns):
+            return pif.old
+        return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
+
+    def _changed(self, pif: PifCut, inode: int, process: int) -> None:
+        """What changed at home unseen; over it the touched blocks, neighbours merged, cut off at the file's end
+        (thesis writeBinTreeToFile)."""
+        amls = AddressMap(
+            AML(block * BLOCK, min((block + count) * BLOCK, pif.size), self.run, buffer * BLOCK)
+            for block, buffer, count in pif.ranges if block * BLOCK < pif.size)
+        self.bytes_added += amls.nbytes
+        if pif.captured:
+            amls, above = AddressMap(pif.captured), amls
+            amls.overlay(above)
+        self._offsets(inode, process, amls)
+
+    def _offsets(self, inode: int, process: int, amls: Iterable[AML]) -> None:
+        self.offsets.extend(
+            OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
+            for aml in amls)
+
+    def _copy_whole(self, pif: PifCut, inode: int, process: int) -> None:
+        """A file that no name leads to, only a descriptor: all of it."""
+        if not pif.size or not pif.home:
+            return
+        blocks = -(-pif.size // BLOCK)
+        place = self.area.take_blocks(blocks) * BLOCK
+        source = os.open(pif.home, os.O_RDONLY)
+        target = os.open(self.store.layout.buffer(self.run), os.O_RDWR)
+        try:
+            os.truncate(target, max(os.fstat(target).st_size, place + blocks * BLOCK))
+            done = 0
+            while done < pif.size:
+                data = os.pread(source, min(1 << 20, pif.size - done), done)
+                if not data:
+                    break
+                os.pwrite(target, data, place + done)
+                done += len(data)
+        finally:
+            os.close(source)
+            os.close(target)
+        self.bytes_added += pif.size
+        self.offsets.append(OffsetEntry(inode, process, 0, pif.size, place, place + pif.size))
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _names(self) -> None:
+        touched = self.cut.touches
+        for path, found in self.cut.examined.items():
+            entry = self._name(path, found)
+            if path not in self.before.names:
+                self.initial_names[path] = self._initial(path, touched.get(path), entry)
+            if self.before.names.get(path, self.initial_names.get(path)) != entry:
+                self.names[path] = entry
+        self._other_names()
+
+    def _other_names(self) -> None:
+        """Extended attributes are the file's: all its names have those that one of them, or a descriptor, was given."""
+        given = {entry.inode: entry.xattrs for entry in self.names.values() if entry.kind == "file"}
+        for inode in given.keys() | self.pifs.keys():
+            for path in self.before.paths(inode):
+                old = self.before.names[path]
+                if path in self.names or path in self.cut.found:
+                    continue
+                have = given[inode] if inode in given else self._present_xattrs(path, self.pifs[inode])
+                if have is not None and have != old.xattrs:
+                    self.names[path] = replace(old, xattrs=have)
+
+    @staticmethod
+    def _present_xattrs(path: bytes, pif: PifEntry) -> Xattrs | None:
+        """Of a file that lost a name, maybe the one that a descriptor was opened by: nothing notes its others."""
+        if not pif.kept:
+            return None
+        found = look(path)
+        same = found.st and (found.st.st_dev, found.st.st_ino) == (pif.dev, pif.ino)
+        return found.xattrs if same else None
+
+    def _name(self, path: bytes, found: Found) -> NameEntry:
+        st = found.st
+        if st is None:
+            return NameEntry(path, "absent")
+        kind = kind_of(st.st_mode)
+        inode, mtime_ns = 0, st.st_mtime_ns
+        if kind in ("file", "dir"):
+            slot = found.slot
+            inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
+            if not inode:
+                inode = self._untouched(path, st)
+                if slot:                   # noted before a call that then did not change it
+                    self.objects[slot] = self.area.pif(slot).object = inode
+            if kind == "file":
+                mtime_ns = self._attributes(inode, slot, st)
+        return NameEntry(
+            path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns,
+            found.target, found.xattrs)
+
+    def _attributes(self, inode: int, slot: int, st: os.stat_result) -> int:
+        """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
+        if inode not in self.pifs and inode in self.before.pifs:
+            old = self.before.pifs[inode]
+            mtime_ns = max(st.st_mtime_ns, self.area.pif(slot).mtime_ns if slot else 0)
+            new = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=mtime_ns, cut=old.size)
+            if new != replace(old, cut=old.size):
+                self.pifs[inode] = new
+            return mtime_ns
+        pif = self.pifs.get(inode)
+        return pif.mtime_ns if pif else st.st_mtime_ns
+
+    def _untouched(self, path: bytes, st: os.stat_result) -> int:
+        """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
+        born = self.store.door.birth_ns(path)      # a file that went may have had the same number
+        now = lstat_or_none(self.store.door, path)
+        if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
+            born = 0                       # the program has gone on: it is, or may be, another one's
+        inode, new = self._object((st.st_dev, st.st_ino), born, False)
+        if new and inode not in self.pifs:
+            size = st.st_size if stat.S_ISREG(st.st_mode) else 0
+            entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,
+                             st.st_uid, st.st_gid, st.st_mtime_ns, b"")
+            self.pifs[inode] = entry
+            noted = self._noted.get((st.st_dev, st.st_ino))
+            self.initial_pifs[inode] = entry if noted is None else replace(
+                entry, mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
+        return inode
+
+    def _in_new_folder(self, path: bytes) -> bool:
+        """Whether a folder around it was none before: then nothing in it was there, however it came there."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
+            touch = self.cut.touches.get(folder)
+            if touch is not None and not stat.S_ISDIR(touch.mode):
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def _in_exchanged_folder(self, path: bytes) -> bool:
+        """Whether a folder around it is another one than was there before."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
+            touch, found = self.cut.touches.get(folder), self.cut.found.get(folder)
+            if touch is not None and found is not None and found.st is not None:
+                return (touch.dev, touch.ino) != (found.st.st_dev, found.st.st_ino)
+            folder = os.path.dirname(folder)
+        return False
+
+    def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
+        """What stood at a path before the run."""
+        if path in self.cut.came_along or self._in_new_folder(path):
+            return NameEntry(path, "absent")
+        if touch is None:                  # never noted: it changed only in its bytes
+            pif = self.initial_pifs.get(now.inode)
+            if pif is not None and now.kind == "file":
+                return replace(now, mode=pif.mode, uid=pif.uid, gid=pif.gid, mtime_ns=pif.mtime_ns)
+            stays = now.kind == "dir" and not self._in_exchanged_folder(path)
+            return now if stays else NameEntry(path, "absent")
+        if not touch.mode:
+            return NameEntry(path, "absent")
+        kind = kind_of(touch.mode)
+        inode = 0
+        if kind in ("file", "dir"):
+            slot = self.area.find_pif(touch.dev, touch.ino, touch.btime_ns) if kind == "file" else 0
+            inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
+            if not inode:
+                inode, new = self._object((touch.dev, touch.ino), touch.btime_ns, False)
+                if new and inode not in self.initial_pifs:
+                    size = touch.size if kind == "file" else 0
+                    self.initial_pifs[inode] = PifEntry(
+                        inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
+                        touch.uid, touch.gid, touch.mtime_ns, b"")
+        device = stat.S_ISCHR(touch.mode) or stat.S_ISBLK(touch.mode)
+        return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns,
+                         b"%d" % touch.size if device else touch.target, touch.xattrs)
+
+    # -- descriptors -----------------------------------------------------------------------------
+
+    def _fits(self) -> list[FitEntry]:
+        found = []
+        for entry, slot in self.cut.fits:
+            inode = (self.objects.get(slot, 0) or self.area.pif(slot).object) if slot else 0
+            found.append(replace(entry, inode=inode))
+        return found

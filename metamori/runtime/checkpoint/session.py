@@ -1,0 +1,156 @@
+"""A live run: the owner of a store's tables and of its run area; what a checkpoint is.
+
+States of a checkpoint: frozen (one instant) -> cut (the next epoch runs, the program goes on) -> durable (pre-images,
+buffer, offset file) -> it exists (meta file renamed into place) -> settled (the run area counts from here).
+A stop before the fourth leaves no trace but what the next checkpoint takes with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import ExitStack, nullcontext
+
+from metamori._area import lib
+from metamori.runtime.area import launch_record, wal
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.checkpoint import snapshot as instants
+from metamori.runtime.checkpoint import sync as durable
+from metamori.runtime.checkpoint.delta import Fold
+from metamori.runtime.checkpoint.shared_mappings import Capture
+from metamori.runtime.checkpoint.snapshot import Cut
+from metamori.runtime.memory import images as memory
+from metamori.store.format.records import MemoryEntry
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
+from metamori.tables.record import replace
+
+
+class Session:
+    """A store and its run area. Every runtime of the run has its own; the truth is in the files."""
+
+    def __init__(self, store: Store, area: Area) -> None:
+        self.store, self.area = store, area
+        self.said = ""                     # what a person should hear; whoever says it takes it away
+        self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
+        self.let_in = ExitStack()          # folders opened up until it has its descriptors back
+        self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
+        self._records = -1                 # head.records when all that it counts was known here
+
+    @property
+    def durable(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_POWER)
+
+    @property
+    def single(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_SINGLE)
+
+    def checkpoint(
+        self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False,
+        over: bool = False
+    ) -> int:
+        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
+
+        with_memory: of a run with memory; Refused when it cannot be part of it. home: what is buffered comes home with
+        it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only. over: and
+        after it nobody does anything in the run.
+        """
+        home = home or self.single
+        with self.area.session(), self.area.frozen() if home else nullcontext():
+            auto_prune.recover(self.store, self.durable)
+            index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
+            auto_prune.prune(self)
+            if home:
+                from metamori.runtime.lifecycle import end_run
+                end_run.put_home(self, index)
+            if over:
+                self.area.head.flags |= lib.MM_OVER
+            return index
+
+    def take_now(self, reason: str) -> int:
+        """The next checkpoint, of whoever holds the session and has frozen the run."""
+        return self._take_with_room("", reason, with_memory=False)
+
+    def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
+        """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
+        while True:
+            try:
+                return self._take(message, reason, with_memory)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not auto_prune.has_made_room(self):
+                    raise
+
+    def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
+        self.store.refresh(alone=self._records == self.area.head.records)
+        index = self.store.newest + 1
+        parent = self.store.state(self.area.head.parent)
+        image = memory.Image(self.store, self.area, index, self.durable, self.outside) if with_memory else None
+        self.area.freeze()
+        try:
+            cut = self._instant(index, parent, image)
+        finally:
+            self.area.thaw()
+        self._write(cut, index, message, reason, (image.written(),) if image else ())
+        instants.settle_cut(self.area, cut, index)
+        self._records = self.area.head.records
+        return index
+
+    def will_write_records(self) -> None:
+        """Before each record that is added under the session lock: whoever has that next looks for them."""
+        self.area.head.records += 1
+
+    def give_up(self, fold: Fold) -> None:
+        """Say what others changed before this run came to it; only then does the run area know these files."""
+        if fold.changed_beside:
+            self.will_write_records()
+            self.store.add_undo(fold.given_up(), self.store.newest, self.durable)
+            for slot in fold.changed_beside:
+                self.area.pif(slot).object = fold.objects[slot]
+
+    def _instant(self, index: int, parent: State, image: memory.Image | None) -> Cut:
+        """Files, and memory if it is wanted, in one pause."""
+        if image:
+            image.stop()
+        try:
+            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
+                                Capture(self.store, self.area, parent))
+            instants.examine(cut, self.area, parent.names)
+            if image:
+                image.look()
+            # the new epoch's writes must not be taken for bytes that the new index does without
+            self.area.head.newest = index
+            instants.advance(self.area, cut, index)
+        except BaseException:
+            if image:
+                image.give_up()
+            raise
+        if image:
+            image.go()
+        return cut
+
+    def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = ()) -> None:
+        self.will_write_records()
+        fold = Fold(self.store, self.area, cut, index)
+        process = cut.processes[0].process if cut.processes else self.area.head.next_process
+        meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
+        self.give_up(fold)
+        meta = replace(meta, memory=images, launch=launch_record.of_run(self.area) if self._first(cut) else (),
+                       bytes_added=meta.bytes_added + sum(image.size for image in images))
+        if self.durable:
+            self._sync(cut, bool(offsets.entries or cut.preimages))
+        for after_index, entries in sorted(fold.undo_entries().items()):
+            self.store.undo_log.add(tuple(entries), after_index, self.durable, alone=True)
+        self.store.commit_checkpoint(meta, offsets, durable=self.durable)
+
+    def _first(self, cut: Cut) -> bool:
+        """Whether no checkpoint of this run is below the new one."""
+        return not cut.parent or self.store.meta(cut.parent).run != self.area.head.run
+
+    def _sync(self, cut: Cut, buffered: bool) -> None:
+        """Everything that the records name: the buffer's new bytes, and the bytes written home."""
+        if buffered:
+            self.store.buffers.sync(self.area.head.run)
+        wal.sync(self.area) if any(self.area.mapped()) else wal.name(self.area)
+        durable.sync(((pif.home, pif.st) for pif in cut.pifs if pif.st and not pif.home.startswith(b"/proc/")),
+                     {os.path.dirname(path) for path in cut.touches})

@@ -1,0 +1,455 @@
+"""One instant of the run, copied out of the run area while it is frozen. What can wait is left for delta.py.
+
+Everything is counted from the last checkpoint that was written to its end: a checkpoint that failed half way, or a
+process killed in the middle of one, leaves its changes to the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
+
+from metamori._area import ffi, lib
+from metamori.runtime.area import name_journal, wal
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
+from metamori.runtime.checkpoint.dirty_pages import Watch
+from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
+from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
+from metamori.store.io.os_io import REAL
+from metamori.store.io.xattrs import Xattrs
+from metamori.store.io.xattrs import read as read_xattrs
+from metamori.tables.aml import AML
+from metamori.tables.record import field, mutable, replace
+
+_REGULAR_OPEN_FLAGS = 0o17777777
+
+
+@mutable
+class Found:
+    """What stands at a path: its lstat, and the target of a link. st None: nothing."""
+
+    st: os.stat_result | None
+    target: bytes = b""
+    xattrs: Xattrs = ()
+    slot: int = 0                          # the PIF of the file: later its number may be another one's
+
+
+@mutable
+class PifCut:
+    """A touched file at the instant. home: where its bytes are at home, b"" when no name leads there."""
+
+    slot: int
+    object: int
+    dev: int
+    ino: int
+    btime_ns: int
+    flags: int
+    created: bool                    # by the run, since the last checkpoint
+    preexisting: bool                # it was there before the run
+    refs: int
+    path: bytes
+    home: bytes
+    size: int
+    home_limit: int
+    cut: int
+    mtime_ns: int
+    st: os.stat_result | None
+    old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
+    ranges: list[tuple[int, int, int]]
+    captured: list[AML] | None = None     # of a file whose bytes changed unseen: what differs at home from the parent
+    held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
+
+
+@mutable
+class Cut:
+    """One instant."""
+
+    parent: int
+    epoch: int
+    next_block: int
+    journal_end: int
+    pifs: list[PifCut] = field(default_factory=list)
+    touches: dict[bytes, Touch] = field(default_factory=dict)
+    preimages: list[Preimage] = field(default_factory=list)
+    found: dict[bytes, Found] = field(default_factory=dict)
+    fits: list[tuple[FitEntry, int]] = field(default_factory=list)   # with the PIF slot
+    processes: list[ProcessEntry] = field(default_factory=list)
+    inherited: list[InheritedEntry] = field(default_factory=list)
+    captured_bytes: int = 0               # that it stored of files whose bytes change unseen
+    watch: Watch | None = None
+    mark: int = 0                         # where the log of what is durable says so
+    looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
+    examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along
+    came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
+    _real: dict[bytes, bool] = field(default_factory=dict)
+
+    def look(self, path: bytes) -> Found:
+        """What stands at a path, asked for once: nothing moves while the run is frozen."""
+        found = self.looked.get(path)
+        if found is None:
+            found = self.looked[path] = look(path) if self._is_real(os.path.dirname(path)) else Found(None)
+        return found
+
+    def _is_real(self, folder: bytes) -> bool:
+        """Not where a link took a folder's place: what it leads to has names of its own."""
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder) == folder
+        return self._real[folder]
+
+
+_IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+
+
+def look(path: bytes) -> Found:
+    """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
+    try:
+        st = REAL.lstat(path)
+        if stat.S_ISLNK(st.st_mode):
+            return Found(st, REAL.readlink(path))
+        device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
+        return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
+    except OSError as error:
+        if error.errno in _IN_THE_DARK:
+            raise
+        return Found(None)
+
+
+def _buffer_path(area: Area) -> str:
+    return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
+
+
+def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], capture: Capture) -> Cut:
+    """The instant; the caller has frozen the run and advances the epoch afterwards.
+
+    names: the paths that an object had at the parent. capture: of what changed unseen since the parent.
+    """
+    head = area.head
+    cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
+    buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        area.write_back_all(buffer)
+        if os.fstat(buffer).st_size < head.next_block * BLOCK:
+            os.ftruncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
+    finally:
+        os.close(buffer)
+    _processes(area, cut)
+    for record in area.journal(head.committed_journal):
+        if isinstance(record, Preimage):
+            cut.preimages.append(record)
+        else:
+            cut.touches.setdefault(record.path, record)
+    now = wal.followed(area) if head.flags & lib.MM_MOVES else {}
+    for path, touch in cut.touches.items():
+        cut.found[path] = cut.look(path)
+        if (was := (touch.dev, touch.ino, touch.btime_ns)) in now:
+            cut.touches[path] = replace(touch, dev=now[was][0], ino=now[was][1], btime_ns=now[was][2])
+    places = _Places(cut, names)
+    dirty = area.dirty()
+    cut.watch = release(area, dirty)
+    for slot in dirty:
+        _other_name(area, slot, cut, places, kept_folder)
+        pif = _pif(area, slot, cut, kept_folder)
+        if pif.flags & lib.MM_MAPPED:
+            where = cut.watch.candidates(slot)
+            pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
+        # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
+        elif area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot):
+            at_home = min(pif.size, pif.home_limit)
+            pif.captured = capture.of(slot, pif.home, at_home, pif.cut, cut.preimages, None)
+        now_a_copy(area, slot, pif.size)
+        cut.pifs.append(pif)
+    cut.captured_bytes = capture.stored
+    return cut
+
+
+class _Below:
+    """Paths by the folder that they are in, at any depth; sorted when first asked."""
+
+    def __init__(self, paths: Iterable[bytes]) -> None:
+        self._paths = paths
+        self._sorted: list[bytes] = []
+
+    def all_in(self, folder: bytes) -> list[bytes]:
+        self._sorted = self._sorted or sorted(set(self._paths))
+        return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
+
+
+def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
+    """Look at what moved along with a renamed folder, and at all that is in a new one, while nothing moves.
+
+    known: the paths that the parent knew. What comes later is of the next interval: nothing keeps it for this index.
+    """
+    found = cut.examined = dict(cut.found)
+    arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items() if f.st and stat.S_ISDIR(f.st.st_mode)}
+    below = _Below((*known, *cut.touches))
+    for path, touch in cut.touches.items():
+        if not stat.S_ISDIR(touch.mode):
+            continue
+        new = arrived.get((touch.dev, touch.ino))
+        if new == path:
+            continue                       # it stands where it stood: who changed a name in it has noted that
+        for inner in below.all_in(path):
+            for each in (inner, new + inner[len(path):]) if new else (inner,):
+                if each not in found:
+                    found[each] = cut.look(each)
+    folders = {(touch.dev, touch.ino) for touch in cut.touches.values() if stat.S_ISDIR(touch.mode)}
+    walked: set[bytes] = set()
+    for path, there_now in list(found.items()):
+        st = there_now.st
+        if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
+                and path not in walked:
+            _arrived_with(cut, path, walked)
+    for there_now in found.values():
+        if there_now.st and stat.S_ISREG(there_now.st.st_mode):
+            there_now.slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
+
+
+def _arrived_with(cut: Cut, folder: bytes, walked: set[bytes]) -> None:
+    """A folder that the run made, and maybe renamed since: all that is in it came with it."""
+    for at, folders, files in REAL.walk(folder):
+        walked.add(at)
+        for name in (*folders, *files):
+            path = os.path.join(at, name)
+            if path not in cut.examined:
+                cut.examined[path] = look(path)
+                cut.came_along.add(path)
+
+
+class _Places:
+    """The touched paths, for whoever looks for a file: a checkpoint may have ten thousand of both."""
+
+    def __init__(self, cut: Cut, names: Callable[[int], list[bytes]]) -> None:
+        self.names = names
+        self._by_identity: dict[tuple[int, int], bytes] = {}
+        for path, found in cut.found.items():
+            if found.st:
+                self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
+
+    def of(self, p, first: bytes) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
+        """Where a file may be that was at `first`."""
+        known = self.names(p.object) if p.object else ()
+        touched = self._by_identity.get((p.dev, p.ino))
+        return chain((first,), known, (touched,) if touched else ())
+
+
+def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
+    """A file that lost one of several names is known by another now, and needs no link in the store."""
+    p = area.pif(slot)
+    if p.flags & lib.MM_NAMELESS:
+        return
+    copied = is_copied(p) and not p.root
+    # in single mode a commit follows, which has to reach the file that the program reads: no copy is its home
+    redirected = not copied and p.flags & (lib.MM_VIRTUAL | lib.MM_HOME) and not area.head.flags & lib.MM_SINGLE
+    first = area.pif_path(p)
+    for path in places.of(p, first):
+        st = cut.look(path).st
+        if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
+            if path != first:
+                area.set_path(p, path)
+            if p.flags & lib.MM_KEPT and not (p.flags & lib.MM_COPIED and redirected):
+                if copied:             # as mm_by_another_name
+                    isolated = area.head.flags & lib.MM_ISOLATE and not p.flags & lib.MM_SETTLED
+                    p.fresh_from, p.home_limit = NO_LIMIT if isolated else p.size, NO_LIMIT
+                    p.flags &= ~lib.MM_VIRTUAL
+                p.flags &= ~(lib.MM_KEPT | lib.MM_COPIED)
+                os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
+            return
+
+
+def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
+    head, p = area.head, area.pif(slot)
+    path = area.pif_path(p)
+    home, st = b"", None
+    kept = os.path.join(kept_folder, area.kept_name(slot))
+    for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
+        found = cut.look(candidate)
+        a_copy = is_copied(p) and candidate == kept and not area.may_have_changed_unseen(slot)
+        if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
+            home, st = candidate, found.st
+            break
+    if not p.flags & lib.MM_NAMELESS:
+        cut.found.setdefault(path, cut.look(path))
+    if st is None:
+        home, st = _open_home(area, slot, p)
+    itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
+    size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
+    return PifCut(
+        slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
+        p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
+        max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
+        (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
+        area.ranges(p, head.committed_epoch + 1, head.committed_block),
+        held=None if itself or not st else _open_home(area, slot, p)[1])
+
+
+def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:  # type: ignore[no-untyped-def]
+    """A file that only a descriptor still holds: through that descriptor."""
+    for process in area.processes():
+        pid = area.process(process).pid
+        for fd, fit in area.descriptors(process).items():
+            if area.fit(fit).pif == slot:
+                path = b"%s/fd/%d" % (proc_folder(pid), fd)
+                try:
+                    st = os.stat(path)
+                except OSError:
+                    continue
+                if (st.st_dev, st.st_ino) == (p.dev, p.ino):
+                    return path, st
+    return b"", None
+
+
+def _processes(area: Area, cut: Cut) -> None:
+    for slot in area.processes():
+        process = area.process(slot)
+        pid = process.pid
+        folder = proc_folder(pid)
+        try:
+            exe = os.readlink(folder + b"/exe")
+        except OSError:
+            exe = b""
+        cut.processes.append(ProcessEntry(process.number, pid, process.start_time, exe))
+        groups: dict[int, list[int]] = {}
+        descriptors = area.descriptors(slot)
+        for fd, fit in sorted(descriptors.items()):
+            groups.setdefault(fit, []).append(fd)
+        for fit, fds in groups.items():
+            entry = _fit(area, slot, fit, fds, folder)
+            if entry is not None:
+                cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))))
+        for fd in () if area.head.supervisor else (0, 1, 2):
+            if fd not in descriptors:
+                _inherited(cut, process.number, fd, folder)
+    if area.head.supervisor and cut.processes:   # a shell has its own elsewhere while it starts a redirected command
+        for fd in (0, 1, 2):
+            _inherited(cut, cut.processes[0].process, fd, proc_folder(area.head.supervisor))
+
+
+def _inherited(cut: Cut, process: int, fd: int, folder: bytes) -> None:
+    """A standard descriptor on a regular file from outside the run, for restore --stdio."""
+    link = b"%s/fd/%d" % (folder, fd)
+    try:
+        st = os.stat(link)
+        if stat.S_ISREG(st.st_mode):
+            cut.inherited.append(InheritedEntry(process, fd, os.readlink(link), st.st_size, st.st_dev,
+                                                st.st_ino))
+    except OSError:
+        return
+
+
+def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: bytes) -> FitEntry | None:
+    process, f = area.process(process_slot), area.fit(fit_slot)
+    pid = process.pid
+    try:
+        with open(b"%s/fdinfo/%d" % (folder, fds[0]), "rb") as info:
+            words = info.read().split()
+        filename = os.readlink(b"%s/fd/%d" % (folder, fds[0]))
+    except OSError:
+        return None
+    if not filename.startswith(b"/"):      # a socket or the like: the C library closed the file by a call of its own
+        return None
+    position, flags = f.position if f.owned else int(words[1]), int(words[3], 8)
+    state = ffi.new("struct mm_stream_state *")
+    stream, ungetc, unflushed = 0, b"", b""
+    if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
+        stream = f.stream
+        position -= state.unread
+        ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
+        unflushed = _unflushed(pid, state)
+        fds = sorted(fds, key=lambda fd: fd != state.fd)   # the stream's own comes first
+    mode = f.mode
+    if filename.endswith(b" (deleted)"):
+        filename = filename.removesuffix(b" (deleted)")
+        removed = _removed_folder(b"%s/fd/%d" % (folder, fds[0]))
+        if removed is not None:
+            filename, mode = b"", removed
+    return FitEntry(
+        process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
+        ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
+        state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
+        0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
+
+
+def _removed_folder(link: bytes) -> int | None:
+    """The mode of a folder without a name, or None: it is something else."""
+    try:
+        st = os.stat(link)
+    except OSError:
+        return None
+    return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
+
+
+def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
+    """The PIF of a file that was opened for reading, before the run unlinked it and so came to know it; 0: none."""
+    slot = area.find_pif(entry.dev, entry.ino)
+    try:
+        if not slot and os.stat(link).st_nlink == 0:   # of which only a copy is left: its number alone says nothing
+            slot = area.find_pif(entry.dev, entry.ino, REAL.birth_ns(link, follow=True))
+    except OSError:
+        return 0
+    if not slot or not area.pif(slot).flags & lib.MM_KEPT:
+        return 0
+    if area.pif(slot).flags & lib.MM_COPIED:
+        return slot
+    found = look(os.path.join(os.fsencode(os.path.dirname(area.path)), b"kept", area.kept_name(slot))).st
+    return slot if found and (found.st_dev, found.st_ino) == (entry.dev, entry.ino) else 0
+
+
+_STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields
+
+
+def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
+    """Bytes written to a stream that are still in the program's memory."""
+    count = state.unflushed
+    if not 0 < count <= _STREAM_BUFFER:
+        return b""
+    room = ffi.new("char[]", count)
+    got = lib.mm_peek(pid, state.unflushed_at, room, count)
+    return bytes(ffi.buffer(room, got)) if got > 0 else b""
+
+
+def advance(area: Area, cut: Cut, index: int = 0) -> None:
+    """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`.
+
+    index: of the checkpoint that this is; 0: of none."""
+    head = area.head
+    if index:
+        cut.mark = wal.mark(area, lib.MM_AHEAD_CUT, index)
+    for pif in cut.pifs:
+        p = area.pif(pif.slot)
+        p.cut_before = min(p.cut, p.cut_before)
+        p.cut = NO_LIMIT
+        p.flags |= lib.MM_INDEXED
+        if p.fresh_from != NO_LIMIT:
+            p.fresh_from = 0 if p.flags & lib.MM_MAPPED else pif.size
+    if head.next_block == head.epoch_block and any(area.pif(pif.slot).saved for pif in cut.pifs):
+        area.take_blocks(1)                # what was noted by that number (settle.c) would count as saved later too
+    head.cut_pending = 1
+    head.dirty = 0
+    head.epoch += 1
+    head.epoch_block = head.next_block
+
+
+def settle_cut(area: Area, cut: Cut, index: int) -> None:
+    """The checkpoint is written: the next one starts from here.
+
+    The parent first: killed in here, what the next one counts once more is true of this parent too, while what it
+    counts no more would be missing in a child of the one before."""
+    head = area.head
+    head.newest = index
+    head.parent = index
+    for pif in cut.pifs:
+        area.pif(pif.slot).cut_before = NO_LIMIT
+    head.committed_epoch = cut.epoch
+    head.committed_block = cut.next_block
+    journal = head.committed_journal
+    head.committed_journal = cut.journal_end
+    head.cut_pending = 0
+    area.free_journal(journal, cut.journal_end)
+    if cut.watch:
+        cut.watch.keep()
+    wal.forget(area, cut.mark)
+    name_journal.forget(os.path.join(area.path, "notes"), cut.journal_end)

@@ -1,0 +1,43 @@
+"""Try, and take it back: a block whose files are undone when it fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from metamori.runtime.inside import client
+
+
+class Trial:
+    """A try in progress; `index` is the checkpoint that it goes back to."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def undo(self) -> None:
+        """Leave the block; the files are as they were when it began. No error comes out of the block."""
+        raise Undone(self)
+
+
+class Undone(BaseException):
+    """How `undo` leaves the block; no `except Exception` of the tried code catches it."""
+
+
+@contextmanager
+def trial(message: str | None) -> Iterator[Trial]:
+    """See metamori.trial."""
+    if os.environ.get("METAMORI_MEMORY"):
+        raise OSError(errno.EOPNOTSUPP, "a trial undoes files only; with run --memory the whole program goes back: use "
+                      "metamori.checkpoint and metamori.restore")
+    attempt = Trial(client.checkpoint(message))
+    try:
+        yield attempt
+    except Undone as undone:
+        client.restore(attempt.index)
+        if undone.args != (attempt,):
+            raise                          # an outer trial is meant: it goes further back
+    except BaseException:
+        client.restore(attempt.index)
+        raise

@@ -1,0 +1,67 @@
+"""Where an interrupted run is gone on from: its last checkpoint, or the state that it began with.
+
+What a run left behind when it was killed, was requeued or failed is an index too; but the program's own idea of where
+it is does not belong to it. So those are passed over, and the run's own checkpoints are not. A run that ended by itself
+with status 0 is complete: nothing of it is taken back.
+
+What somebody changed outside of runs is an index of no run (though it has the number of the one before, whose buffer
+holds its bytes): whether a run was interrupted is asked of what is below it.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from metamori.store.read.store import Store
+from metamori.store.restore.partial_checkpoint import REASON as IN_PART
+
+END = "end of run"
+REQUEUED = "requeued"
+BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
+BEFORE_RESTORE = "before restore"          # or when a restore was to move the files away from them
+
+
+def point(store: Store, with_memory: bool = False, named: str = "*") -> int | None:
+    """The index to go on from, on the branch that the files are on; None when nothing was interrupted.
+
+    with_memory: only a checkpoint that holds the program's memory counts as one. named: only one whose message fits.
+    """
+    here = _branch(store)
+    if not here:
+        return None
+    interrupted, chain = store.meta(here).run, store.history.chain(here)
+    own = [store.meta(index).reason for index in chain if index and store.meta(index).run == interrupted]
+    if own[0] == END and not any(map(_is_interruption, own)):
+        return None
+    for index in chain:
+        if index == 0 or store.meta(index).run != interrupted or is_checkpoint(store, index, with_memory, named):
+            return index
+    return None
+
+
+def _is_interruption(reason: str) -> bool:
+    """Whether the run's first process was stopped, or failed. The end of others that outlived it may come after."""
+    return reason.startswith("killed") or reason == REQUEUED or reason.startswith(f"{END}, status")
+
+
+def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: str = "*") -> bool:
+    """Whether an index was asked for, by the program, a person, the timer or a signal."""
+    meta = store.meta(index)
+    return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(meta.message, named)
+
+
+def _without_changes(store: Store, index: int) -> int:
+    """The index that somebody's own changes were made on top of."""
+    while index and store.meta(index).reason in (BEFORE_RUN, BEFORE_RESTORE, IN_PART):
+        index = store.meta(index).parent
+    return index
+
+
+def _branch(store: Store) -> int:
+    """Where the run stopped. Killed in isolation, its files are where it began, and its checkpoints are ahead."""
+    newest = next((index for index in reversed(store.indexes) if index == _without_changes(store, index)), 0)
+    head = _without_changes(store, store.head.index)
+    if newest and store.meta(newest).isolate and store.meta(newest).reason != END \
+            and head in store.history.chain(newest):
+        return newest
+    return head

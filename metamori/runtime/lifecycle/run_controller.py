@@ -1,0 +1,268 @@
+"""A live run as `metamori run` and `metamori restart` follow it: its checkpoints, its calls, its end.
+
+In a run with memory the program's own calls come here: a runtime inside the program would be rolled back with it.
+A call for a rollback ends the program's process; the run goes on in a new one, brought back from the index.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from metamori._area import ffi, lib
+from metamori.config import Config
+from metamori.errors import MetamoriError
+from metamori.runtime.area import launch_record
+from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
+from metamori.runtime.lifecycle.start_run import begin
+from metamori.runtime.lifecycle.store_removed import Watch
+from metamori.runtime.memory.images import NotBegun
+from metamori.store.restore import restore
+
+
+class NobodyLeft(MetamoriError):
+    """The program was ended for a rollback, and its new process does not start."""
+
+
+class StoreGone(MetamoriError):
+    """The store of the run was removed under it."""
+
+
+class Live:
+    """The run and its process; both are others after a rollback."""
+
+    def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
+        self.config, self.environ = config, environ
+        self._go_on_with(session, pid)
+        self._said = ""
+        self._requeued = False
+        self._is_gone = False
+
+    def _go_on_with(self, session: Session, pid: int) -> None:
+        """The run area has to know its first process: of one that came back /proc has neither words nor environment."""
+        self.session, self.pid = session, pid
+        session.area.head.first_pid = pid
+        session.outside = self.config.outside
+        self._store_watch = Watch(session.store, session.area)
+
+    def run(self) -> int:
+        """Until the program ends by itself; its wait status."""
+        return child_loop.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
+                               self.signalled, self.serve if self.config.memory else None,
+                               lambda due: launch_record.note_due(self.session.area, due),
+                               self.terminated if self.config.on_term else None, self.look_at_store)
+
+    def look_at_store(self) -> None:
+        """Each second. When the run area is gone: what is redirected goes home at once, and a person is told."""
+        if self._is_gone or not self._store_watch.is_gone():
+            return
+        self._is_gone = True
+        text = (f"the store {self.session.store.path} of this run was removed or moved: no checkpoint can be taken "
+                "any more, and what it held is lost. The command continues without it; ")
+        try:
+            failed = self._store_watch.write_back()
+        except (MetamoriError, OSError) as error:
+            child_loop.say(f"{text}its files are written back at its end ({error})")
+            return
+        child_loop.say(text + (f"what it wrote could not be written back to {', '.join(map(os.fsdecode, failed[:5]))}"
+                              if failed else "all that it wrote is in its files") + "; this run ends with 125")
+
+    def checkpoint(self, by_timer: bool = True) -> bool:
+        """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
+        self.look_at_store()
+        if self._is_gone:
+            return False
+        try:
+            self.session.checkpoint(with_memory=True)
+            self._said = ""
+            self._say_of_limits()
+            return True
+        except (MetamoriError, OSError) as error:
+            if by_timer and isinstance(error, NotBegun):
+                return False               # too early by a moment; a program that never joins was named at its start
+            if not _has_ended(self.pid):   # in the same moment: there was nothing left to save
+                self._tell(f"no checkpoint: {error}")
+        except Exception as error:         # /proc of one that is about to be gone says half of what is asked
+            if not _has_ended(self.pid):
+                self._tell(f"no checkpoint: {type(error).__name__}: {error}")
+        return False
+
+    def terminated(self) -> None:
+        """A SIGTERM that we got, or that the program holds back (memory/memory_glue.c): it goes on to it after a
+        checkpoint. Whoever ends a whole job sends it to both."""
+        self.checkpoint(by_timer=False)
+        while signal.sigtimedwait({signal.SIGTERM}, 0):
+            pass
+        self.session.area.head.memory.term = lib.MM_TERM_GOES
+        child_loop.pass_on(self.pid, signal.SIGTERM)
+
+    def _say_of_limits(self) -> None:
+        if self.session.said:
+            child_loop.say(self.session.said)
+        self.session.said = ""
+
+    def signalled(self) -> bool:
+        """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
+        taken = self.checkpoint(by_timer=False)
+        if not self.config.requeue:
+            return True
+        try:
+            if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
+                raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
+            slurm.requeue(slurm.job())
+            self._requeued = True
+        except MetamoriError as error:
+            child_loop.say(str(error))
+        return False
+
+    def _has_checkpoint(self) -> bool:
+        store, parent = self.session.store, self.session.area.head.parent
+        return any(resume_point.is_checkpoint(store, index, self.config.memory, self.config.resume_at)
+                   for index in store.history.chain(parent) if index)
+
+    def _tell(self, text: str) -> None:
+        if text != self._said:
+            child_loop.say(text)
+        self._said = text
+
+    def serve(self) -> int:
+        """Answer a call, if there is one; the pid of the program's new process after a rollback, else 0."""
+        area = self.session.area
+        if area.head.memory.term == lib.MM_TERM_WAITS:
+            self.terminated()
+        if not lib.mm_request_pending(area.pointer):
+            return 0
+        request = area.head.request
+        try:
+            if request.what == lib.MM_CALL_CHECKPOINT:
+                message = ffi.string(request.message).decode(errors="replace")
+                lib.mm_request_answer(area.pointer, self.session.checkpoint(message, with_memory=True))
+                return 0
+            if request.what == lib.MM_CALL_RESTORE:
+                return self._roll_back(request.argument)
+            result = auto_prune.make_room(self.session) if request.what == lib.MM_CALL_PRUNE else -errno.ENOSYS
+            lib.mm_request_answer(area.pointer, result)
+            self._say_of_limits()
+        except NobodyLeft:
+            raise
+        except MetamoriError as error:
+            self._refuse(error.errno, str(error))
+        except OSError as error:
+            self._refuse(error.errno or errno.EIO, str(error))
+        except Exception as error:         # a mistake of ours must not end the run that it is about
+            self._refuse(errno.EIO, f"{type(error).__name__}: {error}")
+        return 0
+
+    def _refuse(self, number: int, why: str) -> None:
+        """The caller gets the errno, a verb the words, and whoever watches the run too: an errno says little."""
+        self._tell(f"no checkpoint: {why}" if self.session.area.head.request.what == lib.MM_CALL_CHECKPOINT else why)
+        request = self.session.area.head.request
+        text = why.encode(errors="replace")[:500] + b"\0"
+        ffi.memmove(request.message, text, len(text))
+        lib.mm_request_answer(self.session.area.pointer, -number)
+
+    def _roll_back(self, index: int) -> int:
+        """The present state becomes an index of its own; the program goes on from `index`."""
+        from metamori.runtime.lifecycle import process_restart
+        from metamori.runtime.memory import sockets
+        from metamori.runtime.rollback.rollback import NotThere
+
+        session, store = self.session, self.session.store
+        store.refresh()
+        store.require_restorable(index)
+        if not index or not store.meta(index).memory:
+            raise NotThere(f"checkpoint {index} does not hold the program's memory")
+        process_restart.check(store, index)
+        sockets.reset_at_end(self.pid)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        end_run.finish(session, f"rolled back to {index}", killed=True)
+        first_index = session.area.head.first_index
+        self._store_watch.close()
+        end_run.close(session)
+        try:
+            self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
+        except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
+            raise NobodyLeft(
+                f"the run has ended: its program could not continue from checkpoint {index}: {error}") from None
+        return self.pid
+
+    def end(self, status: int) -> None:
+        """The run's last index, and its files' bytes home."""
+        session = self.session
+        self.look_at_store()
+        if self._is_gone:
+            failed = self._store_watch.write_back()    # what was opened in between
+            lacking = "".join(f"; {os.fsdecode(each)} lacks what was written last" for each in failed)
+            raise StoreGone(f"the store {session.store.path} was removed while the command ran: nothing is recorded of "
+                            f"this run{lacking}")
+        self._store_watch.close()
+        killed = os.WIFSIGNALED(status)
+        reason = f"killed by {_signal(os.WTERMSIG(status))}" if killed else end_run.END
+        if self._requeued:
+            reason = resume_point.REQUEUED
+        elif not killed and os.waitstatus_to_exitcode(status):
+            reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
+        session.area.await_births()
+        deadline = time.monotonic() + 0.05
+        while end_run.alive(session.area) and time.monotonic() < deadline:
+            time.sleep(0.002)              # helpers of the command that are on their way out
+        index = end_run.finish(session, reason, killed)
+        self._say_of_limits()
+        if killed:
+            self._say_what_is_left(reason, index)
+        if end_run.alive(session.area):     # daemons: the last of them commits the rest
+            session.area.head.flags &= ~lib.MM_SUPERVISED
+            session.area.head.supervisor = 0
+            session.area.close()
+        else:
+            end_run.close(session)
+
+    def _say_what_is_left(self, reason: str, index: int) -> None:
+        store = self.session.store
+        known = f"0 to {index}" if index > 1 else f"0 and {index}"
+        child_loop.say(f"the command was {reason}; its files can be restored to checkpoints {known}: "
+                      f"metamori restore --store {store.path} INDEX")
+        last = newest_with_memory(store)
+        if self.config.memory and last:
+            child_loop.say(f"the program can continue from checkpoint {last}: "
+                          f"metamori restart --store {store.path} {last}")
+
+
+def _signal(number: int) -> str:
+    """SIGKILL; the real-time ones have no names of their own."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _has_ended(pid: int) -> bool:
+    """A child of ours; it can be waited for as before, or in a moment: one that was killed first loses its memory."""
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except (ChildProcessError, FileNotFoundError):
+        return True
+
+
+def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
+    """0 when no index holds memory."""
+    return next((index for index in reversed(store.history.indexes) if index and store.meta(index).memory), 0)
+
+
+def start_again(store, config: Config, index: int, environ: dict[str, str],  # type: ignore[no-untyped-def]
+                moved: Callable[[], object] = lambda: None, first_index: int = 0) -> tuple[Session, int]:
+    """Files to the index, a new run from there, the program in it; the caller holds the store's lock. moved: done when
+    the files are there, before the program is. first_index: the first of its own indexes, where it began as another."""
+    from metamori.runtime.lifecycle import process_restart
+
+    restore.move_home(store, index)
+    moved()
+    launch = process_restart.launch_of(store, index)
+    session, _ = begin(store, config, os.getpid(), launch)
+    session.area.head.first_index = first_index or session.area.head.first_index
+    start = process_restart.prepare(session, index, environ)
+    return session, child_loop.spawn_as(lambda: process_restart.become(start), os.fsdecode(start.launch.exe))

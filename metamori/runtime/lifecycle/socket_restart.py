@@ -1,0 +1,197 @@
+"""Sockets of a program that comes back, made from what sockets.py found of them."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+
+from metamori.errors import MetamoriError
+from metamori.runtime.memory.sockets import address_text, path_of
+from metamori.store.format.records import DescriptorEntry
+
+_SOCKET = socket.SOL_SOCKET
+_HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class InUse(MetamoriError):
+    """Somebody else has the address that the program had."""
+
+    def __init__(self, entry: DescriptorEntry) -> None:
+        where = address_text(_address(_fields(entry)))
+        super().__init__(f"{where} is in use, where the program had the socket of descriptor {entry.descriptor}")
+
+
+def _fields(entry: DescriptorEntry) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in entry.data.decode().splitlines():
+        name, value = line.split(": ", 1)
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _address(fields: dict[str, list[str]], name: str = "address") -> bytes:
+    return bytes.fromhex(fields.get(name, [""])[0])
+
+
+def _made(entries: Iterable[DescriptorEntry]) -> list[tuple[DescriptorEntry, dict[str, list[str]]]]:
+    return [(each, _fields(each)) for each in entries if each.kind == "socket" and each.same_as < 0]
+
+
+def check(entries: Iterable[DescriptorEntry], cwd: bytes) -> None:
+    """InUse, while nothing has been touched."""
+    with ExitStack() as held:
+        for entry, fields in _made(entries):
+            address = _address(fields)
+            path = path_of(address)
+            if path and _taken(os.path.join(cwd, path), fields):
+                raise InUse(entry)
+            if address and not path:
+                this = held.enter_context(closing(_new(fields)))
+                _options(this, fields)
+                _bind(this, entry, address)
+
+
+def again(entries: Iterable[DescriptorEntry]) -> dict[int, int]:
+    """All of them, each at any number and closed on exec, by the number that it is to have. InUse, OSError."""
+    sockets = _made(entries)
+    found, ends = {}, _pairs([fields | {"inode": [_inode(entry)]} for entry, fields in sockets])
+    for entry, fields in sockets:
+        this = ends[_inode(entry)] if fields["state"] == ["pair"] else _one(entry, fields)
+        this.setblocking(not entry.flags & os.O_NONBLOCK)
+        found[entry.descriptor] = this.detach()
+    return found
+
+
+def _inode(entry: DescriptorEntry) -> str:
+    return os.fsdecode(entry.path).removeprefix("socket:[").rstrip("]")
+
+
+def _new(fields: dict[str, list[str]]) -> socket.socket:
+    family, kind, protocol = map(int, fields["socket"][0].split())
+    return socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+
+
+def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
+    state, address = fields["state"][0], _address(fields)
+    this = _reset(fields) if state in ("reset", "ended") else _new(fields)
+    _options(this, fields)
+    if state == "ended":
+        this.getsockopt(_SOCKET, socket.SO_ERROR)      # which takes it away
+    if path := path_of(address):
+        if _taken(path, fields):
+            raise InUse(entry)
+        if os.path.lexists(path):
+            os.unlink(path)                # the old process has left it behind
+    if address:
+        _bind(this, entry, address)
+    if path:
+        os.chmod(path, int(fields["mode"][0], 8))
+    if state == "listens":
+        this.listen(int(fields["backlog"][0]))
+    if to := _address(fields, "to"):
+        _libc.connect(this.fileno(), to, len(to))      # where nobody is there any more: as if he had gone later
+    return this
+
+
+def _options(this: socket.socket, fields: dict[str, list[str]]) -> None:
+    for line in fields.get("option", []):
+        level, name, value = line.split()
+        data = bytes.fromhex(value)
+        if (int(level), int(name)) in _HALVED:
+            data = struct.pack("=i", struct.unpack("=i", data)[0] // 2)
+        try:
+            this.setsockopt(int(level), int(name), data)
+        except OSError:
+            continue                       # what only root may set
+
+
+def _bind(this: socket.socket, entry: DescriptorEntry, address: bytes) -> None:
+    """What is left of the old process's connections does not count; somebody who listens does."""
+    before = this.getsockopt(_SOCKET, socket.SO_REUSEADDR)
+    if this.type == socket.SOCK_STREAM:
+        this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)
+    if _libc.bind(this.fileno(), address, len(address)) < 0:
+        number = ctypes.get_errno()
+        if number in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+            raise InUse(entry)
+        raise OSError(number, os.strerror(number))
+    this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)
+
+
+def _taken(path: bytes, fields: dict[str, list[str]]) -> bool:
+    """Whether a name belongs to somebody: it is no socket, or somebody answers at it."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return True
+    except FileNotFoundError:
+        return False
+    family, kind, _ = map(int, fields["socket"][0].split())
+    with closing(socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)) as asks:
+        return asks.connect_ex(path) != errno.ECONNREFUSED
+
+
+def _reset(fields: dict[str, list[str]]) -> socket.socket:
+    """A connection whose other end has reset it: reads and writes say ECONNRESET, then end of file and EPIPE."""
+    family, kind, _ = map(int, fields["socket"][0].split())
+    if family == socket.AF_UNIX:
+        this, other = socket.socketpair(family, kind)
+        this.send(b"\0")                   # not read when the other end is closed: that is what a reset is here
+        other.close()
+        return this
+    loopback = "127.0.0.1" if family == socket.AF_INET else "::1" if _has_ipv6() else "::ffff:127.0.0.1"
+    with closing(socket.socket(family, kind)) as listens:
+        listens.bind((loopback, 0))
+        listens.listen(1)
+        this = socket.socket(family, kind)
+        this.connect(listens.getsockname())
+        other, _ = listens.accept()
+        other.setsockopt(_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        other.close()
+    return this
+
+
+def _has_ipv6() -> bool:
+    with closing(socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as tries:
+        try:
+            tries.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+def _pairs(sockets: list[dict[str, list[str]]]) -> dict[str, socket.socket]:
+    """Both ends of pairs, by the inode that each had, with what was on its way between them."""
+    pairs = {fields["inode"][0]: fields for fields in sockets if fields["state"] == ["pair"]}
+    ends: dict[str, socket.socket] = {}
+    alone: dict[str, socket.socket] = {}   # by the end that is there: the other one, to be closed
+    for inode, fields in pairs.items():
+        if inode in ends:
+            continue
+        family, kind, _ = map(int, fields["socket"][0].split())
+        ends[inode], other = socket.socketpair(family, kind)
+        if fields["peer"][0] in pairs:
+            ends[fields["peer"][0]] = other
+        else:
+            alone[inode] = other
+    for inode, fields in pairs.items():
+        _options(ends[inode], fields)
+    for inode, fields in pairs.items():
+        other = alone.get(inode) or ends[fields["peer"][0]]
+        other.setblocking(False)
+        for data in fields.get("waiting", []):
+            if other.send(bytes.fromhex(data)) != len(data) // 2:
+                raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+    for inode, fields in pairs.items():
+        shut = int(fields["shut"][0])
+        if shut and inode not in alone:
+            ends[inode].shutdown({1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}[shut])
+    for other in alone.values():
+        other.close()
+    return ends

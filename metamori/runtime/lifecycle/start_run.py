@@ -1,0 +1,98 @@
+"""The beginning of a run: a run number, a disk buffer, a run area.
+
+What takes checkpoints and ends runs is not imported here: a program's start does not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from metamori._area import lib
+from metamori.config import Config
+from metamori.errors import Damaged
+from metamori.runtime.area import launch_record, wal
+from metamori.runtime.area.run_area import BLOCK, Area, make_folder
+from metamori.runtime.checkpoint import auto_prune
+from metamori.store.format.records import Launch
+from metamori.store.io import commit
+from metamori.store.read.checksums import missing
+from metamori.store.read.head import require_kept
+from metamori.store.read.store import Store
+
+if TYPE_CHECKING:
+    from metamori.runtime.checkpoint.session import Session
+
+
+def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None) -> tuple[Session, str]:
+    """As `begin_area`, with the session that takes its checkpoints."""
+    from metamori.runtime.checkpoint.session import Session
+
+    area, said = begin_area(store, config, supervisor, launch)
+    return Session(store, area), said
+
+
+def begin_area(
+    store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None
+) -> tuple[Area, str]:
+    """Start a run in a store whose lock the caller holds. Also returns a line for a person, or "".
+
+    launch: how its command is started, where that is known.
+    """
+    said = ""
+    if any(commit.exists(store.door, path) for path in store.layout.unfinished):
+        said = _complete(store)
+    store.settle_in()
+    if store.changed_outside():
+        from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
+        from metamori.store.restore import external_changes
+
+        external_changes.record(store, BEFORE_RUN)
+    store.refresh()
+    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *missing(store)):
+        raise Damaged(f"the store is damaged: {why}")
+    for kept in store.head.kept:
+        require_kept(store.door, store.layout, kept)
+    run = store.next_run()
+    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
+    try:
+        os.fchmod(fd, commit.PRIVATE_FILE)        # whatever the umask
+        os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
+    finally:
+        os.close(fd)
+    isolate = config.isolate or config.mode == "single"
+    flags = (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
+    flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
+    flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
+    wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
+    area = Area(store.path, create=True)
+    head = area.head
+    head.run = run
+    head.parent = store.head.index
+    head.newest = store.newest
+    head.first_index = store.newest + 1
+    head.next_process = store.next_process()
+    head.next_object = store.next_object()
+    head.cache_size = config.cache_size
+    head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
+    head.committed_block = head.epoch_block
+    head.committed_journal = 8
+    head.flags |= flags
+    head.supervisor = supervisor
+    head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
+    if launch:
+        launch_record.note(area, launch)
+    # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
+    commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
+    return area, said
+
+
+def _complete(store: Store) -> str:
+    """What was interrupted before; a line for a person, or ""."""
+    from metamori.runtime.recovery.recover import finish_if_needed, require_over
+    from metamori.store.restore import restore
+
+    require_over(store)
+    auto_prune.recover(store)
+    restore.recover(store)
+    return finish_if_needed(store)

@@ -1,0 +1,124 @@
+"""The store of a live run is removed, or only its run area: what can still be done.
+
+The run area and the disk buffer are mapped and open here, so what was redirected is not lost with their names. It is
+written back to the files at once, without pre-images: nothing is left that could hold any. From then on the
+run is told (MM_GONE) to follow no more files and names; the program goes on as without Metamori. What is opened between
+the removal and that moment is written back at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
+from metamori.store.io import commit
+from metamori.store.read.store import Store
+
+_PIECE = 1 << 20
+
+
+class Watch:
+    """Made when the run begins; whoever follows the run asks it each second."""
+
+    def __init__(self, store: Store, area: Area) -> None:
+        self._store, self._area = store, area
+        self._header = os.path.join(os.fsencode(area.path), b"header")
+        self._began = self._now()
+        try:
+            self._buffer = os.open(store.layout.buffer(area.head.run), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._buffer = -1              # gone already
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = os.lstat(self._header)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_gone(self) -> bool:
+        """Whether the run area is no longer where it was. A disk that does not answer is none that is gone."""
+        if self._now() == self._began:
+            return False
+        return not commit.exists(self._store.door, os.path.dirname(self._header)) or self._now() != self._began
+
+    def close(self) -> None:
+        if self._buffer >= 0:
+            os.close(self._buffer)
+            self._buffer = -1
+
+    def write_back(self) -> list[bytes]:
+        """What is redirected goes into the files, and nothing is redirected any more. Files where that failed."""
+        area, failed = self._area, []
+        area.head.flags |= lib.MM_GONE
+        area.freeze()
+        try:
+            for slot in list(area.pifs()):
+                p = area.pif(slot)
+                try:
+                    self._put(slot, p)
+                except OSError:
+                    if not p.flags & lib.MM_NAMELESS:    # of those nobody is left who could read it
+                        failed.append(area.pif_path(p))
+            area.head.flags &= ~(lib.MM_ISOLATE | lib.MM_SINGLE)
+        finally:
+            area.thaw()
+        return failed
+
+    def _put(self, slot: int, p) -> None:  # type: ignore[no-untyped-def]
+        area = self._area
+        if p.root or p.flags & lib.MM_VIRTUAL:
+            fd = self._home(p)
+            try:
+                self._copy(slot, p, fd)
+            finally:
+                os.close(fd)
+        area.drop_frames(slot)
+        area.table_clear(p)
+        p.flags &= ~lib.MM_VIRTUAL
+        p.fresh_from, p.home_limit, p.mtime_ns = 0, NO_LIMIT, 0
+
+    def _copy(self, slot: int, p, fd: int) -> None:  # type: ignore[no-untyped-def]
+        virtual = bool(p.flags & lib.MM_VIRTUAL)
+        size = p.size if virtual else os.fstat(fd).st_size
+        if virtual and p.home_limit < os.fstat(fd).st_size:
+            os.ftruncate(fd, p.home_limit)      # past it the file has zeros, whatever the home has
+        lib.mm_cache_leave(self._area.pointer, slot, self._writable())
+        for block, buffer, count in self._area.ranges(p, 0, 0):
+            start, end = block * BLOCK, min((block + count) * BLOCK, size)
+            for at in range(start, end, _PIECE):
+                data = os.pread(self._buffer, min(_PIECE, end - at), buffer * BLOCK + at - start)
+                os.pwrite(fd, data + bytes(min(_PIECE, end - at) - len(data)), at)
+        if virtual:
+            os.ftruncate(fd, size)
+
+    def _writable(self) -> int:
+        """The buffer has no name any more, and may be opened all the same."""
+        writable = os.open(f"/proc/self/fd/{self._buffer}", os.O_RDWR | os.O_CLOEXEC)
+        os.close(self._buffer)
+        self._buffer = writable
+        return writable
+
+    def _home(self, p) -> int:  # type: ignore[no-untyped-def]
+        """By its name, or through a process that has it open."""
+        path = self._area.pif_path(p)
+        for candidate in (path, *self._descriptors()):
+            try:
+                found = os.stat(candidate)
+                if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (p.dev, p.ino):
+                    return os.open(candidate, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                continue
+        raise FileNotFoundError(2, "no file has these bytes", path)
+
+    def _descriptors(self) -> list[bytes]:
+        found = []
+        for slot in self._area.processes():
+            folder = proc_folder(self._area.process(slot).pid) + b"/fd/"
+            try:
+                found += [folder + name for name in os.listdir(folder)]
+            except OSError:
+                continue
+        return found

@@ -1,0 +1,277 @@
+"""Sockets of a program whose memory is saved: what each is. socket_restart.py makes one like it.
+
+Made again are sockets that wait for others (listening, bound, or not used yet) and both ends of a unix pair that the
+program holds itself. A connection to anybody else leads out of the run: it comes back as one that its other end has
+reset.
+What is found is lines of text in the descriptor's entry:
+
+  socket: FAMILY TYPE PROTOCOL
+  state: waits | listens | pair | sends (datagrams to a fixed address) | reset | ended (its error has been told)
+  backlog: N; address:, to: a sockaddr in hex; mode: of the name of a unix socket, octal
+  option: LEVEL NAME VALUE (hex), each that differs from a new socket's
+  peer: the inode of the pair's other end; shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import socket
+import stat
+import struct
+import termios
+from collections.abc import Collection
+from contextlib import closing
+
+from metamori.tables.record import record
+
+_PIDFD_GETFD = 438
+_FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
+_MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
+_CLOSED = 7                                # TCP_CLOSE of the kernel's list of states
+_TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
+_SOCKADDR = 128
+# level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
+_OPTIONS = {
+    _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 37, 46),
+    _IP: (1, 2, 6, 8, 10, 11, 12, 13, 15, 19, 20, 24, 32, 33, 34, 49),
+    _IPV6: (16, 18, 19, 23, 25, 26, 49, 51, 66, 67, 70),
+    _TCP: (1, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25),
+}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@record
+class Found:
+    """A socket as it is. leads_out: to somebody who does not come back with the program. why_not: it never can."""
+
+    text: bytes = b""
+    leads_out: bool = False
+    what: str = ""
+    why_not: str = ""
+
+
+# -- looking ------------------------------------------------------------------------------------------
+
+
+def look(pid: int, fd: int, inside: Collection[int]) -> Found:
+    """inside: inodes of all the sockets that the process has. The process is stopped."""
+    try:
+        with closing(_taken(pid, fd)) as this:
+            return _look(this, pid, inside)
+    except OSError as error:
+        return Found(what="a socket", why_not=f"cannot be looked at ({error.strerror})")
+
+
+def _taken(pid: int, fd: int) -> socket.socket:
+    """The socket itself, for a moment."""
+    process = os.pidfd_open(pid)
+    try:
+        own = _libc.syscall(_PIDFD_GETFD, process, fd, 0)
+        if own < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return socket.socket(fileno=own)
+    finally:
+        os.close(process)
+
+
+def reset_at_end(pid: int) -> None:
+    """When the process is killed its connections end at once, instead of holding its ports for a minute."""
+    for fd in map(int, os.listdir(f"/proc/{pid}/fd")):
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") and fd > 2:
+                with closing(_taken(pid, fd)) as this:
+                    if this.family in (socket.AF_INET, socket.AF_INET6) and _name(this, "getpeername"):
+                        this.setsockopt(_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        except OSError:
+            continue                       # closed meanwhile
+
+
+def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
+    family, kind = this.family, this.type
+    what = _FAMILIES.get(family, f"a socket of family {int(family)}")
+    if family not in _FAMILIES or kind not in (socket.SOCK_STREAM, *_MESSAGES):
+        return Found(what=what, why_not="cannot come back with the program")
+    if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+        return Found(what=what, why_not="belongs to another network namespace")
+    unix = _unix(os.fstat(this.fileno()).st_ino) if family == socket.AF_UNIX else {}
+    own, other = _name(this, "getsockname"), _name(this, "getpeername")
+    state = _state(this, unix, own, other, inside)
+    lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
+    if state == "listens":
+        lines.append(f"backlog: {_backlog(this, unix)}")
+    if state == "pair":
+        waiting = _waiting(this)
+        if waiting is None:
+            return Found(what=what, why_not="has descriptors on their way in it, and cannot come back with the program")
+        lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
+        lines += [f"waiting: {each.hex()}" for each in waiting]
+    if state == "sends" and other:
+        lines.append(f"to: {other.hex()}")
+    if state in ("listens", "waits", "sends") and own and _is_bound(family, own):
+        lines.append(f"address: {own.hex()}")
+        if path := path_of(own):
+            place = os.path.join(b"/proc/%d/cwd" % pid, path)
+            if not _is_there(place, unix):
+                return Found(what=f"{what} that was called {os.fsdecode(path)}",
+                             why_not="cannot come back: the name is gone")
+            lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
+    leads_out = state in ("sends", "reset")
+    if leads_out:
+        what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
+    return Found(("\n".join([*lines, *_options(this)]) + "\n").encode(), leads_out, what)
+
+
+def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
+           inside: Collection[int]) -> str:
+    """Of the states above; reset: it has a connection, or had one and has not been told of its end."""
+    if this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
+        return "listens"
+    if this.family == socket.AF_UNIX:
+        if 2 not in unix:
+            return "waits"
+        if _is_pair(this, unix, own, other, inside):
+            return "pair"
+        return "sends" if this.type == socket.SOCK_DGRAM else "reset"
+    if this.type != socket.SOCK_STREAM:
+        return "sends" if other else "waits"
+    if this.proto in (0, _TCP) and this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
+        return "reset"
+    poll = select.poll()
+    poll.register(this, select.POLLRDHUP)
+    events = dict(poll.poll(0)).get(this.fileno(), 0)
+    if events & select.POLLERR or other or _to_read(this):
+        return "reset"
+    return "ended" if events & select.POLLRDHUP else "waits"
+
+
+def _to_read(this: socket.socket) -> int:
+    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.FIONREAD, bytes(4)))
+    return int(count)
+
+
+def _name(this: socket.socket, call: str) -> bytes | None:
+    """A sockaddr as it is; None without one."""
+    buffer, length = ctypes.create_string_buffer(_SOCKADDR), ctypes.c_uint(_SOCKADDR)
+    if getattr(_libc, call)(this.fileno(), buffer, ctypes.byref(length)) < 0:
+        return None
+    return buffer.raw[:length.value]
+
+
+def _is_bound(family: int, name: bytes) -> bool:
+    return len(name) > 2 if family == socket.AF_UNIX else name[2:4] != b"\0\0"
+
+
+def path_of(name: bytes) -> bytes:
+    """Of a unix socket that has a name in a folder."""
+    return name[2:].rstrip(b"\0") if name[:2] == struct.pack("=H", socket.AF_UNIX) and name[2:3] != b"\0" else b""
+
+
+def address_text(name: bytes) -> str:
+    """For people."""
+    family, = struct.unpack_from("=H", name)
+    if family == socket.AF_UNIX:
+        text = os.fsdecode(name[2:].rstrip(b"\0") if name[2:3] != b"\0" else b"@" + name[3:])
+        return text or "another process"
+    port, = struct.unpack_from(">H", name, 2)
+    if family == socket.AF_INET:
+        return f"{socket.inet_ntop(family, name[4:8])}:{port}"
+    return f"[{socket.inet_ntop(family, name[8:24])}]:{port}"
+
+
+def _backlog(this: socket.socket, unix: dict[int, bytes]) -> int:
+    if this.family == socket.AF_UNIX:
+        return struct.unpack_from("=II", unix[4])[1] if 4 in unix else socket.SOMAXCONN
+    try:
+        found: int = struct.unpack_from("=I", this.getsockopt(_TCP, socket.TCP_INFO, 32), 28)[0]
+        return found                       # tcpi_sacked: of a socket that listens the backlog
+    except OSError:
+        return socket.SOMAXCONN
+
+
+def _options(this: socket.socket) -> list[str]:
+    found = []
+    with closing(socket.socket(this.family, this.type, this.proto)) as new:
+        for level, name in _options_of(this.family, this.type):
+            value, usual = _value(this, level, name), _value(new, level, name)
+            if value and value != usual:
+                found.append(f"option: {level} {name} {value.hex()}")
+    return found
+
+
+def _options_of(family: int, kind: int) -> list[tuple[int, int]]:
+    levels = [_SOCKET]
+    if family != socket.AF_UNIX:
+        levels += [_IP] if family == socket.AF_INET else [_IPV6, _IP]
+        levels += [_TCP] if kind == socket.SOCK_STREAM else []
+    return [(level, name) for level in levels for name in _OPTIONS[level]]
+
+
+def _value(this: socket.socket, level: int, name: int) -> bytes:
+    try:
+        return this.getsockopt(level, name, 64)
+    except OSError:
+        return b""                         # this kernel, or this kind of socket, does not know it
+
+
+# -- unix sockets -------------------------------------------------------------------------------------
+
+
+def _unix(inode: int) -> dict[int, bytes]:
+    """The kernel's attributes (UNIX_DIAG_*) of one: 1 its file, 2 the other end, 4 queues, 6 ends that are shut."""
+    asked = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xffffffff, inode, 2 | 4 | 0x10, 0xffffffff, 0xffffffff)
+    with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4)) as kernel:
+        kernel.send(struct.pack("=IHHII", 16 + len(asked), 20, 1, 1, 0) + asked)
+        answer = kernel.recv(65536)
+    if struct.unpack_from("=H", answer, 4)[0] != 20:
+        raise OSError(errno.EOPNOTSUPP, "the kernel does not say where it leads")
+    found, at = {}, 32
+    while at + 4 <= len(answer):
+        length, kind = struct.unpack_from("=HH", answer, at)
+        found[kind] = answer[at + 4:at + length]
+        at += max(4, (length + 3) & ~3)
+    return found
+
+
+def _number(attributes: dict[int, bytes], kind: int) -> int:
+    return int(struct.unpack("=I", attributes[kind][:4])[0]) if kind in attributes else 0
+
+
+def _is_pair(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
+             inside: Collection[int]) -> bool:
+    """Made by socketpair, both ends in the program, or the other one closed."""
+    if 2 not in unix or (own and len(own) > 2) or (other and len(other) > 2):
+        return False
+    closed = unix.get(6) == b"\3" or this.type == socket.SOCK_DGRAM
+    return _number(unix, 2) in inside or (closed and _number(unix, 2) == 0)
+
+
+def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
+    try:
+        st = os.stat(place)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(st.st_mode) and (1 not in unix or _number(unix, 1) == st.st_ino & 0xffffffff)
+
+
+def _waiting(this: socket.socket) -> list[bytes] | None:
+    """What has been sent and not been read, copied; None where more than bytes is on its way."""
+    found: list[bytes] = []
+    size = max(1 << 16, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)
+    before = this.getsockopt(_SOCKET, 42)  # SO_PEEK_OFF: goes on behind what was looked at
+    this.setsockopt(_SOCKET, 42, 0)
+    try:
+        while True:
+            data, _, flags, _ = this.recvmsg(size, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            if flags & socket.MSG_CTRUNC:
+                return None
+            if not data:
+                return found
+            found.append(data)
+    except BlockingIOError:
+        return found
+    finally:
+        this.setsockopt(_SOCKET, 42, before)

@@ -1,0 +1,118 @@
+"""What every verb that writes does first: complete what a kill, a power cut or a damaged run area left unfinished."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+
+from metamori._area import ffi, lib
+from metamori.errors import Damaged, StoreBusy
+from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import Area, moved
+from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.lifecycle.end_run import close, finish
+from metamori.runtime.rollback.copied_bytes import Unverified
+from metamori.store.io import commit
+from metamori.store.read import create
+from metamori.store.read.store import Store
+
+__all__ = ["finish_if_needed", "require_over"]
+
+
+def require_over(store: Store) -> None:
+    """StoreBusy while processes of a run live; the caller holds the lock, which those that outlive their run, and all
+    of a run by hand, do not. Nothing of theirs is to be completed by others."""
+    if not commit.exists(store.door, store.layout.run_area):
+        return
+    folder = os.fsdecode(store.layout.run_area)
+    if _is_of_this_boot(folder) and _alive(folder):
+        raise StoreBusy(f"a run in {store.path} is alive")
+
+
+def finish_if_needed(store: Store) -> str:
+    """Complete a run that was killed together with `metamori run` and is over; the caller holds the lock.
+
+    Returns a line for a person, or "" when there was nothing to do.
+    """
+    if not commit.exists(store.door, store.layout.run_area):
+        return ""
+    folder = os.fsdecode(store.layout.run_area)
+    if wal.store_of(folder) not in (0, store.layout.id):
+        raise _foreign(folder, "of another store")
+    moved(create.noted_anchor(store.door, store.layout), store.layout.id.anchor)
+    if not _is_of_this_boot(folder):
+        return _from_what_is_durable(store)
+    try:
+        area = Area(store.path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise                          # the machine's trouble, not the run area's
+        if not _was_born(folder):          # killed while it was being made: nothing can have happened under it
+            shutil.rmtree(folder)
+            return ""
+        return _damaged(store, folder, "its header is not one" if error.errno == errno.EINVAL else "a file is missing")
+    if area.head.flags & lib.MM_GONE:      # moved away while it was alive: it went on, and wrote back without it
+        area.close()
+        shutil.rmtree(folder)
+        return "what the last run did is lost: its store was moved or removed while it was alive"
+    why = area.unsound()
+    if why:
+        area.close()
+        return _damaged(store, folder, why)
+    if area.head.newest < store.newest:    # it is told of an index before the index is there
+        area.close()
+        raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
+    session = Session(store, area)
+    try:
+        index = finish(session, "killed", killed=True)
+    except Unverified as error:            # killed in a restore inside the program that cannot be carried through
+        area.close()
+        return _damaged(store, folder, str(error))
+    except (ValueError, OverflowError, LookupError, struct.error) as error:    # numbers that nothing can have
+        raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
+    close(session)
+    return f"the last run was killed: its state is checkpoint {index}"
+
+
+def _foreign(folder: str, whose: str) -> Damaged:
+    return Damaged(f"{folder} is {whose}; move it away first, it is not used")
+
+
+def _alive(folder: str) -> bool:
+    """Whether a process of the run lives. The area may be damaged: it is read, not mapped."""
+    size = ffi.sizeof("struct mm_process")
+    try:
+        with open(os.path.join(folder, "processes"), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return False
+    slots = ffi.new("struct mm_process[]", len(data) // size)
+    ffi.memmove(slots, data, len(slots) * size)
+    return any(lib.mm_process_lives(slots + number) for number in range(1, len(slots)))
+
+
+def _is_of_this_boot(folder: str) -> bool:
+    """Whether what the run mapped is as it left it. An area without a header was not born yet."""
+    return wal.started_here(folder) or not os.path.exists(os.path.join(folder, "header"))
+
+
+def _was_born(folder: str) -> bool:
+    """Whether the header was ever finished: it is made first, and its first bytes are written last."""
+    try:
+        with open(os.path.join(folder, "header"), "rb") as file:
+            return any(file.read(8))
+    except FileNotFoundError:
+        return os.path.exists(os.path.join(folder, "processes"))
+
+
+def _damaged(store: Store, folder: str, why: str) -> str:
+    """Nothing mapped is believed then."""
+    return _from_what_is_durable(store, f"what the last run left in {folder} is damaged ({why})")
+
+
+def _from_what_is_durable(store: Store, *why: str) -> str:
+    from metamori.runtime.recovery import crash_recovery
+
+    return crash_recovery.recover(store, *why)

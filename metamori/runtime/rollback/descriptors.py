@@ -1,0 +1,77 @@
+"""The descriptors of a process as an index knows them: what the restore inside the program tells C to put back."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from metamori._area import ffi, lib
+from metamori.runtime.checkpoint.session import Session
+from metamori.store.format.records import FitEntry
+from metamori.store.io.os_io import opened_up
+from metamori.store.read.state import State
+
+
+def actions_for(session: Session, index: int, number: int, actions) -> None:  # type: ignore[no-untyped-def]
+    store = session.store
+    then = store.state(index)
+    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
+    entries = [fit for fit in store.meta(index).fits if fit.process == number]
+    if len(entries) > actions.room:
+        raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
+    actions.count = len(entries)
+    base = actions.action + 0
+    session.coming_back.clear()
+    refused: list[bytes] = []
+    for i, fit in enumerate(entries):
+        path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
+        unflushed = ffi.from_buffer(fit.unflushed)
+        session.coming_back.append(unflushed)
+        _action(base + i, fit, path, unflushed)
+        refused += [] if os.access(os.path.dirname(path), os.X_OK) else [path]
+    session.let_in.close()
+    session.let_in = opened_up(refused)    # until the program has its descriptors
+
+
+def _removed_folder(session: Session, number: int, mode: int) -> bytes:
+    """A folder that `go_on` will remove: empty and without a name, all that one removed before the index was."""
+    path = session.store.layout.nameless_folder(number, mode)
+    os.makedirs(path, exist_ok=True)
+    os.chmod(path, 0o700)                  # whatever the program's umask is
+    return path
+
+
+def remove_folders(session: Session) -> None:
+    run = session.store.layout.run_area
+    for name in os.listdir(run):
+        if name.startswith(b"folder."):
+            os.chmod(os.path.join(run, name), int(name.rsplit(b".", 1)[1], 8))
+            os.rmdir(os.path.join(run, name))
+
+
+def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) -> bytes:
+    paths = then.paths(fit.inode) if fit.inode else []
+    if paths:
+        return fit.filename if fit.filename in paths else paths[0]
+    if fit.inode in slots:
+        return session.store.layout.kept(session.area.kept_name(slots[fit.inode]))
+    return fit.filename
+
+
+def _action(action, fit: FitEntry, path: bytes, unflushed) -> None:  # type: ignore[no-untyped-def]
+    fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
+    action.fd_count = len(fds)
+    for i, fd in enumerate(fds):
+        action.fds[i] = fd
+    action.flags = fit.attributes & ~0o2000000
+    action.fd_flags = 1 if fit.attributes & 0o2000000 else 0
+    action.position = max(0, fit.seek_pointer)
+    action.stream = fit.stream
+    action.state.flags, action.state.skip = fit.flags & 0xFFFFFFFF, fit.flags >> 32
+    pushed = fit.ungetc[:lib.MM_PUSHED]
+    action.state.pushed_count = len(pushed)
+    ffi.memmove(action.state.pushed, pushed, len(pushed))
+    action.state.unflushed = len(fit.unflushed)
+    action.state.unflushed_at = int(ffi.cast("uintptr_t", unflushed))
+    ffi.memmove(action.mode, fit.stream_attributes[:15] + b"\0", len(fit.stream_attributes[:15]) + 1)
+    ffi.memmove(action.path, path[:4095] + b"\0", len(path[:4095]) + 1)

@@ -1,0 +1,180 @@
+"""Files of a live run back to an index, asked for by a verb: its processes go on with the descriptors that they have.
+
+The same walk as for a resumed job (resumed_job.py), with two differences: the present becomes an index first, in the
+same freeze, so that nothing lies between what is kept and what is moved away from; and files that would change while
+a process has them open for writing are named, and nothing is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from metamori._area import lib
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.printed import name_text
+from metamori.runtime.area.run_area import Area, proc_folder
+from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.checkpoint.dirty_pages import mappings
+from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.lifecycle import end_run
+from metamori.runtime.rollback.resumed_job import adopt
+from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
+from metamori.tables.record import record
+from metamori.tables.view import differences
+
+REASON = "before going back"
+_NAMED_MAX = 5
+
+
+@record
+class Holder:
+    """A process that has a file open for writing, or mapped."""
+
+    path: bytes
+    pid: int
+    program: str
+
+
+class Held(StoreBusy):
+    """Files that would change are open for writing."""
+
+
+@record
+class Moved:
+    """before: where the files were. recorded: the index that keeps what was there, 0 where `before` is that."""
+
+    index: int
+    before: int
+    recorded: int
+    held: tuple[Holder, ...] = ()
+
+
+def live_area(store: Store) -> Area | None:
+    """The run area of a store whose run is alive."""
+    try:
+        area = Area(store.path)
+    except OSError:
+        return None
+    pid = area.head.supervisor
+    if end_run.alive(area) or (pid and lib.mm_start_time(pid) == area.head.supervisor_start):
+        return area
+    area.close()
+    return None
+
+
+def move_live(session: Session, choose: Callable[[int], int], force: bool) -> Moved:
+    """Files and names to the index that `choose` names, given where they are. Held unless `force`; NotAtRest."""
+    area, store = session.area, session.store
+    _require_possible(session)
+    area.lock_session()
+    try:
+        area.freeze()
+        try:
+            store.refresh()
+            moved = _move(session, choose, force)
+        except BaseException:
+            area.thaw()
+            raise
+    except BaseException:
+        area.unlock_session()
+        raise
+    go_on(session)
+    return moved
+
+
+def _require_possible(session: Session) -> None:
+    head = session.area.head
+    if head.flags & lib.MM_MEMORY:
+        raise StoreBusy(f"the run in {session.store.path} is alive, and its program's memory would have to go back "
+                        "with its files: end it and use metamori restart, or let it call metamori_restore")
+    if session.single:
+        raise StoreBusy(f"the run in {session.store.path} is alive and keeps its last checkpoint only (--mode single)")
+
+
+def _move(session: Session, choose: Callable[[int], int], force: bool) -> Moved:
+    area, store = session.area, session.store
+    if area.head.restoring:                # a verb was killed in the middle of this
+        back(session, area.head.restoring - 1, again=True, reopened=False)
+    before, recorded = area.head.parent, 0
+    dirty = {area.pif(slot).ino for slot in area.dirty()}
+    if not force:                          # what was written since the last index is none that the files go to
+        _require_none([] if not dirty else _holders(area, lambda pif: pif.ino in dirty))
+    if _may_have_changed(area):
+        recorded = _record(session)
+    index = choose(area.head.parent)
+    store.require_restorable(index)
+    if index == area.head.parent:
+        return Moved(index, before, recorded)
+    now, then = store.state(area.head.parent), store.state(index)
+    held = _holders(area, lambda pif: _moves(pif.object, now, then))
+    if not force:
+        _require_none(held)
+    adopt(session, index)
+    back_or_as_it_is(session, index, reopened=False)
+    return Moved(index, before, recorded, tuple(held))
+
+
+def _record(session: Session) -> int:
+    auto_prune.recover(session.store, session.durable)
+    try:
+        return session.take_now(REASON)
+    except OSError as error:
+        why = error.strerror or error
+        raise MetamoriError(f"nothing is moved: the present could not be kept: {why}") from error
+
+
+def _may_have_changed(area: Area) -> bool:
+    """Whether anything may differ from the index that the files are at."""
+    return bool(area.dirty()) or next(area.journal(area.head.committed_journal), None) is not None \
+        or any(area.may_have_changed_unseen(slot) for slot in area.pifs())
+
+
+def _require_none(held: list[Holder]) -> None:
+    if held:
+        raise Held(f"the run is alive, and has files open for writing that would change: {listed(held)}; "
+                   "close them, or --force puts the files back under them")
+
+
+def _holders(area: Area, moves: Callable[[Any], bool]) -> list[Holder]:
+    """Who has files that move open for writing, or mapped so."""
+    found: dict[tuple[int, int], Holder] = {}
+
+    def add(pif, pid: int) -> None:  # type: ignore[no-untyped-def]
+        if moves(pif):
+            found[pif.ino, pid] = Holder(area.pif_path(pif), pid, _program(pid))
+
+    for process in area.processes():
+        for slot in set(area.descriptors(process).values()):
+            fit = area.fit(slot)
+            if fit.pif and fit.attributes & os.O_ACCMODE != os.O_RDONLY:
+                add(area.pif(fit.pif), area.process(process).pid)
+    mapped = {p.ino: p for p in map(area.pif, area.pifs()) if p.flags & lib.MM_HOME}
+    for each in (mappings(area, set(mapped)) or []) if mapped else []:
+        if each.writes and each.shared:
+            add(mapped[each.inode], each.pid)
+    return list(found.values())
+
+
+def _moves(inode: int, now: State, then: State) -> bool:
+    """Whether a file has other bytes, another size or other names at the index."""
+    if inode not in then.pifs or inode not in now.pifs:
+        return bool(now.paths(inode) or then.paths(inode))
+    one, other = now.pifs[inode], then.pifs[inode]
+    return ((one.size, one.mode) != (other.size, other.mode) or set(now.paths(inode)) != set(then.paths(inode))
+            or any(differences(now.pieces(inode), then.pieces(inode))))
+
+
+def _program(pid: int) -> str:
+    with suppress(OSError), open(proc_folder(pid) + b"/comm", "rb") as file:
+        return name_text(file.read().rstrip(b"\n"))
+    return "a process"
+
+
+def listed(held: Sequence[Holder]) -> str:
+    names = [f"{name_text(each.path)} by {each.program} ({each.pid})" for each in held[:_NAMED_MAX]]
+    return ", ".join(names) + (f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else "")

@@ -1,0 +1,487 @@
+"""A restore inside the program (thesis rollbackFitList, rollbackFileList): files and names here, descriptors in C.
+
+The present is worked out as if it were a checkpoint, but not recorded. Names then move as a restore from the command
+line moves them. Bytes need not move: the block tables are pointed back at what the index says. Only home bytes beyond
+the index's size are saved (if an index knows them) and cut off, so that home sizes stay true.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from metamori._area import lib
+from metamori.errors import MetamoriError, NoSuchCheckpoint
+from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.checkpoint import snapshot as instants
+from metamori.runtime.checkpoint.delta import Fold
+from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.checkpoint.shared_mappings import Capture
+from metamori.runtime.lifecycle.end_run import kept_homes as run_homes
+from metamori.runtime.rollback import descriptors
+from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
+from metamori.runtime.rollback.relocate import arrived, find_names, movable, named, put_aside
+from metamori.runtime.rollback.sole_process import require_alone
+from metamori.store.format.records import Intent, KeptHome, PifEntry, UndoEntry
+from metamori.store.io import commit, xattrs
+from metamori.store.io.buffers import write_zeros
+from metamori.store.io.os_io import REAL
+from metamori.store.read.head import kept_homes
+from metamori.store.read.state import State
+from metamori.store.restore.name_plan import NamesPlan
+from metamori.store.restore.redo import Applier, read_intent, write_intent
+from metamori.store.restore.restore import clear_stages
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
+
+
+class NotThere(MetamoriError):
+    """The process took no part in the checkpoint."""
+
+    errno = errno.ESRCH
+
+
+def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
+    """Files and names to `index`; `actions` say what the program has to do with its descriptors.
+
+    On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of
+    the index are damaged; AcrossFilesystems, the store is on another filesystem than a mapped file that lost its name
+    before or after the checkpoint.
+    """
+    area, store = session.area, session.store
+    store.refresh()
+    if index < 0 or index not in store.history:
+        raise NoSuchCheckpoint(f"there is no checkpoint {index}")
+    number = _process_number(session, pid)
+    if index == 0 or all(each.process != number for each in store.meta(index).processes):
+        raise NotThere(f"this process took no part in checkpoint {index}")
+    if session.single:
+        store.require_restorable(index)
+    require_alone(session.area, pid)
+    area.lock_session()
+    try:
+        area.freeze()
+        try:
+            # none was forked in between: a fork is a call that the freeze waits for
+            require_alone(session.area, pid)
+            back_or_as_it_is(session, index)
+            descriptors.actions_for(session, index, number, actions)
+        except BaseException:
+            area.thaw()
+            raise
+    except BaseException:
+        area.unlock_session()
+        raise
+
+
+def back_or_as_it_is(session: Session, index: int, reopened: bool = True) -> None:
+    """What failed half way is tried once more from its beginning. If it fails for good, the program goes on with what
+    there is: names may be those of either state, but every file is found again and nothing of it is lost."""
+    head = session.area.head
+    try:
+        try:
+            back(session, index, reopened=reopened)
+        except (MetamoriError, OSError):
+            if not head.restoring:         # nothing has moved
+                raise
+            back(session, index, again=True, reopened=reopened)
+    except (MetamoriError, OSError):
+        if head.restoring:
+            begun = read_intent(session.store, session.store.layout.run_intent)
+            if begun is not None:
+                arrived(session, begun)
+            find_names(session, index)
+            commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
+            head.restoring = 0
+        raise
+
+
+def go_on(session: Session) -> None:
+    """The descriptors are in place. Whatever fails here, the program goes on: it would wait for itself for ever."""
+    try:
+        session.let_in.close()
+        descriptors.remove_folders(session)
+        session.coming_back.clear()
+        for slot in list(session.area.pifs()):
+            session.area.drop_if_done(slot)
+    finally:
+        session.area.thaw()
+        session.area.unlock_session()
+
+
+def _process_number(session: Session, pid: int) -> int:
+    for slot in session.area.processes():
+        if session.area.process(slot).pid == pid:
+            return session.area.process(slot).number
+    raise NotThere("this process is no part of the run")
+
+
+def back(session: Session, index: int, again: bool = False, reopened: bool = True) -> None:
+    """Files, names and tables to `index`, while nothing of the run moves.
+
+    again: a kill came in the middle of this; it can be done from its beginning, all of every file being pointed anew.
+    reopened: the program's descriptors are opened anew afterwards, whatever inodes its files have then.
+    """
+    area, store = session.area, session.store
+    if again:
+        put_aside(session)
+        begun = read_intent(store, store.layout.run_intent)
+        if begun is not None:
+            Applier(store, session.durable, store.layout.run_intent).run(begun)
+            arrived(session, begun)
+        _next_time_too(session)
+    parent = store.state(area.head.parent)
+    cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
+    if again:                              # names may have moved already that no program touched
+        for path in {*store.state(cut.parent).names, *store.state(index).names}:
+            cut.found.setdefault(path, instants.look(path))
+    fold = Fold(store, area, cut, store.newest + 1)
+    meta, offsets = fold.state("", "now", 0, "incremental")
+    session.give_up(fold)
+    now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
+    then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
+    crossing: set[int] = set()
+    if not again:
+        plan = _names(session, now, then)
+        movable(session, plan, reopened)
+        crossing = set(plan.across())
+    checked, slots = TakenOver(store, index), {area.pif(slot).object: slot for slot in area.pifs()}
+    files = [_Rollback(session, slots[inode], inode, now, then, checked)
+             for inode in sorted({*then.pifs, *now.pifs}) if inode in slots]
+    checked.require([piece for each in files for piece in each.copied(again or each.inode in crossing)])
+    area.head.restoring = index + 1        # from here on what a kill leaves is carried through
+    if session.durable and cut.preimages:
+        store.buffers.sync(area.head.run)
+    session.will_write_records()
+    for after_index, entries in sorted(fold.undo_entries().items()):
+        store.add_undo(entries, after_index, durable=session.durable)
+    instants.advance(area, cut)
+    area.head.committed_epoch = cut.epoch
+    area.head.committed_block = area.head.next_block
+    # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
+    _next_time_too(session)
+    area.head.cut_pending = 0
+    others = _names_back(session, now, then)
+    for each in files:
+        each.run(again or each.inode in others)
+    for inode, pif in then.pifs.items():
+        if inode not in slots and then.paths(inode):
+            _give_attributes(then.paths(inode)[0], pif)
+    for pif in then.pifs.values():
+        p = area.pif(slots[pif.inode]) if pif.inode in slots else None
+        if p and p.flags & lib.MM_MOVED and (pif.ino, pif.btime_ns) != (p.ino, p.btime_ns):
+            wal.moved(area, (pif.dev, pif.ino, pif.btime_ns), (p.dev, p.ino, p.btime_ns))
+    area.head.parent = index
+    _now_back(area, index, session.durable)
+    commit.remove_file(store.door, store.layout.run_intent, durable=False)
+    area.head.restoring = 0
+
+
+def _next_time_too(session: Session) -> None:
+    """Files that were there before the run, of which a restore was the first to hear: each has a number, and no record
+    tells what it was. The next checkpoint has to, so it looks at them."""
+    area, known = session.area, session.store.state(session.area.head.parent).pifs
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if p.object and p.object not in known and (p.created == 0 or p.refs):
+            area.touch_pif(slot)
+
+
+def _now_back(area: Area, index: int, durable: bool) -> None:
+    """From here on a power cut leaves what is durable on top of the index."""
+    for slot in area.pifs():
+        area.pif(slot).ahead_block = 0
+    wal.mark(area, lib.MM_AHEAD_BACK, index)
+    if durable:
+        wal.sync(area)
+
+
+def _names(session: Session, now: State, then: State) -> NamesPlan:
+    """What brings the names back, also of files that are kept in the store."""
+    store = session.store
+    kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
+    kept.update({home.inode: home for home in run_homes(session)})
+    # put aside by an earlier restore and never opened for writing, or by this one before it was killed
+    for inode in {*then.pifs, *now.pifs}:
+        if inode not in kept and os.path.exists(store.layout.kept_by_move(inode)):
+            kept[inode] = KeptHome(inode, b"%d" % inode)
+    return NamesPlan(store.door, store.layout, now, then, tuple(kept.values()))
+
+
+def _names_back(session: Session, now: State, then: State) -> set[int]:
+    """The files that are other inodes afterwards: copies, since the store is on another filesystem."""
+    store = session.store
+    plan = _names(session, now, then)
+    intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
+    clear_stages(store, intent)
+    write_intent(store, intent, session.durable, store.layout.run_intent)
+    Applier(store, session.durable, store.layout.run_intent).run(intent)
+    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
+    homes_after = {home.inode: home.name for home in plan.kept}
+    return {inode for inode in {*now.pifs, *then.pifs}
+            if inode in slots and named(session, slots[inode], then.paths(inode), homes_after.get(inode))}
+
+
+def _give_attributes(path: bytes, pif: PifEntry) -> bool:
+    """Mode, owner and time as far as the user may; whether all of them."""
+    try:
+        found = REAL.lstat(path)
+        if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
+            REAL.chmod(path, stat.S_IMODE(pif.mode))
+        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
+            REAL.chown(path, pif.uid, pif.gid)
+        if found.st_mtime_ns != pif.mtime_ns:
+            REAL.set_mtime(path, pif.mtime_ns)
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True
+
+
+class _Rollback:
+    """The bytes of one file."""
+
+    def __init__(self, session: Session, slot: int, inode: int, now: State, then: State, checked: TakenOver) -> None:
+        self.session, self.area, self.store = session, session.area, session.store
+        self.slot, self.inode, self.now, self.then = slot, inode, now, then
+        self.p = self.area.pif(slot)
+        self.run_number, self.checked = self.area.head.run, checked
+        self.want: list[Piece] = []
+
+    def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
+        """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
+        what the table says is of no use."""
+        self.want = self.then.pieces(self.inode)
+        have = self.now.pieces(self.inode) if self.inode in self.now.pifs and not again else []
+        return [(start, end, there) for start, end, _, there in differences(have, self.want) if there is not None]
+
+    @property
+    def _settled(self) -> bool:
+        """Put home in isolation, mapped no more: as in incremental mode, some bytes at home and some in the buffer."""
+        return bool(self.p.flags & lib.MM_SETTLED)
+
+    @property
+    def _is_committed(self) -> bool:
+        """What no name led to was not."""
+        return self.session.single and not self._settled and bool(self.then.paths(self.inode))
+
+    def copied(self, again: bool) -> Iterator[Piece]:
+        """The buffer bytes that `run` would copy. Unverified when bytes of the file are lost."""
+        pif = self.then.pifs.get(self.inode)
+        if pif is None or (self._is_committed and not self.p.flags & lib.MM_HOME):
+            return
+        changes = self._changes(again)
+        for start, end, kind, _, _ in self.want:
+            if kind == LOST:
+                raise Unverified(f"{os.fsdecode(pif.filename)}: bytes {start}-{end} of checkpoint {self.then.index} "
+                                 "are lost")
+        if self.p.flags & lib.MM_HOME:
+            yield from (there for _, _, there in changes if there.kind == BUFFER)
+            return
+        for block, _, place in self._blocks(changes, pif.size):
+            if place is None:
+                yield from (piece for piece in self._within(block, pif.size) if piece.kind == BUFFER)
+
+    def run(self, again: bool) -> None:
+        pif = self.then.pifs.get(self.inode)
+        if pif is None:
+            return
+        changes = self._changes(again)
+        attributes = self.now.pifs.get(self.inode) != pif
+        if not again and not changes and not attributes:
+            return
+        self.area.touch_pif(self.slot)
+        self.area.drop_frames(self.slot)   # written back by the cut
+        if self.p.flags & lib.MM_HOME:
+            self._at_home(pif, changes)
+            return
+        if self._is_committed:
+            self._committed(pif)
+            return
+        isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not self._settled) or self.p.flags & lib.MM_COPIED)
+        if isolated:
+            self._resize_virtual(pif.size, pif.home_limit)
+        else:
+            self._resize_home(pif.size)
+        # pieces are compared by place: what the home held in between is looked up by then's own view of it
+        self._point(changes, pif.size)
+        self.p.cut = self.p.cut_before = NO_LIMIT
+        if not isolated:
+            self.p.fresh_from = pif.size
+        self._attributes(pif)
+
+    def _committed(self, pif: PifEntry) -> None:
+        """In single mode the index is the last commit: home has exactly its bytes, what is buffered is dropped."""
+        self.area.table_clear(self.p)
+        if not self.p.flags & lib.MM_COPIED:
+            self.p.flags &= ~lib.MM_VIRTUAL
+        self.p.size = self.p.home_limit = pif.size
+        self.p.cut = self.p.cut_before = NO_LIMIT
+        self._attributes(pif)
+
+    def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
+        """A file that is mapped: its bytes go back at home, where the mapping sees them, once those that an index
+        knows by their home alone are saved."""
+        fd = REAL.open(self._home(), os.O_RDWR)
+        try:
+            found = os.fstat(fd).st_size
+            known = min(found, self.p.fresh_from)
+            ranges = [(start, min(end, known)) for start, end, there in changes if there.kind != HOME and start < known]
+            if pif.size < known:
+                ranges.append((pif.size, known))
+            self._keep(fd, ranges)
+            os.ftruncate(fd, pif.size)
+            for start, end, there in changes:
+                if there.kind == ZERO:
+                    write_zeros(self.store.door, fd, start, end)
+            self.checked.require(there for _, _, there in changes if there.kind == BUFFER)
+            self.store.buffers.copy_out(fd, ((there.run, there.offset, end - start, start)
+                                             for start, end, there in changes if there.kind == BUFFER))
+        finally:
+            os.close(fd)
+        self.area.table_clear(self.p)
+        self.p.flags &= ~lib.MM_VIRTUAL
+        self.p.home_limit = NO_LIMIT
+        self.p.fresh_from = 0 if self.p.flags & lib.MM_MAPPED else pif.size
+        self.p.cut = self.p.cut_before = 0
+        self._attributes(pif)
+
+    def _attributes(self, pif: PifEntry) -> None:
+        if _give_attributes(self._home(), pif):
+            self.p.mtime_ns = 0
+
+    def _resize_virtual(self, size: int, home_limit: int) -> None:
+        if not self.p.flags & lib.MM_VIRTUAL:
+            self.p.flags |= lib.MM_VIRTUAL
+            self.area.head.virtual_count += 1
+        # Past the file's end the home has nothing of it. What an earlier run has put home lies above the limit that the
+        # index knows, which looks for it in that run's buffer: it stays where it is.
+        self.p.size, self.p.home_limit = size, min(size, max(home_limit, self.p.home_limit))
+        self.area.table_clear(self.p, -(-size // BLOCK))
+
+    def _home(self) -> bytes:
+        paths = self.then.paths(self.inode)
+        if paths:
+            return paths[0]
+        return self.store.layout.kept(self.area.kept_name(self.slot))
+
+    def _resize_home(self, size: int) -> None:
+        path = self._home()
+        try:
+            fd = REAL.open(path, os.O_RDWR)
+        except PermissionError:
+            mode = stat.S_IMODE(REAL.lstat(path).st_mode)
+            REAL.chmod(path, mode | 0o600)
+            fd = REAL.open(path, os.O_RDWR)
+            REAL.chmod(path, mode)
+        except FileNotFoundError:
+            return
+        try:
+            found = os.fstat(fd).st_size
+            known = min(found, self.p.fresh_from)
+            if size < known:               # some index knows these bytes: saved before they go
+                self._keep(fd, [(size, known)])
+            if size != found or self.p.flags & lib.MM_VIRTUAL:
+                self.area.table_clear(self.p, -(-size // BLOCK))
+            if size != found:
+                os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        if self.p.flags & lib.MM_VIRTUAL:
+            self.p.flags &= ~lib.MM_VIRTUAL
+            self.p.home_limit = NO_LIMIT
+
+    def _keep(self, fd: int, ranges: list[tuple[int, int]]) -> None:
+        """An undo record of home bytes that are about to go."""
+        entries = []
+        for start, end in ranges:
+            place, saved = self._save(fd, start, end)
+            if start < saved:
+                crc = self.store.buffers.checksum(self.run_number, place, saved - start)
+                entries.append(UndoEntry(self.inode, start, saved, self.run_number, place, crc))
+            if saved < end:                # another process has cut it off meanwhile: these bytes are nowhere
+                entries.append(UndoEntry(self.inode, saved, end, 0, 0))
+        if entries:
+            self.session.will_write_records()
+            self.store.add_undo(entries, self.store.newest, durable=self.session.durable)
+
+    def _save(self, fd: int, start: int, end: int) -> tuple[int, int]:
+        """Where in the buffer the bytes [start, end) are now, or as many of them as there are, and their end."""
+        place, at = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK, start
+        with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
+            if os.fstat(buffer.fileno()).st_size < place + (end - start):
+                os.ftruncate(buffer.fileno(), -(-(place + end - start) // BLOCK) * BLOCK)
+            while at < end and (data := os.pread(fd, min(1 << 20, end - at), at)):
+                REAL.pwrite(buffer.fileno(), data, place + at - start)
+                at += len(data)
+        if self.session.durable:
+            self.store.buffers.sync(self.run_number)
+        return place, at
+
+    # -- the block table -------------------------------------------------------------------------
+
+    def _point(self, changes: list[tuple[int, int, Piece]], size: int) -> None:
+        """Table entries for everything that differs: whole blocks by reference, the rest put together anew."""
+        for first, count, place in self._blocks(changes, size):
+            if place is None:
+                self._assemble(first, size)
+            else:
+                self.area.table_set(self.p, first, place, count)
+
+    def _blocks(self, changes: list[tuple[int, int, Piece]], size: int) -> Iterator[tuple[int, int, int | None]]:
+        """(first block, blocks, where they are in the buffer, or 0: at home), in order; None: one that has to be put
+        together."""
+        done = -1                          # blocks up to here are right already
+        for start, end, piece in changes:
+            first, last = max(start // BLOCK, done + 1), -(-end // BLOCK)
+            while first < last:
+                count, place = self._by_reference(first, last, piece, size)
+                yield first, count, place
+                first += count
+                done = first - 1
+
+    def _by_reference(self, first: int, last: int, piece: Piece, size: int) -> tuple[int, int | None]:
+        """As many whole blocks as can be pointed at the piece, and where; one and None where none can."""
+        low, high = first * BLOCK, min(last * BLOCK, size)
+        if low < piece.start or high > piece.end:
+            high = min(high, piece.end) // BLOCK * BLOCK
+        if low < piece.start or high <= low:
+            return 1, None
+        count = -(-(high - low) // BLOCK)
+        if piece.kind == HOME or (piece.kind == ZERO and self.p.flags & lib.MM_VIRTUAL and low >= self.p.home_limit):
+            return count, 0
+        place = piece.offset + low - piece.start
+        recorded = self.then.maps.get(self.inode)
+        if piece.kind != BUFFER or piece.run != self.run_number or place % BLOCK or recorded is None:
+            return 1, None
+        if any(recorded.gaps(low, high)):  # known from an undo record only: the next index must say so itself
+            return 1, None
+        return count, place // BLOCK
+
+    def _within(self, block: int, size: int) -> Iterator[Piece]:
+        """The parts of a block at the index."""
+        low, high = block * BLOCK, min((block + 1) * BLOCK, size)
+        for at in range(max(0, bisect_right(self.want, low, key=lambda piece: piece.start) - 1), len(self.want)):
+            if self.want[at].start >= high:
+                return
+            if self.want[at].end > low:
+                yield self.want[at].clip(low, high)
+
+    def _assemble(self, block: int, size: int) -> None:
+        """One block as it was at the index, into a new buffer block of this epoch."""
+        data, base = bytearray(BLOCK), block * BLOCK
+        pieces = list(self._within(block, size))
+        self.checked.require(piece for piece in pieces if piece.kind == BUFFER)
+        for start, end, kind, run, offset in pieces:
+            if kind == BUFFER:
+                data[start - base:end - base] = self.store.buffers.read(run, offset, end - start)
+            elif kind == HOME:
+                with open(self._home(), "rb", buffering=0) as home:
+                    found = os.pread(home.fileno(), end - start, start)
+                data[start - base:start - base + len(found)] = found
+        place = self.area.take_blocks(1)
+        with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
+            REAL.pwrite(buffer.fileno(), memoryview(data), place * BLOCK)
+        self.area.table_set(self.p, block, place, 1)

@@ -1,0 +1,200 @@
+"""The only builder of names inside a store. Pure: it never touches a disk.
+
+    format                       "metamori store 2 NNNNNNNN CCCCCCCC\\n": the version, the store's own number
+                                 in hexadecimal digits, the CRC-32 of the 25 bytes up to it. Version 1: all paths are
+                                 absolute
+    lock                         flock: held by a live run's supervisor, or by a verb that writes. It holds what no copy
+                                 of the store has in common with it (inode number and change time of `format`), and
+                                 the folder that it was in
+    head                         the index that the user's files are at, and their identities then
+    intent                       present while files are being moved: the redo list
+    prune                        present while indexes are being pruned: what is to be put, removed and freed
+    counters                     written by a prune: the numbers handed out last, how often it was done
+    checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
+    checkpoints/<k>.offset.<p>   the offset file of index k
+    checkpoints/<k>.memory.<p>   the memory of process p at index k (image.py)
+    checkpoints/<a>.undo.<s>     pre-images of home bytes for the indexes up to a; s counts up over the store
+    buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
+    kept/<name>                  the homes of objects that have no name at present. Names made of digits only
+                                 are object numbers and belong to `move`; a run uses names with a letter
+    run/                         the run area of a live or unfinished run
+    alive                        there from a run's beginning to its end: without `run/` that was removed meanwhile
+    lost                         the newest index when that was found out by a verb that writes, or a run; in digits
+    run/intent                   present while a restore inside the program moves names: the redo list
+
+Every path is bytes, absolute; records keep those below the folder that the store is in relative to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+
+from metamori.store.format.codec import StoreNumber
+from metamori.tables.record import record
+
+FORMAT_VERSION = 2
+_FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
+_RECORD = re.compile(rb"(\d+)\.(meta|offset|undo|memory)\.(\d+)")
+_STAGE_PREFIX = b".metamori-stage-"
+
+
+@record
+class RecordName:
+    """A name in checkpoints/: its index (after_index for an undo), kind, and process (seq for an undo)."""
+
+    index: int
+    kind: str
+    number: int
+
+
+class Layout:
+    """Names of one store."""
+
+    def __init__(self, root: str | bytes) -> None:
+        self.root: bytes = os.path.abspath(os.fsencode(root))
+        self.id = StoreNumber()        # once its format file was read
+
+    def number(self, number: int, version: int, anchor: bytes) -> StoreNumber:
+        """The store's own, as the codecs take it."""
+        found = StoreNumber(number)
+        found.anchor = anchor if version > 1 and anchor != b"/" else b""
+        return found
+
+    def _in(self, *parts: bytes) -> bytes:
+        return b"/".join((self.root, *parts))
+
+    @property
+    def format(self) -> bytes:
+        return self._in(b"format")
+
+    @property
+    def lock(self) -> bytes:
+        return self._in(b"lock")
+
+    @property
+    def head(self) -> bytes:
+        return self._in(b"head")
+
+    @property
+    def intent(self) -> bytes:
+        return self._in(b"intent")
+
+    @property
+    def leaving(self) -> bytes:
+        """The intent of an isolated run that was killed: it counts from the instant at which the run area is gone."""
+        return self._in(b"leaving")
+
+    @property
+    def prune(self) -> bytes:
+        return self._in(b"prune")
+
+    @property
+    def counters(self) -> bytes:
+        return self._in(b"counters")
+
+    @property
+    def checkpoints(self) -> bytes:
+        return self._in(b"checkpoints")
+
+    @property
+    def buffers(self) -> bytes:
+        return self._in(b"buffer")
+
+    @property
+    def kept_folder(self) -> bytes:
+        return self._in(b"kept")
+
+    @property
+    def run_area(self) -> bytes:
+        return self._in(b"run")
+
+    @property
+    def alive(self) -> bytes:
+        return self._in(b"alive")
+
+    @property
+    def lost(self) -> bytes:
+        return self._in(b"lost")
+
+    @property
+    def unfinished(self) -> tuple[bytes, ...]:
+        """What is there only while something is done, or after that was interrupted."""
+        return self.prune, self.intent, self.leaving, self.run_area
+
+    @property
+    def run_intent(self) -> bytes:
+        return self._in(b"run", b"intent")
+
+    def nameless_folder(self, number: int, mode: int) -> bytes:
+        """One to be opened and removed: what a descriptor of a removed folder is to a restore."""
+        return self._in(b"run", b"folder.%d.%o" % (number, mode))
+
+    @property
+    def folders(self) -> tuple[bytes, ...]:
+        """Folders of a new store; the run area is made by the run."""
+        return (self.checkpoints, self.buffers, self.kept_folder)
+
+    def record(self, name: bytes) -> bytes:
+        """A file of checkpoints/ by its name."""
+        return self._in(b"checkpoints", name)
+
+    def meta(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.meta.%d" % (index, process))
+
+    def offset(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.offset.%d" % (index, process))
+
+    def memory(self, index: int, process: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.memory.%d" % (index, process))
+
+    def undo(self, after_index: int, seq: int) -> bytes:
+        return self._in(b"checkpoints", b"%d.undo.%d" % (after_index, seq))
+
+    def buffer(self, run: int) -> bytes:
+        return self._in(b"buffer", b"%d" % run)
+
+    def kept(self, name: bytes) -> bytes:
+        return self._in(b"kept", name)
+
+    def kept_by_move(self, inode: int) -> bytes:
+        """Where `move` keeps an object that loses its last name."""
+        return self._in(b"kept", b"%d" % inode)
+
+    def holds(self, path: bytes) -> bool:
+        """Whether a path lies inside the store."""
+        return path == self.root or path.startswith(self.root + b"/")
+
+
+def format_line(store: int, version: int = FORMAT_VERSION) -> bytes:
+    line = b"metamori store %d %08x" % (version, store)
+    return b"%s %08x\n" % (line, zlib.crc32(line))
+
+
+def parse_format(line: bytes) -> tuple[int, int] | None:
+    """Version and the store's own number (0: it has none), or None when that is no format file."""
+    match = _FORMAT_LINE.fullmatch(line)
+    if match is None:
+        return None
+    version, store = int(match[1]), int(match[2] or b"0", 16)
+    return None if match[2] and line != format_line(store, version) else (version, store)
+
+
+def parse_record_name(name: bytes) -> RecordName | None:
+    """The meaning of a name in checkpoints/, or None for anything else (a temporary file, say)."""
+    match = _RECORD.fullmatch(name)
+    if match is None:
+        return None
+    return RecordName(int(match[1]), match[2].decode(), int(match[3]))
+
+
+def temporary(path: bytes) -> bytes:
+    """The name beside `path` under which it is written before it is renamed into place."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, b".%s.metamori-new" % name)
+
+
+def stage(folder: bytes, what: str, number: int) -> bytes:
+    """A name in one of the user's folders for something between its old and its new name."""
+    return os.path.join(folder, _STAGE_PREFIX + b"%s-%d" % (what.encode(), number))

@@ -1,0 +1,212 @@
+"""The disk buffers: one sparse file per run, addressed in bytes, that only ever grows while indexes need it.
+
+Invariant: a byte that a record on disk refers to is never written again. So appending needs no lock against
+readers, and saved bytes are put at 4096-aligned places whose position in a block equals that in the file:
+filesystems that share blocks then need not copy. Holes of a file stay holes in the buffer.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from metamori.errors import Damaged
+from metamori.store.format.layout import Layout
+from metamori.store.io.coalesced_io import SHORT, Part, Range, Stretches, copy_all, read_all, windows
+from metamori.store.io.commit import PRIVATE_FILE, fsync_folder
+from metamori.store.io.os_io import PIECE_BYTES, Door
+from metamori.tables.crc import crc32_zeros
+
+BLOCK_BYTES = 4096
+_HOLE_BYTES = 64 << 10
+_OPEN_MAX = 16
+_AT_ONCE = 16 * PIECE_BYTES
+
+
+class Buffers:
+    """Access to the buffers of one store. Raises Damaged where a buffer lacks bytes that it should have."""
+
+    def __init__(self, door: Door, layout: Layout) -> None:
+        self._door = door
+        self._layout = layout
+        self._open: OrderedDict[int, int] = OrderedDict()
+
+    def runs(self) -> list[int]:
+        """Numbers of the runs that have a buffer, ascending."""
+        try:
+            names = self._door.listdir(self._layout.buffers)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Damaged(f"{os.fsdecode(self._layout.buffers)} is missing") from None
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def size(self, run: int) -> int:
+        """Bytes that the buffer of a run covers, holes included; 0 when there is none."""
+        try:
+            return self._door.lstat(self._layout.buffer(run)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, run: int, start: int, length: int) -> bytes:
+        data = self._door.pread(self._reader(run), length, start)
+        if len(data) != length:
+            raise Damaged(self._short(run, start, length))
+        return data
+
+    def checksum(self, run: int, start: int, length: int) -> int:
+        """CRC-32 of a range, as the offset file and undo records carry it. Holes are not read."""
+        source, end, crc = self._reader(run), start + length, 0
+        if self._door.fstat(source).st_size < end:
+            raise Damaged(self._short(run, start, length))
+        for data, hole in [*self._door.data_ranges(source, start, end), (end, end)]:
+            crc = crc32_zeros(data - start, crc)
+            for at in range(data, hole, _AT_ONCE):
+                step = min(_AT_ONCE, hole - at)
+                crc, done = self._door.checksum(source, step, at, crc)
+                if done != step:
+                    raise Damaged(self._short(run, at, step))
+            start = hole
+        return crc
+
+    def checksums(self, run: int, ranges: Sequence[Range]) -> list[int]:
+        """`checksum` of many ranges [start, end), whatever their order."""
+        found = [0] * len(ranges)
+        short = [at for at, (start, end) in enumerate(ranges) if start < end <= start + SHORT]
+        for at, (start, end) in enumerate(ranges):
+            if end - start > SHORT:
+                found[at] = self.checksum(run, start, end - start)
+        short.sort(key=ranges.__getitem__)
+        for window in windows([ranges[at][1] - ranges[at][0] for at in short]):
+            some = short[window]
+            for at, data in zip(some, self._read_all(run, [ranges[at] for at in some]), strict=True):
+                found[at] = zlib.crc32(data)
+        return found
+
+    def _read_all(self, run: int, ranges: Sequence[Range]) -> list[memoryview]:
+        try:
+            return read_all(self._door, self._reader(run), ranges)
+        except EOFError as error:
+            start, end = error.args
+            raise Damaged(self._short(run, start, end - start)) from None
+
+    def copy_out(self, target: int, wanted: Iterable[tuple[int, int, int, int]]) -> None:
+        """Write ranges of buffers into an open file: of each run, start, length, and where it goes. Their holes become
+        holes, or zeros."""
+        for run, group in groupby(sorted(wanted), key=lambda each: each[0]):
+            source, parts = self._reader(run), []
+            stretches, size = Stretches(self._door, source), self._door.fstat(source).st_size
+            for _, start, length, place in group:
+                if start + length > size:
+                    raise Damaged(self._short(run, start, length))
+                data = stretches.data(start, start + length)
+                if length <= SHORT and data == [(start, start + length)]:
+                    parts.append((start, length, place))
+                else:
+                    self._copy_long(run, target, (start, length, place), data)
+            try:
+                copy_all(self._door, source, target, parts)
+            except EOFError as error:
+                raise Damaged(self._short(run, error.args[0], error.args[1] - error.args[0])) from None
+
+    def _copy_long(self, run: int, target: int, part: Part, data: list[Range]) -> None:
+        """One range, of which `data` is not a hole."""
+        start, length, place = part
+        end, shift, source = start + length, place - start, self._reader(run)
+        if not any(number % BLOCK_BYTES for number in part) and self._door.clone_range(
+                source, start, target, place, length):
+            return
+        at = start
+        for low, high in [*data, (end, end)]:
+            write_zeros(self._door, target, at + shift, low + shift)
+            if self._door.copy_range(source, low, target, low + shift, high - low) != high - low:
+                raise Damaged(self._short(run, low, high - low))
+            at = high
+
+    def save(self, run: int, source: int, ranges: Sequence[Range]) -> list[tuple[int, int]]:
+        """Append bytes [start, end) of a file to the buffer of a run; where each range is in it, and its checksum.
+
+        Not durable before `sync`. Raises Damaged when the file has fewer bytes.
+        """
+        fd, stretches = self.writer(run), Stretches(self._door, source)
+        try:
+            size, places = self._door.fstat(fd).st_size, []
+            for start, end in ranges:
+                places.append(size + -size % BLOCK_BYTES + start % BLOCK_BYTES)
+                size = places[-1] + end - start
+            self._door.ftruncate(fd, size)
+            parts: list[Part] = []
+            for (start, end), place in zip(ranges, places, strict=True):
+                length = end - start
+                if length > SHORT and self._door.clone_range(source, start, fd, place, length):
+                    continue
+                for low, high in stretches.data(start, end):
+                    if length <= SHORT:
+                        parts.append((low, high - low, place + low - start))
+                    elif self._door.copy_range(source, low, fd, place + low - start, high - low) != high - low:
+                        raise EOFError(low, high)
+            copy_all(self._door, source, fd, parts)
+        except EOFError as error:
+            raise Damaged("a file became shorter while bytes {}-{} of it were saved".format(*error.args)) from None
+        finally:
+            self._door.close(fd)
+        crcs = self.checksums(run, [(place, place + end - start)
+                                    for place, (start, end) in zip(places, ranges, strict=True)])
+        return list(zip(places, crcs, strict=True))
+
+    def sync(self, run: int) -> None:
+        """Make everything in the buffer of a run durable; of a run killed before it had one, that is nothing."""
+        try:
+            fd = self.writer(run)
+        except FileNotFoundError:
+            return
+        try:
+            self._door.fsync(fd)
+        finally:
+            self._door.close(fd)
+        fsync_folder(self._door, self._layout.buffers)
+
+    def close(self) -> None:
+        while self._open:
+            self._door.close(self._open.popitem()[1])
+
+    def writer(self, run: int) -> int:
+        """The buffer of a run, open for writing; the caller closes it."""
+        fd = self._door.open(self._layout.buffer(run), os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        self._door.fchmod(fd, PRIVATE_FILE)
+        return fd
+
+    def _reader(self, run: int) -> int:
+        fd = self._open.pop(run, -1)
+        if fd < 0:
+            try:
+                fd = self._door.open(self._layout.buffer(run), os.O_RDONLY)
+            except FileNotFoundError as error:
+                raise Damaged(f"{os.fsdecode(self._layout.buffer(run))} is missing") from error
+        self._open[run] = fd
+        if len(self._open) > _OPEN_MAX:
+            self._door.close(self._open.popitem(last=False)[1])
+        return fd
+
+    def _short(self, run: int, start: int, length: int) -> str:
+        return f"{os.fsdecode(self._layout.buffer(run))} ends at byte {self.size(run)}, not {start + length}"
+
+
+def write_zeros(door: Door, fd: int, start: int, end: int) -> None:
+    """Make [start, end) of an open file read as zeros, as a hole where it is long and the filesystem can.
+
+    A short one costs less to write: where ext4 is mounted with `discard`, each hole waits milliseconds for the device.
+    """
+    end = max(start, end)
+    size = door.fstat(fd).st_size
+    if end > size:
+        door.ftruncate(fd, end)
+        end = min(end, size)
+    if start >= end or (end - start >= _HOLE_BYTES and door.punch_hole(fd, start, end)):
+        return
+    zeros = bytes(min(PIECE_BYTES, end - start))
+    while start < end:
+        step = min(len(zeros), end - start)
+        door.pwrite(fd, memoryview(zeros)[:step], start)
+        start += step

@@ -1,0 +1,105 @@
+"""Writing a file so that it is there whole or not at all: temporary name, fsync, rename, fsync of the folder.
+
+`durable=False` (``--durability process``) leaves the fsyncs out: what was written survives the death of every
+process, not a power cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from metamori.store.format import layout
+from metamori.store.io.os_io import Door
+
+# a path that leads nowhere, whatever stands on its way; one that is too long leads nowhere for us
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+
+def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True) -> None:
+    """Put `data` at `path`, mode 0600 whatever the umask. On an error the old file is still there, whole."""
+    write_beside(door, path, data, durable)
+    door.rename(layout.temporary(path), path)
+    if durable and sync_folder:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def write_new(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
+    """As `write_file`, under a name that nothing has yet: FileExistsError, and what is there stays."""
+    write_beside(door, path, data, durable)
+    try:
+        door.rename_new(layout.temporary(path), path)
+    except FileExistsError:
+        remove_file(door, layout.temporary(path), durable=False)
+        raise
+    if durable:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def write_beside(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
+    """Write the file that is to be at `path` under its temporary name, and no further."""
+    temporary = layout.temporary(path)
+    fd = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    try:
+        door.fchmod(fd, PRIVATE_FILE)
+        door.pwrite(fd, data, 0)
+        if durable:
+            door.fsync(fd)
+    finally:
+        door.close(fd)
+
+
+def read_file(door: Door, path: bytes) -> bytes:
+    """The whole of a file of the store."""
+    fd = door.open(path, os.O_RDONLY)
+    try:
+        return door.pread(fd, door.fstat(fd).st_size, 0)
+    finally:
+        door.close(fd)
+
+
+def remove_file(door: Door, path: bytes, durable: bool = True) -> None:
+    """Remove a file of the store; no error when it is not there."""
+    try:
+        door.unlink(path)
+    except FileNotFoundError:
+        return
+    if durable:
+        fsync_folder(door, os.path.dirname(path))
+
+
+def make_folder(door: Door, path: bytes) -> None:
+    """A private folder; no error when it is there already."""
+    try:
+        door.mkdir(path, PRIVATE_FOLDER)
+    except FileExistsError:
+        return
+    door.chmod(path, PRIVATE_FOLDER)
+
+
+def fsync_folder(door: Door, path: bytes) -> None:
+    """Make the names in a folder durable. One that is gone has none, and neither has what stands in its place."""
+    try:
+        fd = door.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno in NOTHING_THERE:
+            return
+        raise
+    try:
+        door.fsync(fd)
+    finally:
+        door.close(fd)
+
+
+def exists(door: Door, path: bytes) -> bool:
+    """Whether anything, a broken symbolic link included, has this name."""
+    try:
+        door.lstat(path)
+    except OSError as error:
+        if error.errno in NOTHING_THERE:
+            return False
+        raise
+    return True

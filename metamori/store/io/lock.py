@@ -1,0 +1,69 @@
+"""Where a store is, and who may write to it.
+
+States of the lock: none -> lock() -> held -> unlock() -> none.
+"""
+
+from __future__ import annotations
+
+import os
+
+from metamori.errors import StoreBusy
+from metamori.store.format.layout import Layout
+from metamori.store.io import commit
+from metamori.store.io.os_io import Door
+
+
+class StoreLock:
+    """The folder of a store and its lock, which goes with the process that holds it."""
+
+    def __init__(self, path: str | bytes, door: Door) -> None:
+        self.layout = Layout(path)
+        self.door = door
+        self._lock_fd = -1
+
+    @property
+    def path(self) -> str:
+        """Absolute."""
+        return os.fsdecode(self.layout.root)
+
+    def lock(self) -> None:
+        """Take the lock for this process until `unlock`; StoreBusy when another has it."""
+        if self._lock_fd >= 0:
+            return
+        fd = self.door.open(self.layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+        try:
+            if not self.door.flock(fd):
+                raise StoreBusy(f"the store {self.path} is in use by a live run or another command")
+            self.door.fchmod(fd, commit.PRIVATE_FILE)
+        except BaseException:
+            self.door.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            self.door.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def is_busy(self) -> bool:
+        """Whether somebody else holds the lock right now."""
+        if self._lock_fd >= 0:
+            return False
+        try:
+            self.lock()
+        except (StoreBusy, PermissionError):
+            return True
+        self.unlock()
+        return False
+
+    def unfinished(self) -> list[str]:
+        """What a kill left to be done, in words; none of it is damage."""
+        found = []
+        if any(commit.exists(self.door, path) for path in (self.layout.intent, self.layout.leaving)):
+            found.append("a restore was interrupted; the next command that writes completes it")
+        if commit.exists(self.door, self.layout.prune):
+            found.append("a prune was interrupted; the next command that writes completes it")
+        if commit.exists(self.door, self.layout.run_area):
+            found.append("a run is alive" if self.is_busy() else
+                         "a run was killed; the next command that writes completes it")
+        return found

@@ -1,0 +1,146 @@
+"""Merging pruned indexes into the kept ones that grew from them, and their undo records into those that are needed.
+
+Of a chain parent -> a -> b -> k of which only parent and k are kept, k's records become what a, b and k say
+together: names and files of the last that speaks of them, `cut` the smallest, ranges folded one over the other.
+Pieces keep the checksum that their record gave; where only a part of a range is left, the whole is checked
+before the part gets a checksum of its own, so that damage is never signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from metamori.errors import Damaged
+from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, PifEntry, Undo, UndoEntry
+from metamori.store.io.buffers import Buffers
+from metamori.tables.aml import AML, AddressMap
+from metamori.tables.record import replace
+
+Step = tuple[Meta, Offsets]
+
+
+class Checksums:
+    """Checksums of parts of recorded ranges. Raises Damaged where the whole is not what its record says."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self._good: set[tuple[int, int, int]] = set()
+
+    def part(self, run: int, whole: tuple[int, int, int], start: int, end: int) -> int:
+        """Of [start, end) of a run's buffer; `whole` is (start, end, crc) of the range that holds it."""
+        low, high, crc = whole
+        if crc and (run, low, high) not in self._good:
+            if self._buffers.checksum(run, low, high - low) != crc:
+                raise Damaged(f"checksum mismatch at bytes {low}-{high} of buffer {run}; nothing was pruned")
+            self._good.add((run, low, high))
+        return self._buffers.checksum(run, start, end - start)
+
+
+class Folded:
+    """The ranges of some steps, one over the other: by file, with the entry that each piece is of."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.sources: list[OffsetEntry] = []
+        self.maps: dict[int, AddressMap] = {}
+        for meta, offsets in steps:
+            for pif in meta.pifs:
+                if pif.inode in self.maps:
+                    self.maps[pif.inode].cut(pif.cut)
+            for entry in offsets.entries:
+                entry = entry._replace(run=entry.run or offsets.run)
+                self.maps.setdefault(entry.inode, AddressMap()).insert(
+                    AML(entry.start, entry.end, len(self.sources), entry.buffer_start))
+                self.sources.append(entry)
+
+    def pieces(self) -> Iterator[tuple[OffsetEntry, AML]]:
+        for inode in sorted(self.maps):
+            for aml in self.maps[inode]:
+                yield self.sources[aml.run], aml
+
+
+def offsets_of(folded: Folded, index: int, process: int, run: int, sums: Checksums) -> Offsets:
+    """An offset file that says what the folded ones said."""
+    entries = []
+    for source, aml in folded.pieces():
+        low, high = aml.offset, aml.offset + aml.end - aml.start
+        crc = source.crc
+        if (low, high) != (source.buffer_start, source.buffer_end):
+            crc = sums.part(source.run, (source.buffer_start, source.buffer_end, crc), low, high)
+        entries.append(OffsetEntry(source.inode, source.process, aml.start, aml.end, low, high, crc,
+                                   source.run if source.run != run else 0))
+    return Offsets(index, process, run, tuple(entries))
+
+
+def meta_of(metas: Sequence[Meta], parent: int, rootless: bool, offsets: Offsets) -> Meta:
+    """What the metas say one after the other; they are those of the pruned indexes, then that of the kept one."""
+    names: dict[bytes, NameEntry] = {}
+    pifs: dict[int, PifEntry] = {}
+    for meta in metas:
+        names.update({entry.path: entry for entry in meta.names})
+        for pif in meta.pifs:
+            before = pifs.get(pif.inode)
+            pifs[pif.inode] = replace(pif, cut=min(pif.cut, before.cut)) if before else pif
+    return replace(
+        metas[-1], parent=parent, names=tuple(names.values()), pifs=tuple(pifs.values()), rootless=rootless,
+        launch=next((meta.launch for meta in reversed(metas) if meta.launch), ()),
+        offset_entries=len(offsets.entries), merged=sum(meta.merged + 1 for meta in metas) - 1,
+        bytes_added=sum(entry.end - entry.start for entry in offsets.entries))
+
+
+def with_initial(meta: Meta, before: Iterable[Meta]) -> Meta:
+    """`meta` with what pruned indexes, oldest first, were the first to say of the time before the runs."""
+    names: dict[bytes, NameEntry] = {}
+    pifs: dict[int, PifEntry] = {}
+    for each in (*before, meta):
+        for entry in each.initial_names:
+            names.setdefault(entry.path, entry)
+        for pif in each.initial_pifs:
+            pifs.setdefault(pif.inode, pif)
+    return replace(meta, initial_names=tuple(names.values()), initial_pifs=tuple(pifs.values()))
+
+
+class UndoGroup:
+    """Undo records between which no index is kept: they say the same to every kept one, so the first counts."""
+
+    def __init__(self, after_index: int, records: list[Undo]) -> None:
+        self.after_index = after_index       # the highest kept index that they serve
+        self.records = records
+        self.sources = [entry for record in records for entry in record.entries]
+        self.maps: dict[int, AddressMap] = {}
+        for number in range(len(self.sources) - 1, -1, -1):
+            entry = self.sources[number]
+            self.maps.setdefault(entry.inode, AddressMap()).insert(
+                AML(entry.start, entry.end, number, entry.buffer_start if entry.run else entry.start))
+        self.needed: dict[int, AddressMap] = {}
+
+    def take(self, inode: int, gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """These bytes of a file are needed where the group has them; returns where it has not."""
+        known = self.maps.get(inode)
+        if known is None:
+            return gaps
+        left: list[tuple[int, int]] = []
+        for start, end in gaps:
+            for aml in known.find(start, end):
+                self.needed.setdefault(inode, AddressMap()).insert(aml)
+            left += known.gaps(start, end)
+        return left
+
+    def pieces(self) -> Iterator[tuple[UndoEntry, AML]]:
+        for inode in sorted(self.needed):
+            for aml in self.needed[inode]:
+                yield self.sources[aml.run], aml
+
+    def is_as_before(self) -> bool:
+        """Whether its one record holds just what is needed."""
+        pieces = [(source.inode, aml.start, aml.end) for source, aml in self.pieces()]
+        return len(self.records) == 1 and sorted(pieces) == sorted(entry[:3] for entry in self.sources)
+
+    def entries(self, sums: Checksums) -> tuple[UndoEntry, ...]:
+        entries = []
+        for source, aml in self.pieces():
+            low, crc = aml.offset if source.run else 0, source.crc
+            if source.run and (aml.start, aml.end) != (source.start, source.end):
+                whole = (source.buffer_start, source.buffer_start + source.end - source.start, crc)
+                crc = sums.part(source.run, whole, low, low + aml.end - aml.start)
+            entries.append(UndoEntry(source.inode, aml.start, aml.end, source.run, low, crc))
+        return tuple(entries)

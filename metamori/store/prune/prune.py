@@ -1,0 +1,306 @@
+"""Pruning: indexes go, what they held alone is freed, every kept index stays what it was. docs/adr/0007.
+
+States, and what makes the transition:
+  whole            --prune-->    new records lie beside their places, durable; nothing has changed
+  records written  --prune-->    the prune file: all that is to be done, durable. Before it, nothing was touched
+  prune file       --_apply-->   new records in their places, then the old ones gone (children before parents, late
+                                 undo records before early ones: at every moment each kept index reads the same),
+                                 then the counters (who reads beside us looks at them after reading a buffer),
+                                 then homes and buffer bytes are freed
+  applied          --_apply-->   the prune file is removed
+A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
+leaves the prune file, and `recover` goes on from its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from metamori.errors import Damaged, MetamoriError
+from metamori.store.format import files
+from metamori.store.format.layout import parse_record_name, temporary
+from metamori.store.format.records import Hole, MemoryEntry, Pruning, Undo
+from metamori.store.io import commit
+from metamori.store.prune.merge import Checksums, meta_of, offsets_of, with_initial
+from metamori.store.prune.prune_plan import Live, Shape, allocated
+from metamori.store.read import image
+from metamori.store.read.head import lstat_or_none
+from metamori.store.read.store import Store
+from metamori.tables.record import record, replace
+from metamori.tables.retention import Rules, choose
+
+
+@record
+class Result:
+    """What was done. `before` and `after`: bytes of disk that the store takes."""
+
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
+    before: int
+    after: int
+    shape: Shape
+    needed: int                            # bytes that what stays needs, where a limit was asked for
+
+
+def prune(
+    store: Store, rules: Rules, always: Iterable[int] = (), live: Live | None = None, *, first: int = 0,
+    dry_run: bool = False, durable: bool = True,
+) -> Result:
+    """Drop what no rule keeps; head and the newest index stay. The caller holds the lock, or the live run's session.
+
+    first: the rules are about the indexes from this one on, and the bytes that these take.
+
+    Raises Damaged where bytes that have to be signed anew are not what their record says, and MetamoriError when
+    the system fails: before anything was changed, or so that the next command goes on from there.
+    """
+    recover(store, durable)
+    store.refresh()
+    homes = _homes(store, first)
+    times = [(index, store.meta(index).time_ns if index else 0) for index in store.indexes if index >= first]
+    keep = choose(times, rules, {store.head.index, store.newest, *always},
+                  lambda those: Shape(store, those, live, first).nbytes(homes))
+    shape, before = Shape(store, keep, live, first), disk_bytes(store)
+    needed = shape.nbytes(homes) if rules.max_bytes or dry_run else 0
+    if not dry_run and (shape.drop or _garbage(store, shape)):
+        try:
+            pruning = _write_records(store, shape, homes, durable)
+            commit.write_file(store.door, store.layout.prune, files.encode_pruning(pruning, store.layout.id), durable)
+        except OSError as error:
+            raise MetamoriError(f"the store {store.path}: {error.strerror}; nothing was pruned") from error
+        _finish(store, pruning, durable)
+    after = min(before, needed) if dry_run else disk_bytes(store)
+    return Result(tuple(shape.keep), tuple(shape.drop), before, after, shape, needed)
+
+
+def recover(store: Store, durable: bool = True) -> bool:
+    """Complete a prune that was interrupted, if there is one; whether there was."""
+    try:
+        data = commit.read_file(store.door, store.layout.prune)
+    except FileNotFoundError:
+        return False
+    try:
+        _finish(store, _checked(files.decode_pruning(data, store.layout.id)), durable)
+    except files.FormatError as error:
+        raise Damaged(f"{os.fsdecode(store.layout.prune)}: {error}") from error
+    return True
+
+
+def disk_bytes(store: Store, first: int = 0, run: int = 0) -> int:
+    """Bytes of disk that the store takes, without the run area. Of the indexes from `first` on, the buffers from that
+    of `run` on, and homes that head does not name."""
+    layout = store.layout
+    homes = {each.name for each in store.head.kept} if first else ()
+
+    def counts(folder: bytes, name: bytes) -> bool:
+        if folder == layout.buffers:
+            return not name.isdigit() or int(name) >= run
+        if folder == layout.kept_folder:
+            return name not in homes
+        found = parse_record_name(name)
+        return found is None or found.index >= (first - 1 if found.kind == "undo" else first)
+
+    return sum(allocated(store, os.path.join(folder, name)) for folder in layout.folders
+               for name in store.door.listdir(folder) if counts(folder, name))
+
+
+def _homes(store: Store, first: int) -> dict[bytes, set[int]]:
+    """Names in the kept folder -> objects that they are, or may be, the homes of; those of indexes from `first` on."""
+    homes: dict[bytes, set[int]] = {}
+    there = set(store.door.listdir(store.layout.kept_folder))
+    for index in store.history.indexes[1:]:
+        for pif in store.meta(index).pifs if index >= first else ():
+            homes.setdefault(pif.kept, set()).add(pif.inode)
+    for kept in store.head.kept:
+        homes.setdefault(kept.name, set()).add(kept.inode)
+    for name in there:
+        if name.isdigit():
+            homes.setdefault(name, set()).add(int(name))
+    return {name: objects for name, objects in homes.items() if name in there}
+
+
+def _garbage(store: Store, shape: Shape) -> bool:
+    """Whether a buffer takes notably more than what is needed of it."""
+    return any(_wasteful(store, shape, run) for run in shape.runs())
+
+
+def _wasteful(store: Store, shape: Shape, run: int) -> bool:
+    return allocated(store, store.layout.buffer(run)) > sum(end - start for start, end in shape.needed(run)) + (1 << 16)
+
+
+# -- new records ---------------------------------------------------------------------------------
+
+
+def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> Pruning:
+    """Everything that changes is written beside its place."""
+    put: list[bytes] = []
+    remove: list[bytes] = []
+
+    def write(path: bytes, data: bytes) -> None:
+        commit.write_beside(store.door, path, data, durable)
+        put.append(os.path.basename(path))
+
+    _sweep_temporaries(store)
+    sums = Checksums(store.buffers)
+    _undo_records(store, shape, sums, write, remove)
+    images = _images(store, shape, put, durable)
+    _index_records(store, shape, sums, write, remove, images)
+    for index in reversed(shape.drop):
+        if index:
+            meta = store.meta(index)
+            remove += [os.path.basename(store.layout.meta(index, meta.process)),
+                       os.path.basename(store.layout.offset(index, meta.process)),
+                       *(os.path.basename(store.layout.memory(index, each.process)) for each in meta.memory)]
+    if durable:
+        commit.fsync_folder(store.door, store.layout.checkpoints)
+    gone, holes = _freed(store, shape)
+    return Pruning(store.numbers(), tuple(put), tuple(remove), tuple(shape.lost_homes(homes)), gone, holes)
+
+
+def _freed(store: Store, shape: Shape) -> tuple[tuple[int, ...], tuple[Hole, ...]]:
+    gone: list[int] = []
+    holes: list[Hole] = []
+    for run in shape.runs():
+        if not any(shape.needed(run)):
+            gone.append(run)
+        elif _wasteful(store, shape, run):
+            holes += shape.holes(run)
+    return tuple(gone), tuple(holes)
+
+
+def _undo_records(store, shape, sums, write, remove) -> None:  # type: ignore[no-untyped-def]
+    seq = max((undo.seq for undo in store.undos), default=0)
+    old = {(undo.after_index, undo.seq) for undo in shape.undos}
+    for group in shape.undo:
+        if group.is_as_before():
+            old.discard((group.records[0].after_index, group.records[0].seq))
+            continue
+        entries = group.entries(sums)
+        if entries:
+            seq += 1
+            path = store.layout.undo(group.after_index, seq)
+            write(path, files.encode_undo(Undo(group.after_index, seq, entries), store.layout.id))
+    remove += [os.path.basename(store.layout.undo(*key)) for key in sorted(old, reverse=True)]
+
+
+def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict[int, MemoryEntry]:
+    """Memory of kept indexes that counts from pruned ones: an image of its own, down to the next kept one."""
+    new: dict[int, MemoryEntry] = {}
+    for index in shape.keep:
+        memory = store.meta(index).memory if index else ()
+        if not memory or memory[0].base in (0, *shape.stays):
+            continue
+        chain = [index]
+        while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.stays:
+            chain.append(base)
+        paths = [store.layout.memory(each, store.meta(each).memory[0].process) for each in reversed(chain)]
+        for each, path in zip(reversed(chain), paths, strict=True):
+            wrong = image.check(store.door, path, store.meta(each).memory[0])
+            if wrong:
+                raise Damaged(f"{wrong}; nothing was pruned")
+        images = [image.read(store.door, path) for path in paths]
+        size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
+        put.append(os.path.basename(paths[-1]))
+        new[index] = replace(memory[0], base=base, size=size, crc=crc)
+    return new
+
+
+def _index_records(store, shape, sums, write, remove, images) -> None:  # type: ignore[no-untyped-def]
+    rootless = 0 not in shape.stays
+    for index in shape.keep:
+        if index == 0:
+            continue
+        meta, before, parent = store.meta(index), shape.initial_from(index), shape.parents[index]
+        own_rootless = rootless and parent == 0
+        if len(shape.steps[index]) == 1 and not before and meta.rootless == own_rootless:
+            continue
+        if index in shape.folded:
+            offsets = offsets_of(shape.folded[index], index, meta.process, meta.run, sums)
+            path = store.layout.offset(index, meta.process)
+            if offsets.entries:
+                write(path, files.encode_offsets(offsets, store.layout.id))
+            elif meta.offset_entries:
+                remove.append(os.path.basename(path))
+        else:
+            offsets = store.offsets(index)
+        metas = [store.meta(each) for each in shape.steps[index]]
+        new = with_initial(meta_of(metas, parent, own_rootless, offsets), before)
+        if index in images:
+            new = replace(new, memory=(images[index],))
+        new = replace(new, bytes_added=new.bytes_added + sum(each.size for each in new.memory))
+        write(store.layout.meta(index, meta.process), files.encode_meta(new, store.layout.id))
+
+
+def _sweep_temporaries(store: Store) -> None:
+    """What an earlier prune that was stopped wrote."""
+    for name in store.door.listdir(store.layout.checkpoints):
+        if name.startswith(b".") and parse_record_name(name) is None:
+            commit.remove_file(store.door, store.layout.record(name), durable=False)
+
+
+# -- doing it ------------------------------------------------------------------------------------
+
+
+def _checked(pruning: Pruning) -> Pruning:
+    """A store may come from a stranger: only names of records, and of files right in the kept folder."""
+    for name in (*pruning.put, *pruning.remove):
+        if parse_record_name(name) is None:
+            raise files.FormatError(f"{name!r} is no record", 0)
+    for name in pruning.kept:
+        if not name or b"/" in name or name in (b".", b".."):
+            raise files.FormatError(f"{name!r} is no name", 0)
+    return pruning
+
+
+def _finish(store: Store, pruning: Pruning, durable: bool) -> None:
+    try:
+        _apply(store, pruning, durable)
+    except OSError as error:
+        raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+    store.refresh()
+
+
+def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
+    door, layout = store.door, store.layout
+    for name in pruning.put:
+        path = layout.record(name)
+        if commit.exists(door, temporary(path)):
+            door.rename(temporary(path), path)
+    if durable:
+        commit.fsync_folder(door, layout.checkpoints)
+    for name in pruning.remove:
+        commit.remove_file(door, layout.record(name), durable=False)
+    if durable:
+        commit.fsync_folder(door, layout.checkpoints)
+    commit.write_file(door, layout.counters, files.encode_numbers(pruning.numbers, layout.id), durable)
+    _remove_homes(store, set(pruning.kept), durable)
+    store.buffers.close()
+    for run in pruning.buffers:
+        commit.remove_file(door, layout.buffer(run), durable=False)
+    _punch(store, pruning.holes)
+    commit.remove_file(door, layout.prune, durable)
+
+
+def _remove_homes(store: Store, names: set[bytes], durable: bool) -> None:
+    head = store.head
+    if any(home.name in names for home in head.kept):
+        kept = tuple(home for home in head.kept if home.name not in names)
+        data = files.encode_head(replace(head, kept=kept), store.layout.id)
+        commit.write_file(store.door, store.layout.head, data, durable)
+    for name in sorted(names):
+        path = store.layout.kept(name)
+        found = lstat_or_none(store.door, path)
+        if found is not None and found.st_nlink == 1:   # else it would get another change time, and free nothing
+            commit.remove_file(store.door, path, durable=False)
+
+
+def _punch(store: Store, holes: Iterable[Hole]) -> None:
+    for run in sorted({hole.run for hole in holes}):
+        fd = store.door.open(store.layout.buffer(run), os.O_RDWR)
+        try:
+            for hole in holes:
+                if hole.run == run and not store.door.punch_hole(fd, hole.start, hole.end):
+                    return                 # not on this filesystem: the bytes stay, as they would without a prune
+        finally:
+            store.door.close(fd)
+

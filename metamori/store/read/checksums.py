@@ -1,0 +1,85 @@
+"""What the records of a store vouch for: buffer bytes by their checksums, and each other by their numbers.
+
+A checksum is of a whole range; whoever needs a part of it pays for all of it, once.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from metamori.errors import Damaged
+from metamori.store.format.layout import Layout
+from metamori.store.io.buffers import Buffers
+
+if TYPE_CHECKING:
+    from metamori.store.read.store import Store
+
+_NAMED_MAX = 20                        # a damaged or hostile record may say that there were any number
+Signed = tuple[int, int, int, int]     # run, start, end, crc
+
+
+class Checked:
+    """The signed ranges that an index may resolve to. A range whose crc is 0 was not signed."""
+
+    def __init__(self, buffers: Buffers, layout: Layout, ranges: Iterable[Signed]) -> None:
+        self._buffers, self._layout = buffers, layout
+        by_run: dict[int, list[tuple[int, int, int]]] = {}
+        for run, start, end, crc in ranges:
+            if run and crc:
+                by_run.setdefault(run, []).append((start, end, crc))
+        self._ranges = {run: sorted(set(found)) for run, found in by_run.items()}
+        self._longest = {run: max(end - start for start, end, _ in found) for run, found in by_run.items()}
+        self._good: set[tuple[int, int, int]] = set()
+
+    def require(self, run: int, start: int, end: int) -> None:
+        """Damaged unless every signed range that has bytes of [start, end) is what was signed."""
+        found = self._ranges.get(run, [])
+        for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
+            low, high, crc = found[at]
+            if low + self._longest[run] <= start:
+                break
+            if high > start and (run, low, high) not in self._good:
+                if self._buffers.checksum(run, low, high - low) != crc:
+                    raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: checksum mismatch at bytes {low}-{high}")
+                self._good.add((run, low, high))
+
+
+def signed_ranges(store: Store, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
+    """What the buffer bytes that an index may resolve to have to be. only: by run, the bytes [start, end) of its buffer
+    that will be asked about; without it all of them."""
+    def found() -> Iterator[Signed]:
+        for each in filter(None, store.history.chain(index)):
+            offsets = store.offsets(each)
+            if only is None or offsets.run in only or any(each.run for each in offsets.entries):
+                for _, _, _, _, start, end, crc, run in offsets.entries:
+                    yield run or offsets.run, start, end, crc
+        for undo in store.undos:
+            if undo.after_index >= index:
+                for _, low, high, run, start, crc in undo.entries:
+                    yield run, start, start + high - low, crc
+
+    nothing = (0, 0)
+    ranges = found() if only is None else (
+        each for each in found() if each[1] < (span := only.get(each[0], nothing))[1] and each[2] > span[0])
+    return Checked(store.buffers, store.layout, ranges)
+
+
+def missing(store: Store) -> list[str]:
+    """Records that were there once and are not, in words. Up to the last prune numbers may be missing with reason."""
+    head, folder = store.head, os.fsdecode(store.layout.checkpoints)
+    store.look()                           # a live run writes a record before the head that counts it
+    known = store.history.indexes
+    there = {*known, *store.damaged}
+    newest = max(head.newest, *there)
+    first = store.last_pruned() + 1
+    metas = (f"{folder}/{index}.meta.* is missing" for index in range(newest, first - 1, -1) if index not in there)
+    if store.is_pruned:
+        return list(islice(metas, _NAMED_MAX))
+    last = max([head.undos, *(store.meta(index).undos for index in known[-1:] if index)])
+    undos = {seq for _, seq in store.undo_log.names()}
+    records = (f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos)
+    return [*islice(metas, _NAMED_MAX), *islice(records, _NAMED_MAX)]

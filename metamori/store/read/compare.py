@@ -1,0 +1,123 @@
+"""How two indexes differ, by path: names, and the byte ranges whose content is not the same."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+from metamori.store.format.records import NameEntry
+from metamori.store.io.os_io import PIECE_BYTES
+from metamori.store.read.reader import Reader
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
+from metamori.tables.record import record
+from metamori.tables.view import differences
+
+GRAIN_BYTES = 4096
+_ABSENT = NameEntry(b"", "absent")
+
+
+@record
+class Change:
+    """what: A added, D deleted, M modified. ranges: half open, of the longer file; sizes in bytes."""
+
+    path: bytes
+    what: str
+    kind: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    size: tuple[int, int] = (0, 0)
+    mode: tuple[int, int] = (0, 0)
+
+
+def compare(store: Store, first: int, second: int, exact: bool = True) -> Iterator[Change]:
+    """Changes from one index to another, by path. `exact` reads the bytes; else ranges that may differ."""
+    old, new = store.state(first), store.state(second)
+    for path in sorted(old.names.keys() | new.names.keys()):
+        before, after = old.names.get(path, _ABSENT), new.names.get(path, _ABSENT)
+        if before.kind == after.kind == "absent":
+            continue
+        change = _change(store, old, new, path, before, after, exact)
+        if change is not None:
+            yield change
+
+
+def _change(
+    store: Store, old: State, new: State, path: bytes, before: NameEntry, after: NameEntry, exact: bool
+) -> Change | None:
+    kind = before.kind if after.kind == "absent" else after.kind
+    sizes = (_size(old, before), _size(new, after))
+    modes = (_mode(old, before), _mode(new, after))
+    what = "A" if before.kind == "absent" else "D" if after.kind == "absent" else "M"
+    ranges: list[tuple[int, int]] = []
+    if before.kind == after.kind == "file":
+        ranges = _candidates(old, new, before.inode, after.inode)
+        if exact:
+            ranges = list(_really_different(store, old, new, before.inode, after.inode, ranges))
+    elif sizes != (0, 0):
+        ranges = [(0, max(sizes))]
+    same = before.kind == after.kind and before.target == after.target and modes[0] == modes[1]
+    if what == "M" and same and not ranges and sizes[0] == sizes[1]:
+        return None
+    return Change(path, what, kind, tuple(ranges), sizes, modes)
+
+
+def _size(state: State, entry: NameEntry) -> int:
+    return state.pifs[entry.inode].size if entry.kind == "file" else 0
+
+
+def _mode(state: State, entry: NameEntry) -> int:
+    if entry.kind in ("absent", "symlink"):
+        return 0
+    return stat.S_IMODE(state.pifs[entry.inode].mode if entry.kind == "file" else entry.mode)
+
+
+def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[int, int]]:
+    """Ranges that may lie at different places: only these can differ. All, when they are different files."""
+    if before != after:
+        size = max(old.pifs[before].size, new.pifs[after].size)
+        return [(0, size)] if size else []
+    ranges: list[tuple[int, int]] = []
+    if old.surely_like(new, before):
+        return ranges
+    earlier, later = sorted((old, new), key=lambda state: state.index)
+    known = earlier.spoken_of(later, before)
+    if known is not None:
+        return known
+    for start, end, _, _ in differences(old.pieces(before), new.pieces(after)):
+        if ranges and ranges[-1][1] == start:
+            start = ranges.pop()[0]
+        ranges.append((start, end))
+    return ranges
+
+
+def _really_different(
+    store: Store, old: State, new: State, before: int, after: int, ranges: list[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Compare the bytes, in grains; neighbouring ones that differ become one range, trimmed at both ends."""
+    found: list[tuple[int, int]] = []
+    with Reader(store, old.index, before) as one, Reader(store, new.index, after) as other:
+        for start, end in ranges:
+            for at in range(start, end, PIECE_BYTES):
+                stop = min(at + PIECE_BYTES, end)
+                for low, high in _grains(one.read(at, stop), other.read(at, stop), stop - at):
+                    if found and found[-1][1] == at + low:
+                        found[-1] = (found[-1][0], at + high)
+                    else:
+                        found.append((at + low, at + high))
+    yield from found
+
+
+def _grains(one: bytes, other: bytes, length: int) -> Iterator[tuple[int, int]]:
+    if one == other:
+        return
+    for low in range(0, length, GRAIN_BYTES):
+        high = min(low + GRAIN_BYTES, length)
+        left, right = one[low:high], other[low:high]
+        if left == right:
+            continue
+        both = min(len(left), len(right))
+        first = next((i for i in range(both) if left[i] != right[i]), both)
+        last = high - low - 1
+        while last < both and left[last] == right[last]:
+            last -= 1
+        yield low + first, low + last + 1

@@ -1,0 +1,157 @@
+"""What head notes of the user's files: who they were, so that changes from outside are noticed later."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Container, Iterable
+
+from metamori.errors import Damaged
+from metamori.store.format.layout import Layout
+from metamori.store.format.records import Head, Identity, KeptHome, PifEntry
+from metamori.store.io import commit
+from metamori.store.io.os_io import Door
+from metamori.store.read.state import State
+from metamori.tables.record import replace
+
+_COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
+_STEP_MS = 20                              # and no longer where the clock is a server's
+
+
+def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
+    """None when nothing has this name."""
+    try:
+        return door.lstat(path)
+    except OSError as error:
+        if error.errno in commit.NOTHING_THERE:
+            return None
+        raise
+
+
+def identity_now(door: Door, path: bytes) -> Identity:
+    """Folders change their times with whatever untracked file they hold: of them only dev and ino count."""
+    found = lstat_or_none(door, path)
+    if found is None:
+        return Identity(path, 0, 0, 0, 0, 0)
+    if stat.S_ISDIR(found.st_mode):
+        return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
+    return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def same_bytes(one: Identity, other: Identity) -> bool:
+    """Whether a file that was `one` and is `other` has the same content, as far as the filesystem tells."""
+    return one.ino != 0 and (one.dev, one.ino, one.size, one.mtime_ns) == (
+        other.dev, other.ino, other.size, other.mtime_ns)
+
+
+class Noter:
+    """What the next head notes of each path, when files have gone from one state to another.
+
+    Of a path of which both states say the same, and that was not touched on the way, the last head's note counts on: if
+    another file is there by now, or other bytes, somebody else has done that, beside a run that did not see it.
+    """
+
+    def __init__(self, head: Head, here: State, there: State, touched: Container[bytes]) -> None:
+        self._before = {each.path: each for each in head.identities}
+        self._here, self._there, self._touched = here, there, touched
+
+    def noted(self, now: Identity) -> Identity:
+        was = self._before.get(now.path)
+        if was is None or was == now or same_bytes(was, now) or not self._same(now.path):
+            return now
+        return was
+
+    def _same(self, path: bytes) -> bool:
+        one, other = self._here.names.get(path), self._there.names[path]
+        return path not in self._touched and one == other and (
+            other.kind != "file" or self._here.pifs.get(other.inode) == self._there.pifs.get(other.inode))
+
+
+def wait_past(identities: Iterable[Identity]) -> None:
+    """Until whoever writes to one of these files gives it a later time: the clock of files goes in steps of up to 10 ms
+    before Linux 6.13. It has long gone on, as a rule: what was written before this was made durable."""
+    newest = max((each.ctime_ns for each in identities), default=0)
+    for _ in range(_STEP_MS):
+        if time.clock_gettime_ns(_COARSE) > newest:
+            return
+        time.sleep(0.001)
+
+
+def as_copied(door: Door, layout: Layout, head: Head) -> Head:
+    """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
+    and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
+    as rsync does; all others stay as noted, and so are changed from outside.
+
+    Two names of one file count as such only where they are.
+    """
+    numbers: dict[tuple[int, int], tuple[int, int]] = {}
+    identities = []
+    for each in head.identities:
+        now = identity_now(door, each.path)
+        alike = bool(each.ino and now.ino) and each.size == now.size and _same_time(each.mtime_ns, now.mtime_ns)
+        if alike and each.mtime_ns:        # not of folders
+            alike = numbers.setdefault((each.dev, each.ino), (now.dev, now.ino)) == (now.dev, now.ino)
+        identities.append(now if alike else each)
+    homes = []
+    for kept in head.kept:
+        home = kept_now(door, layout, kept)
+        alike = bool(kept.ino) and kept.size == home.size and _same_time(kept.mtime_ns, home.mtime_ns)
+        homes.append(home if alike else kept)
+    return replace(head, identities=tuple(identities), kept=tuple(homes))
+
+
+def _same_time(noted_ns: int, now_ns: int) -> bool:
+    """Archives keep whole seconds."""
+    return now_ns == noted_ns or now_ns == noted_ns // 10**9 * 10**9
+
+
+def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[KeptHome, ...]:
+    """Objects without a name at this state whose home is in the store: those of head, and the run's."""
+    homes = {kept.inode: kept for kept in head.kept}
+    for inode, pif in state.pifs.items():
+        if pif.kept and inode not in homes:
+            homes[inode] = KeptHome(inode, pif.kept)
+    return tuple(
+        kept for inode, kept in sorted(homes.items())
+        if not state.paths(inode) and commit.exists(door, layout.kept(kept.name))
+    )
+
+
+def kept_now(door: Door, layout: Layout, kept: KeptHome) -> KeptHome:
+    """With what lstat says of it at present."""
+    found = lstat_or_none(door, layout.kept(kept.name))
+    if found is None:
+        return KeptHome(kept.inode, kept.name)
+    return KeptHome(kept.inode, kept.name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
+    """Damaged when a home in the store is not what it was when head was written."""
+    if kept.ino and kept_now(door, layout, kept) != kept:
+        raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
+
+
+def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], tuple[int, int]]:
+    """(dev, ino) -> object number of every object that has a home at head, and when it was last changed by then; 0 is
+    unknown."""
+    objects = {}
+    for kept in head.kept:
+        found = lstat_or_none(door, layout.kept(kept.name))
+        if found is not None:
+            objects[(found.st_dev, found.st_ino)] = kept.inode, 0
+    for identity in head.identities:
+        entry = state.names.get(identity.path)
+        if entry is not None and entry.kind == "file" and identity.ino:
+            objects[(identity.dev, identity.ino)] = entry.inode, identity.ctime_ns
+    return objects
+
+
+def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int, changed_ns: int = 0) -> bool:
+    """Whether a file that has the number of one that head knows is that one, by its birth. The record may be older than
+    the file, which a restore has made anew, even with the old number: changed_ns, when it was last changed as head was
+    written, is later than its birth. Where that is not known, a record that was made for another inode says nothing."""
+    recorded = pif.btime_ns if pif is not None and (pif.dev, pif.ino) == (dev, ino) else 0
+    if not btime_ns or btime_ns == recorded:
+        return True
+    return btime_ns <= changed_ns if changed_ns else not recorded

@@ -1,0 +1,113 @@
+"""What holds the bytes of a file: a buffer, else its home; and of which files nothing does any more.
+
+Bytes of an index that no buffer has are in the file's home only: the user's own file, or one in the kept folder. Head
+has noted who each home was (device, inode, size, time of its last write). A home that is not that any more, or is
+gone, holds nothing: what only it held is lost. Another mode, owner or name (a change time alone) loses nothing.
+
+What head noted counts while no run lives; `present` makes what was found so durable before head is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from metamori.store.format.records import Identity
+from metamori.store.io import commit
+from metamori.store.read.head import born_then, identity_now, kept_now, same_bytes
+from metamori.store.read.store import Store
+from metamori.tables.view import HOME, LOST
+
+_NAMED_MAX = 3
+
+
+class Holders:
+    """A look at every home that head knows.
+
+    changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
+    head knows, not always by that path. places: of objects whose home has the bytes that head noted, where it is.
+    sound: these objects; given_up: the others.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, head = store, store.head
+        here = store.state(head.index, doubtful=True)
+        noted: dict[tuple[int, int], tuple[int, Identity]] = {}
+        named: set[int] = set()
+        for identity in head.identities:
+            entry = here.names.get(identity.path)
+            if entry is not None and entry.kind == "file":
+                named.add(entry.inode)
+                noted[(identity.dev, identity.ino)] = entry.inode, identity
+        self.changed: list[bytes] = []
+        self.known: dict[bytes, int] = {}
+        self.places: dict[int, bytes] = {}
+        for identity in head.identities:
+            now = identity_now(store.door, identity.path)
+            entry = here.names.get(identity.path)
+            inode, then = noted.get((now.dev, now.ino), (0, identity)) if now.ino else (0, identity)
+            if now != identity:
+                self.changed.append(identity.path)
+                born = store.door.birth_ns(identity.path) if inode else 0
+                if not born_then(here.pifs.get(inode), now.dev, now.ino, born, then.ctime_ns):
+                    inode = 0
+                if inode:
+                    self.known[identity.path] = inode
+            if inode and same_bytes(then, now):
+                self.places.setdefault(inode, identity.path)
+        for kept in head.kept:
+            named.add(kept.inode)
+            if not kept.ino or kept_now(store.door, store.layout, kept) == kept:
+                self.places.setdefault(kept.inode, store.layout.kept(kept.name))
+        self.named = named
+        self.sound = self.places.keys()
+        self.given_up = named - self.sound
+
+
+class Losses:
+    """Which files of an index cannot be restored exactly."""
+
+    def __init__(self, store: Store, holders: Holders | None = None) -> None:
+        self._store = store
+        unfinished = any(commit.exists(store.door, path) for path in store.layout.unfinished)
+        self._holders = None if unfinished else holders or Holders(store)   # not as head noted, with reason
+        self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else set())
+
+    def objects(self, index: int) -> list[int]:
+        """Those that have a name at an index and of which some byte is lost."""
+        state = self._store.state(index)
+        suspects = {inode for inode in self._suspects if inode in state.pifs}
+        if self._holders is not None:      # neither head's nor kept: only buffers can have its bytes
+            suspects |= state.pifs.keys() - self._holders.named
+        return [inode for inode in sorted(suspects) if self._lost(index, inode)]
+
+    def _lost(self, index: int, inode: int) -> list[tuple[int, int]]:
+        state = self._store.state(index)
+        if not state.pifs[inode].size or not state.paths(inode):
+            return []
+        at_home = self._holders is None or inode in self._holders.sound
+        return [(piece.start, piece.end) for piece in state.pieces(inode)
+                if piece.kind == LOST or (piece.kind == HOME and not at_home)]
+
+    def at(self, index: int) -> list[bytes]:
+        """Their paths at the index, sorted."""
+        state = self._store.state(index)
+        return sorted(path for inode in self.objects(index) for path in state.paths(inode))
+
+    def ranges(self, index: int) -> list[tuple[bytes, int, int]]:
+        """The lost bytes of each path, sorted."""
+        state = self._store.state(index)
+        return sorted((path, start, end) for inode in self.objects(index) for start, end in self._lost(index, inode)
+                      for path in state.paths(inode))
+
+
+def sentence(index: int, paths: Iterable[bytes], text: Callable[[bytes], str] = os.fsdecode) -> str:
+    """What a person is told of an index with losses."""
+    return f"checkpoint {index} cannot be restored exactly: {listed(paths, text)} lost"
+
+
+def listed(paths: Iterable[bytes], text: Callable[[bytes], str] = os.fsdecode) -> str:
+    """`a, b and 3 more are`."""
+    names = [text(path) for path in paths]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more + (" is" if len(names) == 1 else " are")

@@ -1,0 +1,105 @@
+"""Which bytes of which object are redirected at an index, folded into an AddressMap when somebody asks for the object.
+
+A store has a million ranges, a restore or a comparison looks at a few files of them. So what checkpoints say of an
+object is only noted (`add`, `cut`), in their order, and carried out when its map is asked for. What is noted is a chain
+of immutable links (older link, step), so that a copy shares it: a state costs its parent's objects, not its ranges.
+
+Invariant: the map of an object is `_done`'s, or nothing, after the steps of `_owed`, oldest first. A map in `_done` is
+shared with other states and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metamori.store.format.records import NO_LIMIT, OffsetEntry
+from metamori.store.format.row_table import no_collection, pairs, part
+from metamori.tables.aml import AML, AddressMap
+
+_Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
+_Link = tuple[Any, _Step]
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bytes in file order, ranges that meet made one; none is empty."""
+    found: list[tuple[int, int]] = []
+    low = high = -1
+    with no_collection():
+        for start, end in sorted(ranges):
+            if start > high:
+                if low < high:
+                    found.append((low, high))
+                low, high = start, end
+            elif end > high:
+                high = end
+    if low < high:
+        found.append((low, high))
+    return found
+
+
+class Maps:
+    """Object number -> AddressMap, for those that have ever had redirected bytes."""
+
+    __slots__ = ("_done", "_owed")
+
+    def __init__(self) -> None:
+        self._done: dict[int, AddressMap] = {}
+        self._owed: dict[int, _Link] = {}
+
+    def copy(self) -> Maps:
+        new = Maps()
+        new._done, new._owed = dict(self._done), dict(self._owed)
+        return new
+
+    def __contains__(self, inode: int) -> bool:
+        return inode in self._done or inode in self._owed
+
+    def cut(self, inode: int, size: int) -> None:
+        """The object had only `size` bytes for a time: what lay beyond is forgotten."""
+        if inode in self:
+            self._owed[inode] = (self._owed.get(inode), (size,))
+
+    def add(self, inode: int, rows: Sequence[OffsetEntry], low: int, high: int, run: int) -> None:
+        """Rows [low, high) of an offset file, all of this object; `run` is that of rows that name none."""
+        self._owed[inode] = (self._owed.get(inode), (rows, low, high, run))
+
+    def same(self, other: Maps, inode: int) -> bool:
+        """Whether both surely say the same of an object; False where that is not known without looking."""
+        return self._done.get(inode) is other._done.get(inode) and self._owed.get(inode) is other._owed.get(inode)
+
+    def since(self, older: Maps, inode: int) -> list[tuple[int, int]] | None:
+        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another; None
+        where these are not `older` with more steps. Nothing is folded: what a step spoke of may differ."""
+        if self._done.get(inode) is not older._done.get(inode):
+            return None
+        link, stop = self._owed.get(inode), older._owed.get(inode)
+        found: list[tuple[int, int]] = []
+        while link is not stop:
+            if link is None:
+                return None
+            link, step = link
+            found += [(step[0], NO_LIMIT)] if len(step) == 1 else pairs(step[0], step[1], step[2], 2)
+        return merged(found)
+
+    def get(self, inode: int) -> AddressMap | None:
+        """The object's map, not to be changed; None when it never had redirected bytes."""
+        link: _Link | None = self._owed.get(inode)
+        if link is None:
+            return self._done.get(inode)
+        steps: list[_Step] = []
+        while link is not None:
+            link, step = link
+            steps.append(step)
+        known = self._done.get(inode)
+        folded = known.copy() if known is not None else AddressMap()
+        for step in reversed(steps):
+            if len(step) == 1:
+                folded.cut(step[0])
+            else:
+                rows, low, high, run = step
+                folded.extend(AML(row.start, row.end, row.run or run, row.buffer_start)
+                              for row in part(rows, low, high))
+        self._done[inode] = folded
+        del self._owed[inode]
+        return folded

@@ -1,0 +1,145 @@
+"""Reading an object's bytes as they were at an index, also beside a live run.
+
+A live run may overwrite home bytes after it has made an undo record of them durable. So home bytes are read
+first, and then it is asked whether new undo records have come: if so, they are read again from where the
+records say. In the same way it is asked after reading a buffer whether the store was pruned meanwhile.
+Offline, a home that was changed from outside is refused: its bytes are not the index's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from metamori.errors import ChangedOutside, Damaged, StoreBusy
+from metamori.store.io import commit
+from metamori.store.io.os_io import PIECE_BYTES
+from metamori.store.read import invalidated
+from metamori.store.read.head import identity_now, lstat_or_none, require_kept
+from metamori.store.read.holders import Holders
+from metamori.store.read.store import Store
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
+
+
+class Reader:
+    """The bytes of one object at one index."""
+
+    def __init__(self, store: Store, index: int, inode: int) -> None:
+        invalidated.require_none(store, index)
+        self._store, self._index, self._inode = store, index, inode
+        self._state = store.state(index)
+        self.size = self._state.pifs[inode].size
+        self._fd = -1
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            self._store.door.close(self._fd)
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, bytes | None]]:
+        """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, where all
+        are zeros: a store may say that a file is very long."""
+        end = self.size if end is None else min(end, self.size)
+        pieces = self._pieces_from(start)
+        while start < end:
+            if start >= pieces[-1].end:
+                pieces.pop()
+            stop = min(pieces[-1].end, end, start + PIECE_BYTES if pieces[-1].kind != ZERO else end)
+            data = self._bytes(pieces[-1].clip(start, stop))
+            if data is _AGAIN:
+                self._state = self._store.state(self._index)
+                pieces = self._pieces_from(start)
+                continue
+            yield start, stop, data
+            start = stop
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes of a range, zeros for holes."""
+        parts = self.chunks(start, end)
+        return b"".join(bytes(high - low) if data is None else data for low, high, data in parts)
+
+    def _pieces_from(self, offset: int) -> list[Piece]:
+        """The last one first."""
+        return [piece for piece in reversed(self._state.pieces(self._inode)) if piece.end > offset]
+
+    def _bytes(self, piece: Piece) -> bytes | None:
+        length = piece.end - piece.start
+        if piece.kind == BUFFER:
+            try:
+                self._store.checked(self._index).require(piece.run, piece.offset, piece.offset + length)
+                data = self._store.buffers.read(piece.run, piece.offset, length)
+            except Damaged:
+                beside = self._store.is_being_pruned()
+                if not self._store.was_pruned():
+                    if beside:
+                        raise self._store.being_pruned() from None
+                    raise
+                data = _AGAIN
+            return _AGAIN if self._store.was_pruned() else data
+        if piece.kind == LOST:
+            raise Damaged(f"{self._name()}: bytes {piece.start}-{piece.end} of checkpoint {self._index} "
+                          "are lost")
+        if piece.kind == HOME:
+            return self._home_bytes(piece.start, length)
+        return None
+
+    def _home_bytes(self, start: int, length: int) -> bytes:
+        if self._fd < 0:
+            home = find_home(self._store, self._inode)
+            self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
+        data = self._store.door.pread(self._fd, length, start)
+        if self._store.was_pruned() or self._store.undo_log.refresh():
+            return _AGAIN
+        if len(data) < length:
+            raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "
+                          f"{self._index} does")
+        return data
+
+    def _name(self) -> str:
+        return os.fsdecode(self._state.pifs[self._inode].filename)
+
+
+_AGAIN = b"again"
+
+
+def find_home(store: Store, inode: int) -> bytes:
+    """The path where an object's live bytes are. ChangedOutside, Damaged; StoreBusy while a run moves it."""
+    live = commit.exists(store.door, store.layout.run_area)
+    here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
+    known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
+    noted = {each.path: each for each in store.head.identities}
+    paths = [path for path in here.paths(inode) if path in noted]
+    known |= {(noted[path].dev, noted[path].ino) for path in paths}
+    if paths and not live:
+        same = next((path for path in paths if identity_now(store.door, path) == noted[path]), None)
+        if same is not None:
+            return same
+        if store.is_busy():
+            raise StoreBusy(f"{os.fsdecode(paths[0])} is being moved; it can be read afterwards")
+        place = Holders(store).places.get(inode)
+        if place is None:
+            raise ChangedOutside(f"{os.fsdecode(paths[0])} was modified outside Metamori since checkpoint "
+                                 f"{store.head.index}", tuple(paths))
+        return place
+    kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
+    for each in store.head.kept:
+        if each.inode == inode and not live:
+            require_kept(store.door, store.layout, each)
+    for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
+        found = lstat_or_none(store.door, path)
+        if found is not None and stat.S_ISREG(found.st_mode) and (
+                path in kept or (found.st_dev, found.st_ino) in known):
+            return path
+    pif = newest.pifs.get(inode) or here.pifs.get(inode)
+    name = os.fsdecode(pif.filename) if pif is not None else f"object {inode}"
+    if live:
+        raise StoreBusy(f"{name} is being moved by the live run; it can be read after the next checkpoint")
+    raise Damaged(f"the file that holds the bytes of {name} is missing")
+
+
+def _all_kept(store: Store) -> Iterator[bytes]:
+    for name in store.door.listdir(store.layout.kept_folder):
+        yield store.layout.kept(name)

@@ -1,0 +1,180 @@
+"""The undo records of a store: pre-images of home bytes, saved before they were overwritten.
+
+A record with after_index a holds bytes that the home had for every index up to a. Of a byte that several
+records know, the first one with after_index >= k says what it was at k.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from metamori.errors import Damaged
+from metamori.store.format import files
+from metamori.store.format.layout import Layout, parse_record_name
+from metamori.store.format.records import Undo, UndoEntry
+from metamori.store.format.row_table import part, runs
+from metamori.store.io import commit
+from metamori.store.io.os_io import Door
+from metamori.tables.aml import AML, AddressMap
+from metamori.tables.view import NOTHING
+
+_COMBINED_MAX = 4096
+_HELD_MAX = 500_000                        # entries of records held in memory: 24 MB
+
+
+class UndoLog:
+    """Read lazily. `records` is sorted by (after_index, seq): the order in which they count.
+
+    Of every record the files that it speaks of are known; its entries are held as _HELD_MAX allows, those looked
+    at last, and read again.
+    """
+
+    def __init__(self, door: Door, layout: Layout) -> None:
+        self._door = door
+        self._layout = layout
+        self._known: set[tuple[int, int]] = set()
+        self._held: OrderedDict[tuple[int, int], Undo] = OrderedDict()
+        self._weight = 0                   # entries in those
+        self._last = 0                     # the highest seq of _known and damaged
+        self._by_inode: dict[int, list[tuple[int, int]]] = {}
+        self._given_up: set[int] = set()   # files of which a record says that bytes are lost
+        self._combined: dict[tuple[int, int, int], AddressMap] = {}
+        self._loaded = False
+        self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
+
+    @property
+    def records(self) -> list[Undo]:
+        self._load()
+        return [self._record(key) for key in sorted(self._known)]
+
+    def names(self) -> list[tuple[int, int]]:
+        """(after_index, seq) of every record that is there, readable or not."""
+        self._load()
+        return sorted(self._known | self.damaged.keys())
+
+    def last(self) -> int:
+        """The highest seq; 0 without a record."""
+        self._load()
+        return self._last
+
+    def given_up(self) -> set[int]:
+        """Files of which some record says that bytes are lost."""
+        self._load()
+        return self._given_up
+
+    def forget(self) -> None:
+        """Records have gone, or say something else: the next look begins anew."""
+        self.damaged.clear()
+        self._last = 0
+        self._known.clear()
+        self._held.clear()
+        self._weight = 0
+        self._by_inode.clear()
+        self._given_up.clear()
+        self._combined.clear()
+        self._loaded = False
+
+    def refresh(self) -> bool:
+        """Read the records that others have added; whether there are any."""
+        before = len(self._known)
+        self._loaded = False
+        self._load()
+        return len(self._known) != before
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        for raw in self._door.listdir(self._layout.checkpoints):
+            name = parse_record_name(raw)
+            if name is not None and name.kind == "undo" and (name.index, name.number) not in self._known:
+                try:
+                    self._learn(self._read(name.index, name.number))
+                    self.damaged.pop((name.index, name.number), None)
+                except Damaged as error:
+                    self.damaged[(name.index, name.number)] = str(error)
+                    self._last = max(self._last, name.number)
+        self._loaded = True
+
+    def _read(self, after_index: int, seq: int) -> Undo:
+        path = self._layout.undo(after_index, seq)
+        try:
+            found = files.decode_undo(commit.read_file(self._door, path), self._layout.id)
+        except FileNotFoundError:
+            raise Damaged(f"{os.fsdecode(path)} is missing") from None
+        except files.FormatError as error:
+            raise Damaged(f"{os.fsdecode(path)}: {error}") from error
+        if (found.after_index, found.seq) != (after_index, seq):
+            raise Damaged(f"{os.fsdecode(path)} is the undo record {found.after_index}.undo.{found.seq}")
+        return found
+
+    def _learn(self, undo: Undo) -> None:
+        key = (undo.after_index, undo.seq)
+        self._known.add(key)
+        self._last = max(self._last, undo.seq)
+        self._hold(key, undo)
+        for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
+            insort(self._by_inode.setdefault(inode, []), key)
+        self._given_up.update(undo.entries[low].inode for run, start, end in runs(undo.entries, 3) if not run
+                              for low in range(start, end))
+        self._combined.clear()
+
+    def _hold(self, key: tuple[int, int], undo: Undo) -> None:
+        self._held[key] = undo
+        self._weight += len(undo.entries)
+        while self._weight > _HELD_MAX and len(self._held) > 1:
+            self._weight -= len(self._held.popitem(last=False)[1].entries)
+
+    def _record(self, key: tuple[int, int]) -> Undo:
+        found = self._held.get(key)
+        if found is None:
+            found = self._read(*key)
+            self._hold(key, found)
+        else:
+            self._held.move_to_end(key)
+        return found
+
+    def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool, alone: bool = False) -> Undo:
+        """A new record, after all that are there. Whole if it is there, also when nothing has to be durable: a torn one
+        would stand in the way of every index before it. alone: nobody else has added one since the last look."""
+        if not alone:
+            self.refresh()
+        seq = self.last() + 1
+        undo = Undo(after_index, seq, entries)
+        data = files.encode_undo(undo, self._layout.id)
+        commit.write_file(self._door, self._layout.undo(after_index, seq), data, sync_folder=durable)
+        self._learn(files.decode_undo(data, self._layout.id))   # rows, a third of what tuples take
+        return undo
+
+    def saved_for(self, inode: int, index: int) -> AddressMap:
+        """What the home of an object had at an index where it has changed since. Run 0: lost. Damaged when a record
+        that may say so cannot be read."""
+        self._load()
+        for (after_index, _), why in self.damaged.items():
+            if after_index >= index:
+                raise Damaged(why)
+        known = self._by_inode.get(inode, [])
+        keys = known[bisect_left(known, (index, 0)):]
+        if not keys:
+            return NOTHING
+        cached = self._combined.get((inode, *keys[0]))
+        if cached is None:
+            cached = AddressMap()
+            for key in reversed(keys):
+                cached.overlay(AddressMap(self._amls(self._record(key), inode)))
+            if len(self._combined) >= _COMBINED_MAX:
+                self._combined.clear()
+            self._combined[(inode, *keys[0])] = cached
+        return cached
+
+    @staticmethod
+    def _amls(undo: Undo, inode: int) -> Iterator[AML]:
+        """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
+        mine = [row for each, low, high in runs(undo.entries, 0) if each == inode
+                for row in part(undo.entries, low, high)]
+        in_order = all(one.end <= other.start for one, other in pairwise(mine))
+        for entry in mine if in_order else reversed(mine):
+            yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)

@@ -1,0 +1,176 @@
+"""Checking every byte that the store vouches for, and that every index has all of its bytes.
+
+Records decode and carry the right checksums; every checkpoint's parent is there; buffers have every range
+that a record refers to, with the checksum that the record gives; homes of nameless objects are there and long
+enough. Unfinished work (an intent, a run area) is no damage. Neither is a file changed from outside, unless bytes of an
+index were in that file only: then the index is named.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from metamori.errors import Damaged
+from metamori.store.io import commit
+from metamori.store.read import image, invalidated
+from metamori.store.read.checksums import missing
+from metamori.store.read.head import lstat_or_none, require_kept
+from metamori.store.read.holders import Holders, Losses, sentence
+from metamori.store.read.store import Store
+from metamori.tables.view import HOME
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `problems` and `notes` are sentences; the numbers are of what was checked."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checkpoints: int = 0
+    ranges: int = 0
+    buffer_bytes: int = 0
+    images: int = 0
+    lost: dict[int, list[bytes]] = field(default_factory=dict)     # by index, the paths that cannot be brought back
+    whole: bool = True                     # bytes are read, not only records
+
+
+def verify(store: Store, whole: bool = True) -> Report:
+    """Look at everything. Only reads; a damaged part does not keep the others from being checked. Not `whole`: at all
+    records, and that there are as many bytes as they say.
+
+    StoreBusy when something seems to be wrong and somebody prunes meanwhile.
+    """
+    report = Report(notes=store.unfinished(), whole=whole)
+    for part in (_lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
+        try:
+            report.problems += part(store, report)
+        except Damaged as error:
+            report.problems.append(str(error))
+    if report.problems and store.was_disturbed():
+        raise store.being_pruned()
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
+
+
+def _lost(store: Store, report: Report) -> Iterator[str]:
+    if store.indexes:
+        invalidated.require_none(store, store.indexes[0])
+    yield from ()
+
+
+def _indexes(store: Store, report: Report) -> Iterator[str]:
+    indexes = store.history.indexes
+    for index, why in sorted(store.damaged.items()):
+        yield f"checkpoint {index}: {why}"
+    for index in indexes[1:]:
+        report.checkpoints += 1
+        yield from _checkpoint(store, index, report)
+    store.check_numbers()
+
+
+def _undos(store: Store, report: Report) -> Iterator[str]:
+    for undo in store.undos:
+        saved = [(e.run, e.buffer_start, e.end - e.start, e.crc) for e in undo.entries if e.run]
+        yield from _ranges(store, f"saved bytes {undo.after_index}.undo.{undo.seq}", saved, report)
+    yield from store.undo_log.damaged.values()
+
+
+def _head(store: Store, report: Report) -> Iterator[str]:
+    head = store.head
+    yield from missing(store)
+    if head.index not in store.history:
+        yield f"{os.fsdecode(store.layout.head)} is at checkpoint {head.index}, which is not there"
+    elif not report.problems and not report.notes:
+        yield from _homes(store)
+
+
+def _losses(store: Store, report: Report) -> Iterator[str]:
+    """What nothing holds any more: recorded as lost, or in files of the user's that are not as they were noted."""
+    if store.head.index not in store.history:
+        return
+    holders = None
+    if not report.notes:                   # what a run has left to be completed is not as noted, with reason
+        holders = Holders(store)
+        report.notes += [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
+    losses = Losses(store, holders)
+    for index in filter(store.is_restorable, store.indexes):
+        try:
+            lost = losses.at(index)
+        except Damaged as error:
+            yield str(error)
+            continue
+        if lost:
+            report.lost[index] = lost
+            yield sentence(index, lost)
+
+
+def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
+    try:
+        meta, offsets = store.meta(index), store.offsets(index)
+    except Damaged as error:
+        yield str(error)
+        return
+    if len(offsets.entries) != meta.offset_entries and not commit.exists(store.door, store.layout.prune):
+        yield f"checkpoint {index} has {len(offsets.entries)} redirected ranges, not {meta.offset_entries}"
+    redirected = [(e.run or offsets.run, e.buffer_start, e.end - e.start, e.crc) for e in offsets.entries]
+    yield from _ranges(store, f"checkpoint {index}", redirected, report)
+    for entry in meta.memory:
+        report.images += 1
+        path = store.layout.memory(index, entry.process)
+        problem = image.check(store.door, path, entry) if report.whole else \
+            "" if commit.exists(store.door, path) else f"{os.fsdecode(path)} is missing"
+        if problem:
+            yield f"checkpoint {index}: {problem}"
+        if entry.base and (entry.base not in store.indexes or not store.meta(entry.base).memory):
+            yield f"checkpoint {index}: the memory that its own counts from, {entry.base}, is not there"
+
+
+def _ranges(
+    store: Store, what: str, ranges: Iterable[tuple[int, int, int, int]], report: Report
+) -> Iterator[str]:
+    """(run, start, length, crc) of buffer ranges; crc 0 was not recorded, so only the length is checked."""
+    sizes: dict[int, int] = {}
+    for run, start, length, crc in ranges:
+        report.ranges += 1
+        report.buffer_bytes += length
+        if run not in sizes:
+            sizes[run] = store.buffers.size(run)
+        if start + length > sizes[run]:
+            yield f"{_name(store, run)} ends at byte {sizes[run]}, not {start + length} ({what})"
+        elif crc and report.whole and store.buffers.checksum(run, start, length) != crc:
+            yield f"{_name(store, run)}: bytes {start}-{start + length} have another checksum ({what})"
+
+
+def _name(store: Store, run: int) -> str:
+    return os.fsdecode(store.layout.buffer(run))
+
+
+def _homes(store: Store) -> Iterator[str]:
+    """Kept homes exist and are long enough for what any index that can be restored resolves to them."""
+    needed: dict[int, int] = {}
+    kept = {each.inode: each for each in store.head.kept}
+    for index in filter(store.is_restorable, store.indexes):
+        state = store.state(index)
+        for inode in state.pifs.keys() & kept.keys():
+            if not state.paths(inode):     # moves look after files with names only
+                continue
+            ends = [piece.end for piece in state.pieces(inode) if piece.kind == HOME]
+            needed[inode] = max(needed.get(inode, 0), *ends, 0)
+    for inode, home in kept.items():
+        path = store.layout.kept(home.name)
+        found = lstat_or_none(store.door, path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            if inode in needed:
+                yield f"{os.fsdecode(path)}, the only copy of a file, is missing"
+        elif found.st_size < needed.get(inode, 0):
+            yield f"{os.fsdecode(path)} ends at byte {found.st_size}, not {needed[inode]}"
+        else:
+            try:
+                require_kept(store.door, store.layout, home)
+            except Damaged as error:
+                yield str(error)
+    if not commit.exists(store.door, store.layout.kept_folder):
+        yield "the folder of kept files is missing"

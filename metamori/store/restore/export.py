@@ -1,0 +1,171 @@
+"""A copy of the tracked files as at an index, in a folder of its own; the user's files are not touched.
+
+A path below the folder that holds the store keeps its place relative to that folder (with the default store
+that is where the run was started); any other keeps its whole path, without the slash at its beginning, or below a
+folder `outside` if one of the first kind has its place: /a/project/tmp/x and /tmp/x.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from metamori.errors import Damaged, MetamoriError
+from metamori.store.format.records import NameEntry, XattrOp
+from metamori.store.io import xattrs
+from metamori.store.read.reader import Reader
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
+from metamori.store.restore.restore import unknown
+
+_UNFINISHED = b".metamori-unfinished-copy"
+
+
+class Copy(NamedTuple):
+    """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b""."""
+
+    names: int
+    outside: bytes
+
+
+def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False) -> Copy:
+    """Copy everything that is there at `index` into `folder`, new or empty, or one in which this was interrupted;
+    without some objects. Damaged when any record cannot be read: it may be the first to speak of a file that was there
+    at all times. force: without those."""
+    store.require_restorable(index)
+    for why in [] if force else unknown(store):
+        raise Damaged(f"{why}; --force copies the files that are known without it")
+    root = os.path.abspath(os.fsencode(folder))
+    _private_folders(root)
+    begun = _begin(store, index, root)
+    state = store.state(index)
+    entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
+    _require_inside(entries)
+    base = store.layout.id.anchor or os.path.dirname(store.layout.root)
+    outside = _folder_outside(base, [entry.path for entry in entries])
+    copies: dict[int, bytes] = {}
+    for entry in entries:
+        target = os.path.join(root, place(base, outside, entry.path))
+        _private_folders(os.path.dirname(target))
+        _make(store, state, entry, target, copies)
+    for entry in reversed(entries):
+        target = os.path.join(root, place(base, outside, entry.path))
+        tells = (state.said_of(entry.inode) if entry.kind == "file" else None) or entry
+        if tells.xattrs:
+            xattrs.apply(store.door, XattrOp(target, tells.xattrs))
+        if entry.kind == "dir":
+            attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    os.unlink(begun)
+    return Copy(len(entries), os.path.join(root, outside) if outside else b"")
+
+
+def _begin(store: Store, index: int, root: bytes) -> bytes:
+    """A note in the folder until the copy is complete: whoever finds the same one there goes on with it."""
+    note, text = os.path.join(root, _UNFINISHED), b"%x %d\n" % (store.layout.id, index)
+    found = os.listdir(root)
+    try:
+        with open(note, "rb") as file:
+            same = file.read() == text
+    except FileNotFoundError:
+        same = False
+    if found and not same and found != [_UNFINISHED]:
+        raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
+    with open(note, "wb") as file:
+        file.write(text)
+    return note
+
+
+def _private_folders(path: bytes) -> None:
+    """What is copied is nobody else's to see before folders have their own modes; untracked ones have none to give."""
+    if not os.path.isdir(path):
+        _private_folders(os.path.dirname(path))
+        os.mkdir(path, 0o700)
+
+
+def _require_inside(entries: list[NameEntry]) -> None:
+    """Damaged when something lies below what is no folder: below a symbolic link it would lead out of the copy."""
+    leaves = {entry.path for entry in entries if entry.kind != "dir"}
+    for entry in entries:
+        folder = os.path.dirname(entry.path)
+        while len(folder) > 1:
+            if folder in leaves:
+                raise Damaged(f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is no folder")
+            folder = os.path.dirname(folder)
+
+
+def place(base: bytes, outside: bytes, path: bytes) -> bytes:
+    """Where a tracked path is in the copy, relative to it. outside: the folder of those that are not below `base`."""
+    inside = base == b"/" or path.startswith(base + b"/")
+    return path[len(base):].lstrip(b"/") if inside else os.path.join(outside, path.lstrip(b"/"))
+
+
+def _folder_outside(base: bytes, paths: Iterable[bytes]) -> bytes:
+    """b"" unless a path from elsewhere would get a place that one below `base`, or a folder around it, has."""
+    tops: dict[bool, set[bytes]] = {True: set(), False: set()}
+    for path in paths:
+        tops[base == b"/" or path.startswith(base + b"/")].add(place(base, b"", path).partition(b"/")[0])
+    if tops[True].isdisjoint(tops[False]):
+        return b""
+    return next(name for number in range(len(tops[True]) + 1)
+                if (name := b"outside.%d" % number if number else b"outside") not in tops[True])
+
+
+def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
+    if entry.kind == "dir":
+        _private_folders(target)
+        os.chmod(target, 0o700)            # a copy that was interrupted late has given it its mode
+    elif _is_complete(state, entry, target):
+        copies.setdefault(entry.inode, target)
+    elif entry.kind == "symlink":
+        os.symlink(entry.target, target)
+    elif entry.kind == "fifo":
+        os.mkfifo(target)
+        attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    elif entry.kind == "file" and entry.inode in copies:
+        os.link(copies[entry.inode], target)
+    elif entry.kind == "file":
+        copies[entry.inode] = target
+        _copy(store, state, entry.inode, target)
+
+
+def _is_complete(state: State, entry: NameEntry, target: bytes) -> bool:
+    """Whether an interrupted copy has made it: of a file, its time is set last. What is there in part goes."""
+    try:
+        found = os.lstat(target)
+    except FileNotFoundError:
+        return False
+    pif = state.pifs.get(entry.inode) if entry.kind == "file" else None
+    if pif and stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (pif.size, pif.mtime_ns):
+        return True
+    os.unlink(target)
+    return False
+
+
+def _copy(store: Store, state: State, inode: int, target: bytes) -> None:
+    pif = state.pifs.get(inode)
+    if pif is None:
+        raise Damaged(f"{os.fsdecode(target)}: no record of checkpoint {state.index} describes this file")
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, pif.size)
+        with Reader(store, state.index, inode) as reader:
+            for start, _, data in reader.chunks():
+                if data is not None:
+                    store.door.pwrite(fd, data, start)
+    finally:
+        os.close(fd)
+    attributes(target, pif.mode, pif.uid, pif.gid, pif.mtime_ns)
+
+
+def attributes(path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
+    """Owner as far as the user may give it, mode, time of change."""
+    found = os.lstat(path)
+    if (found.st_uid, found.st_gid) != (uid, gid):
+        try:
+            os.chown(path, uid, gid, follow_symlinks=False)
+        except PermissionError:
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
+    os.chmod(path, stat.S_IMODE(mode))
+    os.utime(path, ns=(mtime_ns, mtime_ns))

@@ -1,0 +1,111 @@
+"""Recording what somebody else did to the tracked files as an index of its own, before it is moved away from.
+
+Each changed file's whole content goes into the newest buffer as the new index's redo entries, so that this
+index stays exact whatever happens to the file later. A file of which only names, mode or owner changed keeps its home.
+What it means for the older indexes (holders.py): home bytes that they resolve to, that no undo record has saved, are
+  * lost when the file was written to (which of them changed nobody can tell), is gone, or another file has its place;
+  * where they were when nothing but names, mode or owner changed.
+The undo records that say so are durable before head forgets what the files were.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
+from metamori.store.io import xattrs
+from metamori.store.read.head import kept_homes, lstat_or_none
+from metamori.store.read.holders import Holders
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
+from metamori.tables.pif import NO_LIMIT, PifEntry
+from metamori.tables.record import replace
+
+
+def record(store: Store, reason: str) -> int:
+    """The new index, at which head then is; 0 when nothing was changed. The caller holds the lock."""
+    holders = Holders(store)
+    return _Present(store, reason, holders).commit() if holders.changed else 0
+
+
+class _Present:
+    def __init__(self, store: Store, reason: str, holders: Holders) -> None:
+        self._store, self._reason, self._holders = store, reason, holders
+        self._here = store.state(store.head.index)
+        self._index = store.next_index()
+        self._process = store.next_process()
+        self._run = restore.newest_run(store)
+        self._new: dict[tuple[int, int], int] = {}     # files that head does not know
+        self._pifs: dict[int, PifEntry] = {}
+        self._redo: list[OffsetEntry] = []
+        self._undo: list[UndoEntry] = []
+
+    def commit(self) -> int:
+        store = self._store
+        names = tuple(self._entry(path) for path in self._holders.changed)
+        self._give_up_homes()
+        if self._redo or self._undo:
+            store.buffers.sync(self._run)
+        if self._undo:
+            store.add_undo(self._undo, store.newest)
+        added = sum(entry.end - entry.start for entry in self._redo)
+        meta = Meta(self._index, store.head.index, time.time_ns(), "", self._reason, self._run, self._process,
+                    bytes_added=added, names=names, pifs=tuple(self._pifs.values()))
+        store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, tuple(self._redo)))
+        homes = kept_homes(store.door, store.layout, store.head, store.state(self._index))
+        # what lies in the store stays known as what it was
+        store.set_head(self._index, homes, noted=True, touched=set(self._holders.changed))
+        return self._index
+
+    def _entry(self, path: bytes) -> NameEntry:
+        found = lstat_or_none(self._store.door, path)
+        if found is None:
+            return NameEntry(path, "absent")
+        mode = found.st_mode
+        owner = (found.st_uid, found.st_gid, found.st_mtime_ns)
+        if stat.S_ISREG(mode):
+            return NameEntry(path, "file", self._content(path, found), mode, *owner, b"", xattrs.read(path))
+        if stat.S_ISDIR(mode):
+            return NameEntry(path, "dir", 0, mode, *owner, b"", xattrs.read(path))
+        if stat.S_ISLNK(mode):
+            return NameEntry(path, "symlink", 0, mode, *owner, self._store.door.readlink(path))
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return NameEntry(path, "other", 0, mode, *owner, b"%d" % found.st_rdev, xattrs.read(path))
+        return NameEntry(path, "fifo" if stat.S_ISFIFO(mode) else "other", 0, mode, *owner, b"", xattrs.read(path))
+
+    def _content(self, path: bytes, found: os.stat_result) -> int:
+        """Note a file and save its bytes; returns its object number, a new one for a file that head does not know."""
+        known = self._holders.known.get(path, 0)
+        inode = known or self._new.get((found.st_dev, found.st_ino), 0) or self._store.next_object()
+        if inode in self._pifs:
+            return inode
+        if known in self._holders.sound:
+            self._pifs[inode] = replace(
+                self._here.pifs[inode], filename=path, was_deleted=0, cut=NO_LIMIT, mode=found.st_mode,
+                uid=found.st_uid, gid=found.st_gid, mtime_ns=found.st_mtime_ns, kept=b"")
+            return inode
+        if known:
+            self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))
+        self._new[(found.st_dev, found.st_ino)] = inode
+        store, size = self._store, found.st_size
+        if size:
+            fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                [(place, crc)] = store.buffers.save(self._run, fd, [(0, size)])
+            finally:
+                store.door.close(fd)
+            self._redo.append(OffsetEntry(inode, self._process, 0, size, place, place + size, crc))
+        created = 0 if known else self._index
+        self._pifs[inode] = PifEntry(
+            inode, found.st_dev, found.st_ino, store.door.birth_ns(path), 0, path, created, 0, size, NO_LIMIT, 0,
+            found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"")
+        return inode
+
+    def _give_up_homes(self) -> None:
+        """Objects that have no home any more."""
+        kept = {home.inode for home in self._store.head.kept}
+        for inode in sorted(self._holders.given_up - self._pifs.keys() - kept):
+            self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))
+            self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)

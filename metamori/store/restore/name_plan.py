@@ -1,0 +1,322 @@
+"""Planning the changes to names between two states: a list of operations that can be repeated.
+
+Order, and why each step finds what it needs, also when it runs a second time after a stop anywhere:
+  1. keep     every object that loses all its names in place gets one more, in the store's kept folder (or
+              beside the file, on another filesystem): from here on no step can destroy it;
+  2. unlink   names that are not to be, each only while it is still the inode that it was;
+  3. rename, rmdir   deepest first, folders on the move step aside, to a folder that stays, and folders that
+              are not to be go;
+  4. mkdir, rename   folders that are to be, highest first;
+  5. link, create, symlink, fifo   names that are to be;
+  -- here the moved names are made durable, and an intent without the steps above replaces the first --
+  6. drop     the additional names of 1 of objects that have their own (`other`) again;
+  7. mkdir    once more, for the modes and times of folders.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from metamori.errors import ChangedOutside
+from metamori.store.format import layout as names_of
+from metamori.store.format.layout import Layout
+from metamori.store.format.records import KeptHome, NameEntry, NameOp
+from metamori.store.io.os_io import Door, umask
+from metamori.store.read.head import lstat_or_none
+from metamori.store.read.state import State
+
+OWNER_ALL = 0o700
+
+
+class NamesPlan:
+    """ops in order; kept homes afterwards; notes for a person.
+
+    `here` is the state that the files are at, `homes` the kept homes then.
+    """
+
+    def __init__(
+        self, door: Door, layout: Layout, here: State, there: State, homes: Iterable[KeptHome]
+    ) -> None:
+        self._door, self._layout, self._here, self._there = door, layout, here, there
+        self._homes = {home.inode: home.name for home in homes}
+        self._kept_dev = door.lstat(layout.kept_folder).st_dev
+        self._moved = self._moved_folders()
+        self._leaving: list[NameEntry] = []
+        self._in_place: dict[bytes, NameEntry] = {}   # path there -> as it is here
+        self._sources: dict[int, bytes] = {}
+        self._drops: list[NameOp] = []
+        self.notes: list[str] = []
+        self._stages: dict[int, bytes] = {}
+        self._compare()
+        self._plan_stages()
+        made = self._make_folders()
+        arrivals = self._arrivals()
+        self.ops: list[NameOp] = [
+            *self._keeps(), *self._unlinks(), *self._clear_folders(), *made, *arrivals, *self._drops,
+            *self._finish_folders(made),
+        ]
+        self.kept = tuple(KeptHome(inode, name) for inode, name in sorted(self._homes.items()))
+
+    def across(self) -> set[int]:
+        """The objects that come from the store to another filesystem, or go there: as copies."""
+        kept = self._layout.kept_folder + b"/"
+        return {op.inode for op in self.ops
+                if (op.op == "link" and op.other.startswith(kept) and self._device(op.path) != self._kept_dev)
+                or (op.op == "keep" and op.other.startswith(kept) and op.dev != self._kept_dev)}
+
+    def _device(self, path: bytes) -> int:
+        """Of the filesystem that a path is on, or will be."""
+        while not (found := lstat_or_none(self._door, path)):
+            path = os.path.dirname(path)
+        return found.st_dev
+
+    # -- comparing -------------------------------------------------------------------------------
+
+    def _moved_folders(self) -> dict[bytes, tuple[bytes, int]]:
+        """Old path -> (new path, number) of folders that have another path; only those with a number."""
+        new = {e.inode: e.path for e in self._there.names.values() if e.kind == "dir" and e.inode}
+        return {
+            e.path: (new[e.inode], e.inode) for e in self._here.names.values()
+            if e.kind == "dir" and e.inode and new.get(e.inode, e.path) != e.path
+        }
+
+    def _carried(self, path: bytes) -> bytes:
+        """Where a path ends up when the moved folders around it are renamed; the nearest one decides."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and self._moved:
+            if folder in self._moved:
+                return self._moved[folder][0] + path[len(folder):]
+            folder = os.path.dirname(folder)
+        return path
+
+    def _compare(self) -> None:
+        """Split what is here into what is in place (or is carried there) and what has to leave."""
+        gone: set[bytes] = set()
+        for entry in self._here.existing():
+            if entry.kind == "dir" and entry.path in self._moved:
+                self._in_place[self._moved[entry.path][0]] = entry
+                continue
+            target = self._carried(entry.path)
+            below_gone = bool(gone) and any(parent in gone for parent in self._parents_in_place(entry.path))
+            if not below_gone and _same(entry, self._there.names.get(target)):
+                self._in_place[target] = entry
+                continue
+            self._leaving.append(entry)
+            if entry.kind == "dir":
+                gone.add(entry.path)
+
+    def _parents_in_place(self, path: bytes) -> Iterable[bytes]:
+        """The folders around a path, up to the first that moves and takes it along."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and folder not in self._moved:
+            yield folder
+            folder = os.path.dirname(folder)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def _keeps(self) -> Iterable[NameOp]:
+        """One more name for each object that has none in place."""
+        done: set[int] = set()
+        for entry in self._leaving:
+            if entry.kind != "file" or entry.inode in done or entry.inode not in self._stages:
+                continue
+            found = lstat_or_none(self._door, entry.path)
+            if found is None or not stat.S_ISREG(found.st_mode):
+                continue
+            done.add(entry.inode)
+            yield NameOp("keep", entry.path, self._stages[entry.inode], entry.inode, dev=found.st_dev,
+                         ino=found.st_ino)
+
+    def _plan_stages(self) -> None:
+        """Choose the place of each leaving object between its old and new names, or its kept home."""
+        staying = {self._there.names[path].inode for path in self._in_place
+                   if self._there.names[path].kind == "file"}
+        for entry in self._leaving:
+            if entry.kind != "file" or entry.inode in staying or entry.inode in self._stages:
+                continue
+            found = lstat_or_none(self._door, entry.path)
+            if found is None or not stat.S_ISREG(found.st_mode):
+                continue
+            stage = self._layout.kept_by_move(entry.inode)
+            if not self._there.paths(entry.inode):
+                self._homes[entry.inode] = os.path.basename(stage)
+            else:
+                if found.st_dev != self._kept_dev:
+                    stage = names_of.stage(self._staying_folder(entry.path), "file", entry.inode)
+                self._drops.append(NameOp("drop", stage, self._there.paths(entry.inode)[0], entry.inode))
+            self._stages[entry.inode] = stage
+
+    def _staying_folder(self, path: bytes) -> bytes:
+        """The nearest folder around a path that neither moves nor goes."""
+        leaving = {entry.path for entry in self._leaving}
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and (
+                folder in leaving or folder in self._moved or self._carried(folder) != folder):
+            folder = os.path.dirname(folder)
+        return folder
+
+    def _unlinks(self) -> Iterable[NameOp]:
+        for entry in self._leaving:
+            found = lstat_or_none(self._door, entry.path) if entry.kind != "dir" else None
+            if found is None or stat.S_ISDIR(found.st_mode):
+                continue
+            if entry.kind == "other" and not stat.S_ISSOCK(found.st_mode) and not entry.target:
+                self.notes.append(f"{os.fsdecode(entry.path)} is a device; it stays")
+                continue
+            yield NameOp("unlink", entry.path, inode=entry.inode, dev=found.st_dev, ino=found.st_ino)
+
+    def _clear_folders(self) -> list[NameOp]:
+        """Deepest first, so that a folder on the move takes none along that moves elsewhere or goes."""
+        ops = {op.path: op for op in self._rmdirs()}
+        for path, (_, number) in self._moved.items():
+            found = lstat_or_none(self._door, path)
+            if found is not None:
+                ops[path] = NameOp("rename", path, self._aside(path), number, dev=found.st_dev,
+                                   ino=found.st_ino)
+        return [ops[path] for path in sorted(ops, key=_depth, reverse=True)]
+
+    def _aside(self, path: bytes) -> bytes:
+        return names_of.stage(self._staying_folder(path), "folder", self._moved[path][1])
+
+    def _rmdirs(self) -> Iterable[NameOp]:
+        """Folders that hold something untracked stay, and so do the folders around them."""
+        gone = {entry.path for entry in self._leaving} | set(self._moved)
+        staying: set[bytes] = set()
+        for path in sorted((e.path for e in self._leaving if e.kind == "dir"), key=_depth, reverse=True):
+            found = lstat_or_none(self._door, path)
+            if found is None or not stat.S_ISDIR(found.st_mode):
+                continue
+            inside = {os.path.join(path, name) for name in self._door.listdir(path)}
+            if inside <= gone - staying:
+                yield NameOp("rmdir", path)
+                continue
+            staying.add(path)
+            self.notes.append(f"{os.fsdecode(path)} holds other files; it stays")
+            if self._there.names.get(path, _NOTHING).kind not in ("absent", "dir"):
+                raise ChangedOutside(f"{os.fsdecode(path)} has to go, but holds files of others", (path,))
+
+    # -- arriving --------------------------------------------------------------------------------
+
+    def _make_folders(self) -> list[NameOp]:
+        """Folders that are to be, highest first; also untracked ones missing around a tracked name."""
+        from_aside = {new: self._aside(old) for old, (new, _) in self._moved.items()}
+        ops: dict[bytes, NameOp] = {}
+        for entry in self._there.existing():
+            for folder in self._missing_around(entry.path):
+                ops.setdefault(folder, NameOp("mkdir", folder, mode=0o777 & ~umask()))
+            if entry.path in from_aside:
+                ops[entry.path] = NameOp("rename", from_aside[entry.path], entry.path, entry.inode)
+            elif entry.kind == "dir" and entry.path not in self._in_place:
+                ops[entry.path] = _mkdir(entry, entry.mode | OWNER_ALL)
+        return [ops[path] for path in sorted(ops, key=_depth)]
+
+    def _missing_around(self, path: bytes) -> Iterable[bytes]:
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and self._untracked(folder) and lstat_or_none(self._door, folder) is None:
+            yield folder
+            folder = os.path.dirname(folder)
+
+    def _untracked(self, folder: bytes) -> bool:
+        entry = self._there.names.get(folder)
+        return (entry is None or entry.kind == "absent") and self._carried(folder) == folder
+
+    def _require_free(self, path: bytes, leaving: set[bytes]) -> None:
+        """Nothing untracked may be where something has to go: found out before anything is touched."""
+        leaves = path in leaving or path in self._moved or self._carried(path) != path
+        free = leaves or lstat_or_none(self._door, path) is None
+        if not free:
+            raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
+
+    def _arrivals(self) -> list[NameOp]:
+        """Names that are to be and are not in place. An object without any home gets an empty file."""
+        ops = []
+        leaving = {entry.path for entry in self._leaving}
+        for entry in self._there.existing():
+            if entry.kind == "dir":
+                continue
+            if entry.path in self._in_place:
+                if entry.kind != "file" and _attributes(self._in_place[entry.path]) != _attributes(entry):
+                    ops.append(_special(entry))
+                continue
+            self._require_free(entry.path, leaving)
+            if entry.kind == "file":
+                source = self._source(entry.inode)
+                ops.append(NameOp("link" if source else "create", entry.path, source, entry.inode))
+                if not source or self._elsewhere(source, entry.path):
+                    self._sources[entry.inode] = entry.path   # the others are names of the copy that is made here
+            elif entry.kind in ("symlink", "fifo") or entry.target:
+                ops.append(_special(entry))
+            else:
+                self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it stays away")
+        return ops
+
+    def _elsewhere(self, source: bytes, path: bytes) -> bool:
+        """Whether a source in the store is on another filesystem than a path, so that a copy has to be made."""
+        if os.path.dirname(source) != self._layout.kept_folder:
+            return False
+        folder = os.path.dirname(path)
+        while (found := lstat_or_none(self._door, folder)) is None and len(folder) > 1:
+            folder = os.path.dirname(folder)
+        return found is not None and found.st_dev != self._kept_dev
+
+    def _source(self, inode: int) -> bytes:
+        """A name that the object has when step 5 begins, or b"" when it has no home at all."""
+        if inode not in self._sources:
+            staying = [path for path in self._there.paths(inode) if path in self._in_place]
+            if staying:
+                self._sources[inode] = staying[0]
+            elif inode in self._stages:
+                self._sources[inode] = self._stages[inode]
+            elif inode in self._homes:
+                home = self._layout.kept(self._homes.pop(inode))
+                if lstat_or_none(self._door, home) is not None:
+                    self._sources[inode] = home
+                    self._drops.append(NameOp("drop", home, self._there.paths(inode)[0], inode))
+        return self._sources.get(inode, b"")
+
+    def _finish_folders(self, made: list[NameOp]) -> Iterable[NameOp]:
+        """Modes and times, last; a folder in place is touched only where its mode or owner differs, and where it keeps
+        its owner out: the door may have opened it up when the move is stopped."""
+        new = {op.path if op.op == "mkdir" else op.other for op in made}
+        for entry in reversed(self._there.existing()):
+            if entry.kind != "dir":
+                continue
+            found = None if entry.path in new else lstat_or_none(self._door, entry.path)
+            shut = stat.S_IMODE(entry.mode) & OWNER_ALL != OWNER_ALL
+            if found is None or shut or (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) != (
+                    stat.S_IMODE(entry.mode), entry.uid, entry.gid):
+                yield _mkdir(entry, entry.mode)
+
+
+_NOTHING = NameEntry(b"", "absent")
+
+
+def _same(here: NameEntry, there: NameEntry | None) -> bool:
+    """Whether a name may stay as it is. A folder without a number is whatever folder has its path."""
+    if there is None or here.kind != there.kind:
+        return False
+    if here.kind == "file":
+        return here.inode == there.inode
+    if here.kind == "dir":
+        return here.inode == there.inode or not here.inode or not there.inode
+    return here.target == there.target
+
+
+def _attributes(entry: NameEntry) -> tuple[int, int, int, int]:
+    return entry.mode, entry.uid, entry.gid, entry.mtime_ns
+
+
+def _special(entry: NameEntry) -> NameOp:
+    """Makes a symbolic link, FIFO or device, where it is not there, and gives it its mode, owner and time."""
+    op = entry.kind if entry.kind in ("symlink", "fifo") else "node"
+    return NameOp(op, entry.path, b"", 0, *_attributes(entry), entry.target)
+
+
+def _mkdir(entry: NameEntry, mode: int) -> NameOp:
+    return NameOp("mkdir", entry.path, b"", entry.inode, mode, entry.uid, entry.gid, entry.mtime_ns)
+
+
+def _depth(path: bytes) -> tuple[int, bytes]:
+    return path.count(b"/"), path

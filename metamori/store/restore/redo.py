@@ -1,0 +1,314 @@
+"""Doing what an intent says. Every step can be done again after a stop anywhere; none undoes a later one.
+
+Order: names, then content, then size, mode, owner and time, then fsyncs. What name_plan.py says after "here the
+moved names are made durable" runs as a second, shorter intent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from itertools import groupby
+
+from metamori.errors import ChangedOutside, Damaged, MetamoriError
+from metamori.store.format import files, layout
+from metamori.store.format.records import Intent, NameOp, SizeOp, WriteOp
+from metamori.store.io import commit, xattrs
+from metamori.store.io.buffers import write_zeros
+from metamori.store.io.os_io import Door
+from metamori.store.read.head import lstat_or_none
+from metamori.store.read.store import Store
+from metamori.tables.record import replace
+
+_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Applier:
+    """One application of an intent. Raises MetamoriError naming the file; the intent then stays.
+
+    record: where the intent is on disk; it is replaced there where a step must not be done twice.
+    """
+
+    def __init__(self, store: Store, durable: bool, record: bytes) -> None:
+        self._store, self._door, self._durable, self._record = store, store.door, durable, record
+        self._folders: set[bytes] = set()
+
+    def run(self, intent: Intent) -> None:
+        intent = self._names(intent)
+        for size in intent.sizes:
+            self._guarded(size.path, self._tighten, size)
+        writes = groupby(sorted(intent.writes, key=lambda op: (op.path, op.start)), key=lambda op: op.path)
+        for path, group in writes:
+            self._guarded(path, self._write, path, list(group))
+        for size in intent.sizes:
+            self._guarded(size.path, self._size, size)
+        for op in intent.names:
+            if op.op == "mkdir":
+                self._name(op)
+        for attributes in intent.xattrs:
+            self._guarded(attributes.path, xattrs.apply, self._door, attributes)
+        self._sync_folders()
+
+    def _guarded(self, path: bytes, step: Callable[..., None], *values: object) -> None:
+        try:
+            step(*values)
+        except OSError as error:
+            raise MetamoriError(f"{os.fsdecode(path)}: {error.strerror}; nothing is lost. Run the same "
+                                "command again to finish") from error
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _names(self, intent: Intent) -> Intent:
+        """Returns the intent that is left: without the steps that must not be done once more."""
+        last = len(intent.names)
+        while last and intent.names[last - 1].op in ("drop", "mkdir"):
+            last -= 1
+        first = [op for op in intent.names[:last] if op.op == "keep"]
+        for op in first:
+            self._name(op)
+        if first:                          # a power cut may not leave the unlink that follows without the link
+            self._sync_folders()
+        for op in intent.names[len(first):last]:
+            self._name(op)
+        after = intent.names[last:]
+        if last and any(op.op == "drop" for op in after):
+            self._sync_folders()
+            intent = replace(intent, names=after)
+            write_intent(self._store, intent, self._durable, self._record)
+        for op in after:
+            if op.op == "drop":
+                self._name(op)
+        return replace(intent, names=after)
+
+    def _name(self, op: NameOp) -> None:
+        self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
+        self._guarded(op.path, getattr(self, "_" + op.op), op)
+
+    def _is(self, path: bytes, dev: int, ino: int) -> bool:
+        found = lstat_or_none(self._door, path)
+        return found is not None and (found.st_dev, found.st_ino) == (dev, ino)
+
+    def _keep(self, op: NameOp) -> None:
+        if self._is(op.path, op.dev, op.ino) and not commit.exists(self._door, op.other):
+            self._link_or_copy(op.path, op.other)
+
+    def _unlink(self, op: NameOp) -> None:
+        if self._is(op.path, op.dev, op.ino):
+            self._door.unlink(op.path)
+
+    def _rename(self, op: NameOp) -> None:
+        back = op.ino == 0 and commit.exists(self._door, op.path)
+        if back or self._is(op.path, op.dev, op.ino):
+            self._door.rename(op.path, op.other)
+
+    def _rmdir(self, op: NameOp) -> None:
+        try:
+            self._door.rmdir(op.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+
+    def _mkdir(self, op: NameOp) -> None:
+        found = lstat_or_none(self._door, op.path)
+        if found is None:
+            self._door.mkdir(op.path, stat.S_IMODE(op.mode))
+        elif not stat.S_ISDIR(found.st_mode):
+            raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way: it is no folder", (op.path,))
+        if op.mtime_ns:
+            self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
+
+    def _link(self, op: NameOp) -> None:
+        source = lstat_or_none(self._door, op.other)
+        target = lstat_or_none(self._door, op.path)
+        if source is None:
+            return
+        if target is None:
+            self._link_or_copy(op.other, op.path)
+        elif not os.path.samestat(source, target) and self._can_link(op.other, op.path):
+            raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way", (op.path,))
+
+    def _can_link(self, source: bytes, target: bytes) -> bool:
+        """Where links cannot be made, a file that is there already is the copy of an earlier attempt."""
+        trial = layout.temporary(target)
+        try:
+            self._door.link(source, trial)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno in _CANNOT_LINK:
+                return False
+            raise
+        self._door.unlink(trial)
+        return True
+
+    def _create(self, op: NameOp) -> None:
+        if not commit.exists(self._door, op.path):
+            self._door.close(self._door.open(op.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def _symlink(self, op: NameOp) -> None:
+        found = lstat_or_none(self._door, op.path)
+        if found is None:
+            self._door.symlink(op.target, op.path)
+        self._own(op.path, op.uid, op.gid)
+        self._door.set_mtime(op.path, op.mtime_ns)
+
+    def _fifo(self, op: NameOp) -> None:
+        if not commit.exists(self._door, op.path):
+            self._door.mkfifo(op.path, stat.S_IMODE(op.mode))
+        self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
+
+    def _node(self, op: NameOp) -> None:
+        if not commit.exists(self._door, op.path):
+            if not op.target:              # a socket is its server's to make
+                return
+            try:
+                self._door.mknod(op.path, op.mode, int(op.target))
+            except PermissionError:        # devices are the administrator's to make
+                return
+        self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
+
+    def _drop(self, op: NameOp) -> None:
+        try:
+            self._door.unlink(op.path)
+        except FileNotFoundError:
+            pass
+
+    def _link_or_copy(self, source: bytes, target: bytes) -> None:
+        """A further name where the filesystem allows; else a copy, complete before it has its name."""
+        try:
+            self._door.link(source, target)
+            return
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+        copy_file(self._store, source, target, self._durable)
+
+    # -- content ---------------------------------------------------------------------------------
+
+    def _open(self, path: bytes) -> int:
+        """For writing, never through a symbolic link, never waiting on a fifo."""
+        flags = os.O_RDWR | os.O_NONBLOCK
+        found = self._door.lstat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise ChangedOutside(f"{os.fsdecode(path)} is no regular file any more", (path,))
+        try:
+            return self._door.open(path, flags)
+        except PermissionError:
+            self._door.chmod(path, stat.S_IMODE(found.st_mode) | stat.S_IRUSR | stat.S_IWUSR)
+            return self._door.open(path, flags)
+
+    def _tighten(self, op: SizeOp) -> None:
+        """Before old bytes come back: nobody may read them who may not in the end, at no instant."""
+        found = self._door.lstat(op.path)
+        if stat.S_ISREG(found.st_mode) and (found.st_uid, found.st_gid) != (op.uid, op.gid) and os.geteuid() == 0:
+            self._door.chmod(op.path, 0)
+            self._door.chown(op.path, op.uid, op.gid)
+        mode = stat.S_IMODE(found.st_mode) & (stat.S_IMODE(op.mode) | stat.S_IRWXU)
+        if stat.S_ISREG(found.st_mode) and stat.S_IMODE(self._door.lstat(op.path).st_mode) != mode:
+            self._door.chmod(op.path, mode)
+
+    def _write(self, path: bytes, ops: list[WriteOp]) -> None:
+        fd = self._open(path)
+        try:
+            for op in ops:
+                if not op.run:
+                    write_zeros(self._door, fd, op.start, op.end)
+            self._store.buffers.copy_out(
+                fd, ((op.run, op.buffer_start, op.end - op.start, op.start) for op in ops if op.run))
+            if self._durable:
+                self._door.fsync(fd)
+        finally:
+            self._door.close(fd)
+
+    def _size(self, op: SizeOp) -> None:
+        if self._door.lstat(op.path).st_size != op.size:
+            fd = self._open(op.path)
+            try:
+                self._door.ftruncate(fd, op.size)
+                if self._durable:
+                    self._door.fsync(fd)
+            finally:
+                self._door.close(fd)
+        self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
+
+    def _attributes(self, path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
+        """Owner before mode, because a change of owner clears set-id bits; time last."""
+        mode = stat.S_IMODE(mode)
+        if not self._own(path, uid, gid):
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
+        if stat.S_IMODE(self._door.lstat(path).st_mode) != mode:
+            self._door.chmod(path, mode)
+        if self._door.lstat(path).st_mtime_ns != mtime_ns:
+            self._door.set_mtime(path, mtime_ns)
+
+    def _own(self, path: bytes, uid: int, gid: int) -> bool:
+        """Whether it has this owner now: an ordinary user cannot give files away."""
+        found = self._door.lstat(path)
+        if (found.st_uid, found.st_gid) != (uid, gid):
+            try:
+                self._door.chown(path, uid, gid)
+            except PermissionError:
+                return False
+        return True
+
+    def _sync_folders(self) -> None:
+        if self._durable:
+            for folder in sorted(self._folders):
+                try:
+                    commit.fsync_folder(self._door, folder)
+                except PermissionError:  # one that we may write to but not read
+                    pass
+        self._folders.clear()
+
+
+def write_intent(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
+    """From here on the move is to be completed, whatever happens."""
+    commit.write_file(store.door, record, files.encode_intent(intent, store.layout.id), durable)
+
+
+def read_intent(store: Store, record: bytes) -> Intent | None:
+    """The move that was begun, if there is one. Damaged."""
+    try:
+        return files.decode_intent(commit.read_file(store.door, record), store.layout.id)
+    except FileNotFoundError:
+        return None
+    except files.FormatError as error:
+        raise Damaged(f"{os.fsdecode(record)}: {error}") from error
+
+
+def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) -> None:
+    """Copy a regular file with its holes, mode, owner and time; `target` appears only when it is whole."""
+    door, temporary = store.door, layout.temporary(target)
+    reader = door.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        found = door.fstat(reader)
+        commit.remove_file(door, temporary, durable=False)   # of an attempt before this; nobody else's is written to
+        writer = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, commit.PRIVATE_FILE)
+        try:
+            door.ftruncate(writer, found.st_size)
+            copy_data(door, reader, writer, found.st_size)
+            door.fchmod(writer, stat.S_IMODE(found.st_mode))
+            if durable:
+                door.fsync(writer)
+        finally:
+            door.close(writer)
+    finally:
+        door.close(reader)
+    try:
+        door.chown(temporary, found.st_uid, found.st_gid)
+    except PermissionError:
+        pass
+    door.set_mtime(temporary, found.st_mtime_ns)
+    door.rename(temporary, target)
+
+
+def copy_data(door: Door, reader: int, writer: int, size: int) -> None:
+    """All data ranges of an open file into another of the same size; shared blocks where possible."""
+    if size and door.clone_range(reader, 0, writer, 0, 0):
+        return
+    for start, end in door.data_ranges(reader, 0, size):
+        door.copy_range(reader, start, writer, start, end - start)
+
+

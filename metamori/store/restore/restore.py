@@ -1,0 +1,254 @@
+"""Moving the user's files from one index to another, so that it may be interrupted anywhere and lose nothing.
+
+States, and what makes the transition:
+  at head           --move_home-->  pre-images saved: in the buffer, then in an undo record, both durable
+  pre-images saved  --move_home-->  intent: the whole redo list, durable. Before it, nothing was touched
+  intent            --Applier.run-->  files and names as at the target, durable
+  applied           --_finish-->    head says the target
+  head written      --_finish-->    at head: the intent is removed
+A stop in the first two states leaves the files as they were, and at most some saved bytes that nobody needs.
+A stop later leaves the intent, and `recover` goes on from its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from metamori.errors import Damaged, MetamoriError
+from metamori.store.format.records import Intent, KeptHome, UndoEntry
+from metamori.store.io import commit
+from metamori.store.read import invalidated
+from metamori.store.read.checksums import missing
+from metamori.store.read.head import identity_now, kept_now, lstat_or_none
+from metamori.store.read.store import Store
+from metamori.store.restore.redo import Applier, read_intent, write_intent
+from metamori.store.restore.restore_plan import Plan, Save, make_plan, plan_commit, plan_names
+from metamori.tables.aml import AddressMap
+
+
+def plan(store: Store, index: int) -> Plan:
+    """What `move_home` would do; nothing is touched. An unfinished move has to be recovered before."""
+    store.require_restorable(index)
+    _require_known(store, index)
+    return make_plan(store, index)
+
+
+def _require_known(store: Store, index: int) -> None:
+    """Damaged when a record is missing or cannot be read that may speak of the way from head to an index.
+
+    What a damaged checkpoint says of paths before it was taken is needed by every index that is older, and by those
+    after it; not by one of another branch that is younger, when head is of another branch too.
+    """
+    for why in missing(store):
+        raise Damaged(why)
+    for bad, why in store.damaged.items():
+        if index < bad or store.head.index < bad:
+            raise Damaged(why)
+
+
+def unknown(store: Store) -> list[str]:
+    """Records that are missing or cannot be read, in words."""
+    return [*missing(store), *(f"checkpoint {index}: {why}" for index, why in sorted(store.damaged.items()))]
+
+
+def move_home(
+    store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
+    unknown: bool = False,
+) -> Plan:
+    """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
+
+    `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. `unknown`: also to an
+    index that a run may have spoiled whose records were removed. Raises
+    NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError when the system fails on the
+    way, and then the next call goes on.
+    """
+    recover(store, durable=durable)
+    if not unknown:
+        invalidated.require_none(store, index)
+    work = plan(store, index)
+    if work.lost:
+        path, start, end = work.lost[0]
+        more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
+        raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
+                      f"'metamori restore --force {index}' puts the rest back")
+    checked = store.checked(index)
+    for op in work.intent.writes:
+        checked.require(op.run, op.buffer_start, op.buffer_start + op.end - op.start)
+    _carry_out(store, work, run, save_preimages, durable)
+    return work
+
+
+def commit_home(
+    store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
+    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
+) -> Plan:
+    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
+    work = plan_commit(store, index, pending, kept)
+    _carry_out(store, work, run, save_preimages, durable)
+    return work
+
+
+def move_names(
+    store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True,
+    kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None,
+) -> Plan:
+    """Bring names and attributes back from `here` to `target`, whose bytes the homes never left.
+
+    kept: homes of files without a name that another branch knows. retire: ends the run. Head says `target` before and
+    after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to do, one
+    after it an intent.
+    """
+    work = plan_names(store, here, target, settled, kept)
+    _carry_out(store, work, run, True, durable, retire)
+    return work
+
+
+def recover(store: Store, durable: bool = True) -> bool:
+    """Complete a move that was interrupted, if there is one; whether there was."""
+    if leaving := read_intent(store, store.layout.leaving):
+        if commit.exists(store.door, store.layout.run_area):
+            commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
+        else:
+            _finish(store, leaving, durable, store.layout.leaving)
+    intent = read_intent(store, store.layout.intent)
+    if intent is None:
+        return leaving is not None
+    if store.head.index == intent.target:
+        commit.remove_file(store.door, store.layout.intent, durable)
+    else:
+        _finish(store, intent, durable, store.layout.intent)
+    return True
+
+
+def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
+               retire: Callable[[], None] | None = None) -> None:
+    record = store.layout.leaving if retire else store.layout.intent
+    try:
+        if save_preimages and work.saves:
+            _save(store, work.saves, run or newest_run(store), durable)
+        clear_stages(store, work.intent)
+        if retire or not work.is_empty:
+            write_intent(store, work.intent, durable, record)
+        if retire:
+            retire()
+            if durable:
+                commit.fsync_folder(store.door, store.layout.root)
+    except PermissionError as error:       # the file has to be named: its owner can change that
+        file = os.fsdecode(error.filename or store.path)
+        raise MetamoriError(f"{file}: {error.strerror}; no file was touched. Run the same command again when "
+                            "it may be read and written") from error
+    except OSError as error:
+        raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
+    _finish(store, work.intent, durable, record)
+
+
+def sweep_kept(store: Store) -> int:
+    """Remove the additional names that a run gave to files which have names of their own after all.
+
+    Returns how many. Not while a run lives: it counts on them. The homes of nameless objects stay, and so
+    does everything else that is not the same file as one that head names.
+    """
+    state = store.state(store.head.index)
+    own = {(each.dev, each.ino) for each in store.head.identities
+           if state.names[each.path].kind == "file" and each.ino}
+    removed = _sweep(store, own, store.head.kept)
+    if removed:
+        store.set_head(store.head.index, store.head.kept)  # a link less is another change time
+    return removed
+
+
+def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...]) -> int:
+    needed = {each.name for each in homes}
+    removed = 0
+    for name in store.door.listdir(store.layout.kept_folder):
+        found = lstat_or_none(store.door, store.layout.kept(name))
+        if name not in needed and found is not None and (found.st_dev, found.st_ino) in own:
+            store.door.unlink(store.layout.kept(name))
+            removed += 1
+    return removed
+
+
+def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
+    Applier(store, durable, record).run(intent)
+    kept = intent.kept
+    try:
+        if not commit.exists(store.door, store.layout.run_area):
+            written = {write.path for write in intent.writes} | {size.path for size in intent.sizes}
+            kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
+            names = store.state(intent.target).existing()
+            own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
+                   if (each := identity_now(store.door, entry.path)).ino}
+            _sweep(store, own, intent.kept)
+        store.set_head(intent.target, kept, durable, noted=True, touched=_touched(intent))
+        commit.remove_file(store.door, record, durable)
+    except OSError as error:
+        raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+
+
+def _touched(intent: Intent) -> set[bytes]:
+    ops = (*intent.writes, *intent.sizes, *intent.names, *intent.xattrs)
+    return {op.path for op in ops} | {op.other for op in intent.names}
+
+
+def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
+    """A home that stays in the store and is not what it was stays known as what it was: it is damaged."""
+    for old in store.head.kept:
+        if old.name == kept.name and old.ino and kept_now(store.door, store.layout, old) != old:
+            return old
+    return KeptHome(kept.inode, kept.name)
+
+
+def newest_run(store: Store) -> int:
+    """The run whose buffer takes what has to be saved between runs."""
+    runs = store.buffers.runs()
+    if runs:
+        return runs[-1]
+    return store.meta(store.newest).run if store.newest else 1
+
+
+def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
+    """Pre-images into the buffer, then the undo record of them."""
+    entries = []
+    in_order = sorted(saves, key=lambda save: (save.path, save.start))
+    for path, group in groupby(in_order, key=lambda save: save.path):
+        fd = _readable(store, path)
+        try:
+            of_file = list(group)
+            places = store.buffers.save(run, fd, [(save.start, save.end) for save in of_file])
+            entries += [UndoEntry(save.inode, save.start, save.end, run, place, crc)
+                        for save, (place, crc) in zip(of_file, places, strict=True)]
+        finally:
+            store.door.close(fd)
+    if durable:
+        store.buffers.sync(run)
+    store.add_undo(entries, store.newest, durable)
+
+
+def _readable(store: Store, path: bytes) -> int:
+    """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
+    that follows notes its times anew. What head knows of the store's stays as it is, its times vouch for it."""
+    flags = os.O_RDONLY | os.O_NONBLOCK
+    try:
+        return store.door.open(path, flags)
+    except PermissionError as error:
+        mode = store.door.lstat(path).st_mode
+        if not stat.S_ISREG(mode) or path in {store.layout.kept(each.name) for each in store.head.kept}:
+            raise
+        try:
+            store.door.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)
+        except PermissionError:
+            raise error from None
+        try:
+            return store.door.open(path, flags)
+        finally:
+            store.door.chmod(path, stat.S_IMODE(mode))
+
+
+def clear_stages(store: Store, intent: Intent) -> None:
+    """A name that `keep` is about to make may not be there yet: it would be taken for made."""
+    for op in intent.names:
+        if op.op == "keep":
+            commit.remove_file(store.door, op.other, durable=False)

@@ -1,0 +1,241 @@
+"""What has to be done to the user's files so that they are at another index: worked out, nothing touched.
+
+For each object that has a name at the target, the pieces that its home holds now are set against those that
+the target wants. Where they differ:
+  want BUFFER   the buffer's bytes are written home;
+  want ZERO     zeros are;
+  want HOME     nothing: a byte that resolves to the home is there, whatever index we are at;
+  want LOST     nothing can be done; the caller decides.
+Home bytes that go away thereby, and that no undo record covers for the newest index, are saved first.
+
+The home of an object without a name at head may lack what the run had redirected, so of such a home only
+HOME pieces are trusted: it counts as HOME from end to end. The same is true at a run's end (`plan_commit`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
+from metamori.store.io import xattrs
+from metamori.store.read.head import kept_homes, lstat_or_none, require_kept
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
+from metamori.store.restore.name_plan import NamesPlan
+from metamori.tables.aml import AddressMap
+from metamori.tables.record import field, mutable
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
+
+_ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
+
+
+class Save(NamedTuple):
+    """Home bytes [start, end) of an object, at `path` now, that have to be saved before they go."""
+
+    inode: int
+    path: bytes
+    start: int
+    end: int
+
+
+@mutable
+class Plan:
+    """An intent, what has to be saved before it, what cannot be had, and notes for a person."""
+
+    target: int
+    intent: Intent
+    saves: list[Save] = field(default_factory=list)
+    lost: list[tuple[bytes, int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.intent.names or self.intent.writes or self.intent.sizes or self.intent.xattrs)
+
+
+class _Content:
+    """Collects writes, sizes and saves, object by object."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.writes: list[WriteOp] = []
+        self.sizes: list[SizeOp] = []
+        self.saves: list[Save] = []
+        self.lost: list[tuple[bytes, int, int]] = []
+
+    def compare(
+        self, inode: int, home: bytes, path: bytes, have: list[Piece], want: list[Piece], size: int
+    ) -> bool:
+        """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change.
+
+        `size` is the home's in bytes. It may be more than what `have` covers: an isolated run has left the
+        home as it was.
+        """
+        before = len(self.writes)
+        gone: list[tuple[int, int]] = []
+        for start, end, here, there in differences(have, want):
+            if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
+                gone.append((start, end))
+            if there is None:
+                continue
+            if there.kind == BUFFER:
+                self.writes.append(WriteOp(inode, path, start, end, there.run, there.offset))
+            elif there.kind == ZERO and (here is not None or start < size):
+                self.writes.append(WriteOp(inode, path, start, end, 0, 0))
+            elif there.kind == LOST:
+                self.lost.append((path, start, end))
+            elif there.kind == HOME and here is None and end > size:
+                self.lost.append((path, max(start, size), end))
+        self._save(inode, home, gone)
+        return len(self.writes) > before
+
+    def _save(self, inode: int, home: bytes, gone: list[tuple[int, int]]) -> None:
+        """What no undo record has, in file order; short ranges that meet are saved as one."""
+        covered = self._store.undo_log.saved_for(inode, self._store.newest) if gone else ()
+        low = high = -1
+        for start, end in chain.from_iterable(covered.gaps(*each) for each in gone) if covered else gone:
+            if start == high and end - low <= _ONE_SAVE:
+                high = end
+                continue
+            if low < high:
+                self.saves.append(Save(inode, home, low, high))
+            low, high = start, end
+        if low < high:
+            self.saves.append(Save(inode, home, low, high))
+
+    def finish(self, path: bytes, pif: PifEntry, found: os.stat_result | None, changed: bool) -> None:
+        """Size, mode, owner and time, when the file does not have them or is about to be written."""
+        wanted = (pif.size, stat.S_IMODE(pif.mode), pif.uid, pif.gid, pif.mtime_ns)
+        if changed or found is None or wanted != (
+                found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns):
+            self.sizes.append(SizeOp(pif.inode, path, pif.size, pif.mode, pif.uid, pif.gid, pif.mtime_ns))
+
+
+def make_plan(store: Store, target: int) -> Plan:
+    """From head to `target`. Raises ChangedOutside where something untracked is in the way."""
+    head = store.head
+    here, there = store.state(head.index, doubtful=True), store.state(target)
+    names = NamesPlan(store.door, store.layout, here, there, head.kept)
+    kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
+    for each in head.kept:
+        if there.paths(each.inode):
+            require_kept(store.door, store.layout, each)
+    after = {each.inode: store.layout.kept(each.name) for each in names.kept}
+    content = _Content(store)
+    for inode in sorted(there.pifs):
+        paths = there.paths(inode) or _unseen(there, inode, after)
+        if not paths:
+            continue
+        have, home, found = _held(store, here, inode, kept.get(inode))
+        if not there.paths(inode) and (not found or found.st_nlink <= len(here.paths(inode)) + (inode in kept)):
+            continue
+        size = found.st_size if found is not None else 0
+        changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
+        content.finish(paths[0], there.pifs[inode], found, changed)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
+                    tuple(xattrs.plan(here, there)))
+    return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
+    """The store's own name of a file that has one besides which no run has used: the bytes are the same."""
+    return [homes[inode]] if inode in homes and there.has_unseen_name(inode) else []
+
+
+def _held(
+    store: Store, here: State, inode: int, kept: bytes | None
+) -> tuple[list[Piece], bytes, os.stat_result | None]:
+    """What an object's home holds now, its path, and its lstat; nothing, b"" and None when it has no home."""
+    paths = here.paths(inode)
+    home = paths[0] if paths else kept
+    found = lstat_or_none(store.door, home) if home else None
+    if home is None or found is None or not stat.S_ISREG(found.st_mode):
+        return [], b"", None
+    if paths and inode in here.pifs and not here.is_doubtful:
+        return here.pieces(inode), home, found
+    return whole_home(found.st_size), home, found
+
+
+def whole_home(size: int) -> list[Piece]:
+    """The pieces of a home of which nothing is known but its size in bytes."""
+    return [Piece(0, size, HOME)] if size else []
+
+
+def plan_commit(
+    store: Store, index: int, pending: dict[int, AddressMap] | None = None, kept: Iterable[KeptHome] = ()
+) -> Plan:
+    """Put home what the run redirected: names are at `index` already, homes lack the BUFFER bytes.
+
+    `pending` says which buffered bytes of which objects; None: all of all that the index has.
+    """
+    there = store.state(index)
+    # what head noted of a home that this run has had open since is no longer what it has to be
+    homes = {home.inode: home for home in (*kept_homes(store.door, store.layout, store.head, there), *kept)
+             if not there.paths(home.inode)}
+    places = {inode: store.layout.kept(home.name) for inode, home in homes.items()}
+    content = _Content(store)
+    for inode in sorted(there.pifs if pending is None else pending):
+        paths = there.paths(inode) or _unseen(there, inode, places)
+        found = lstat_or_none(store.door, paths[0]) if paths else None
+        if found is None or not stat.S_ISREG(found.st_mode) or (not there.paths(inode) and found.st_nlink == 1):
+            continue
+        pieces = there.pieces(inode)
+        want = pieces if pending is None else _only(pieces, pending[inode])
+        have = whole_home(found.st_size)
+        changed = content.compare(inode, paths[0], paths[0], have, want, found.st_size)
+        content.finish(paths[0], there.pifs[inode], found, changed)
+    intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
+                    tuple(homes[inode] for inode in sorted(homes)))
+    return Plan(index, intent, content.saves, content.lost)
+
+
+def plan_names(
+    store: Store, here: int, target: int, settled: Iterable[int] = (), kept: Iterable[KeptHome] = ()
+) -> Plan:
+    """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
+
+    `settled`: those whose homes were written all the same (mapped shared); their bytes go back too.
+    """
+    now, then = store.state(here), store.state(target)
+    homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
+             if not now.paths(home.inode)}
+    names = NamesPlan(store.door, store.layout, now, then, homes.values())
+    places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
+    content = _Content(store)
+    for inode in sorted(then.pifs):
+        paths = then.paths(inode)
+        if not paths:
+            continue
+        home = (now.paths(inode) or places.get(inode) or paths)[0]
+        found, changed = lstat_or_none(store.door, home), False
+        if inode in settled and found is not None and stat.S_ISREG(found.st_mode):
+            changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
+                                      found.st_size)
+        content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)
+    intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
+                    tuple(xattrs.plan(now, then)))
+    return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
+    """The pieces with BUFFER bytes that are not pending taken for HOME: they are at home already."""
+    wanted: list[Piece] = []
+    for piece in pieces:
+        if piece.kind != BUFFER:
+            wanted.append(piece)
+            continue
+        at = piece.start
+        for aml in pending.find(piece.start, piece.end):
+            if at < aml.start:
+                wanted.append(Piece(at, aml.start, HOME))
+            wanted.append(piece.clip(aml.start, aml.end))
+            at = aml.end
+        if at < piece.end:
+            wanted.append(Piece(at, piece.end, HOME))
+    return wanted
+
+
