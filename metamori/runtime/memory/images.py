@@ -81,7 +81,7 @@ class Image:
         process = self.area.process(self.slot)
         if process.outside:
             raise Refused("the program has become one that cannot be tracked")
-        if process.executing or not describe.catches(self.pid, _SIGNAL):
+        if process.executing or not proc_inspect.catches(self.pid, _SIGNAL):
             raise NotBegun("the program is becoming another one")
         result = lib.mm_memory_stop(self.area.pointer, self.pid, int(_PATIENCE_S * 1000))
         if result == 0:
