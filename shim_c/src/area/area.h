@@ -1,7 +1,10 @@
 /* area/area.h - the run area, mapped by every process of the run, and the process that this is.
  *
- * Locks hold their owner's thread number; whoever takes one defers its handlers (hold, release).
- * Calls on tracked files count between enter() and leave(): a checkpoint waits for them.  Nothing allocates.
+ * enter() and leave() make a call: a freeze, and so a checkpoint, waits for those that have begun and lets none begin.  They nest.
+ * Never wait in one for another process's call, nor for the runtime.
+ * hold() and release() are the PIF's lock, mm_lock and mm_unlock any other: they hold the owner's thread number, and a lock
+ * whose owner was killed is taken over, so what it guards is true at every instruction.  Nothing allocates; slots, blocks and
+ * frames come out of the area.  area_internal.h: what the files of this room offer each other, and Python by _area.
  */
 #ifndef MM_ROOM_AREA_H
 #define MM_ROOM_AREA_H

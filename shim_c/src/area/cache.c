@@ -39,11 +39,11 @@ int mm_cache_is_full(struct mm_area *a)
 }
 
 /* A frame for a chunk, its bytes undefined; 0 when all are taken or the disk has no room for one. */
-uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
+uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
 {
     struct mm_header *h = a->head;
     uint32_t frame = 0;
-    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, pif)->lock));
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, slot)->lock));
     mm_lock(&h->lock);
     if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0) {
         if (h->free_frame) {
@@ -59,8 +59,8 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t pif, uint64_t chunk)
         struct mm_frame *f = mm_frame_at(a, frame);
         f->chunk = chunk;
         f->low = f->high = f->next_free = f->used = 0;
-        __atomic_add_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
-        __atomic_store_n(&f->pif, pif, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
+        __atomic_add_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&f->pif, slot, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
     }
     mm_unlock(&h->lock);
     return frame;
@@ -73,9 +73,9 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
     if (f->pif) {
         if (mm_frame_of(a, f->chunk) == frame)
             __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);
-        uint32_t pif = f->pif;
+        uint32_t slot = f->pif;
         __atomic_store_n(&f->pif, 0, __ATOMIC_RELEASE);
-        __atomic_sub_fetch(&mm_pif_at(a, pif)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
         f->next_free = a->head->free_frame;
         a->head->free_frame = frame;
     }
@@ -104,16 +104,16 @@ static uint32_t frame_pif(struct mm_area *a, uint32_t frame)
 
 /* One of a file's frames leaves: the first from its hand on that was not used since the hand passed it.  The hand stays at
  * the place, which is the next to be taken.  0, or -errno: it could not be written, and stays. */
-int mm_cache_evict(struct mm_area *a, uint32_t pif, int buffer)
+int mm_cache_evict(struct mm_area *a, uint32_t slot, int buffer)
 {
-    struct mm_pif *p = mm_pif_at(a, pif);
+    struct mm_pif *p = mm_pif_at(a, slot);
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE), i = p->hand;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     for (uint32_t left = 2 * end; left && p->frames; left--, i++) {
         if (i == 0 || i >= end)
             i = 1;
         struct mm_frame *f = mm_frame_at(a, i);
-        if (__atomic_load_n(&f->pif, __ATOMIC_ACQUIRE) != pif)
+        if (__atomic_load_n(&f->pif, __ATOMIC_ACQUIRE) != slot)
             continue;
         if (f->used) {
             f->used = 0;
@@ -129,14 +129,14 @@ int mm_cache_evict(struct mm_area *a, uint32_t pif, int buffer)
 }
 
 /* All of a file's frames, or of all files (pif 0). */
-int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
+int mm_cache_write_back(struct mm_area *a, uint32_t slot, int buffer)
 {
     int result = 0;
-    if (pif && !mm_pif_at(a, pif)->frames)
+    if (slot && !mm_pif_at(a, slot)->frames)
         return 0;
     for (uint32_t i = 1; i < __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE); i++) {
         uint32_t of = frame_pif(a, i);
-        int e = of && (!pif || of == pif) ? mm_frame_write_back(a, i, buffer) : 0;
+        int e = of && (!slot || of == slot) ? mm_frame_write_back(a, i, buffer) : 0;
         if (e)
             result = e;
     }
@@ -145,20 +145,20 @@ int mm_cache_write_back(struct mm_area *a, uint32_t pif, int buffer)
 
 /* A file that nobody has open any more leaves its frames to others; those that cannot be written stay.  Called with the PIF's
  * lock held. */
-void mm_cache_leave(struct mm_area *a, uint32_t pif, int buffer)
+void mm_cache_leave(struct mm_area *a, uint32_t slot, int buffer)
 {
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
-    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, pif)->lock));
-    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < end; i++)
-        if (frame_pif(a, i) == pif && mm_frame_write_back(a, i, buffer) == 0)
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, slot)->lock));
+    for (uint32_t i = 1; mm_pif_at(a, slot)->frames && i < end; i++)
+        if (frame_pif(a, i) == slot && mm_frame_write_back(a, i, buffer) == 0)
             mm_frame_free(a, i);
 }
 
 /* Forget a file's frames, what they hold included. */
-void mm_cache_drop(struct mm_area *a, uint32_t pif)
+void mm_cache_drop(struct mm_area *a, uint32_t slot)
 {
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 1; mm_pif_at(a, pif)->frames && i < end; i++)
-        if (frame_pif(a, i) == pif)
+    for (uint32_t i = 1; mm_pif_at(a, slot)->frames && i < end; i++)
+        if (frame_pif(a, i) == slot)
             mm_frame_free(a, i);
 }

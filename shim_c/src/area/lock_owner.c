@@ -66,7 +66,7 @@ uint64_t mm_start_time(uint32_t pid)
 
 /* Reads a process's mappings line by line.  Where `address` is not 0: the inode of the mapping that holds it, else
  * whether one has this inode.  0: none has; -errno. */
-static long look(const char *maps, uint64_t address, uint64_t inode)
+static long find_mapping(const char *maps, uint64_t address, uint64_t inode)
 {
     SCRATCH(text);
     long have = 0, found = 0;
@@ -99,11 +99,11 @@ int mm_owner_gone(uint32_t tid, const void *word)
     if (sys(SYS_tkill, tid, 0) == -ESRCH)
         return 1;
     char path[40];
-    long inode = look("/proc/thread-self/maps", (uintptr_t)word, 0);
+    long inode = find_mapping("/proc/thread-self/maps", (uintptr_t)word, 0);
     if (inode <= 0)
         return 0;
     snprintf(path, sizeof path, "/proc/%u/maps", tid);
-    long r = look(path, 0, inode);
+    long r = find_mapping(path, 0, inode);
     return r == 0 || r == -ENOENT || r == -ESRCH;
 }
 

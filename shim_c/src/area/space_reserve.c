@@ -39,6 +39,7 @@ static int room_open(struct mm_area *a)
 static int grow(struct mm_area *a, uint64_t need)
 {
     struct mm_header *h = a->head;
+    MM_ASSERT(mm_locked_by_me(&h->lock));
     uint64_t step = need / 16 > 2 * LEAST ? need / 16 : 2 * LEAST, have = h->room * MM_BLOCK;
     if (too_long(need + step))
         return 0;

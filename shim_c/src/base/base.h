@@ -1,6 +1,15 @@
 /* base/base.h - what needs nothing else of the library.
  *
- * Async-signal-safe, without locks; after fork as before it.
+ * Anywhere: in handlers, with locks held, between fork and exec, in a forked child.
+ *
+ * How the rooms' headers say what a function wants of its caller (most of it is asserted in the checked build, check.h):
+ *   in a call    between enter() and leave() (area.h): a checkpoint waits for its end
+ *   locked       with the file's lock, by hold();  unlocked: it takes that lock itself, so the caller has none of that file
+ *   named        with the name's lock, by mm_hold_names (names.h)
+ *   child        once, in a forked child, before it goes on
+ * Order of locks: names, a PIF's names_lock, its lock, a FIT's lock, the area's.  Handlers of the program wait while one is held.
+ * Answers are results or -errno; errno is set in the room `calls` only.  Nothing calls malloc, or a function of the C library that
+ * the program's handler may have interrupted, where a header does not say so.
  */
 #ifndef MM_ROOM_BASE_H
 #define MM_ROOM_BASE_H
@@ -63,6 +72,13 @@ static inline long result(long r)
 }
 
 /* runs with memory */
+/* the answer of a call that failed */
+static inline int fail(long error)
+{
+    errno = (int)-error;
+    return -1;
+}
+
 /* A variable of the library that belongs to the program and comes back with it. */
 #define MM_PROGRAM_STATE __attribute__((section("mm_program")))
 

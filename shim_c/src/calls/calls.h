@@ -1,7 +1,8 @@
 /* calls/calls.h - the wrappers: the only place that sets errno.
  *
- * A call about nothing that is tracked is the real call at once.  Otherwise between enter() and leave(), which a
- * checkpoint waits for, and with slots that were looked up in between.
+ * A call about nothing that is tracked is the real call at once.  Otherwise it begins with enter() and ends with leave(), looks
+ * its slots up in between, and makes the real call there.  A wrapper may run in a handler of the program and in a child of vfork.
+ * What is declared here is for the room `start` and for wrappers of another kind.
  */
 #ifndef MM_ROOM_CALLS_H
 #define MM_ROOM_CALLS_H
@@ -18,6 +19,24 @@ void mm_actions_after_fork(void);
 
 /* wrap_fd.c */
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
+
+/* wrap_path.c */
+/* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
+struct way {
+    struct mm_names names;
+    int entered;               /* between enter() and leave(), with the names held */
+    int all;                   /* all of them */
+    int again;                 /* hold all: the call changes where paths lead, or they lead nowhere yet */
+    int follow;                /* the call follows a link that stands there */
+};
+
+/* A call that gives one name, or changes what stands there. */
+struct noted {
+    struct way way;
+    char *name;                /* empty: not tracked */
+};
+int mm_begin_noted(struct noted *n, int dir, const char *path, int follows);
+int mm_end_noted(struct noted *n, int r);
 
 /* wrap_process.c */
 void mm_other_world(unsigned long clone_flags);

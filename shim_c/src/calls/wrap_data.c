@@ -36,12 +36,18 @@ static int followed_read(int fd, uint32_t *slot)
     return UNLIKELY(*slot) && (!is_native(mm_pif_at(mm_area, *slot)) || owned(fd)) && readable(fd);
 }
 
-/* Cancellation points stay that, before the call and never in the middle: system calls without libc know none. */
-#define READ(fd, libc, vector, count, at) \
-    ({ pthread_testcancel(); uint32_t slot_ = enter_file(fd); long r_; \
-       if (UNLIKELY(!slot_)) { r_ = libc; } \
-       else { r_ = mm_read(slot_, fd, vector, count, at); leave(); r_ = result(r_); } \
-       r_; })
+/* Cancellation points stay that, before the call and never in the middle: system calls without libc know none.
+ * NOT_HERE: the file is not tracked any more, and nothing was done: the C library's own call has to be made. */
+static inline long tracked_read(int fd, const struct iovec *vector, int count, off_t at)
+{
+    pthread_testcancel();
+    uint32_t slot = enter_file(fd);
+    if (UNLIKELY(!slot))
+        return NOT_HERE;
+    long r = mm_read(slot, fd, vector, count, at);
+    leave();
+    return result(r);
+}
 
 /* A file all in place, read at the kernel's position, which nobody may take over meanwhile. */
 static int at_kernels_position(int fd, uint32_t slot, long number, const void *what, size_t count, long *r)
@@ -68,7 +74,8 @@ static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, 
         if (at_kernels_position(fd, slot, SYS_read, buffer, count, &r))
             return result(r);
     }
-    return READ(fd, REAL(read)(fd, buffer, count), (&(struct iovec){ buffer, count }), 1, -1);
+    r = tracked_read(fd, &(struct iovec){ buffer, count }, 1, -1);
+    return r != NOT_HERE ? r : REAL(read)(fd, buffer, count);
 }
 
 /* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
@@ -94,7 +101,8 @@ static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, si
     uint32_t slot;
     if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
         return REAL(pread)(fd, buffer, count, at);
-    return READ(fd, REAL(pread)(fd, buffer, count, at), (&(struct iovec){ buffer, count }), 1, at);
+    long r = tracked_read(fd, &(struct iovec){ buffer, count }, 1, at);
+    return r != NOT_HERE ? r : REAL(pread)(fd, buffer, count, at);
 }
 
 EXPORT HOT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
@@ -124,7 +132,8 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
         if (at_kernels_position(fd, slot, SYS_readv, vector, count, &r))
             return result(r);
     }
-    return READ(fd, REAL(readv)(fd, vector, count), vector, count, -1);
+    r = tracked_read(fd, vector, count, -1);
+    return r != NOT_HERE ? r : REAL(readv)(fd, vector, count);
 }
 
 EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
@@ -132,7 +141,8 @@ EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd_vector(vector, count))
         return REAL(preadv)(fd, vector, count, at);
-    return READ(fd, REAL(preadv)(fd, vector, count, at), vector, count, at);
+    long r = tracked_read(fd, vector, count, at);
+    return r != NOT_HERE ? r : REAL(preadv)(fd, vector, count, at);
 }
 
 static int any(const struct iovec *v, int n)
@@ -159,7 +169,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
     long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, flags) : 0;
     if (refused)
         return result(refused);
-    return READ(fd, REAL(preadv2)(fd, vector, count, at, flags), vector, count, at);
+    long r = tracked_read(fd, vector, count, at);
+    return r != NOT_HERE ? r : REAL(preadv2)(fd, vector, count, at, flags);
 }
 
 /* Appends by the kernel to a file that an index knows: its last block must not be copied up meanwhile. */
@@ -172,44 +183,71 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
     return 0;
 }
 
-/* A write of a tracked file: by the kernel where the engine has nothing to decide. */
-#define WRITE(fd, libc, kernel, refused, vector, count, at, append, sync) \
-    ({ long r_; \
-       if (LIKELY(!pif_of(fd)) || !writable(fd) || (refused)) { r_ = libc; } else { \
-           uint64_t mask_; \
-           pthread_testcancel(); \
-           do { \
-               uint32_t slot_ = enter_file(fd); \
-               struct mm_pif *p_ = mm_pif_at(mm_area, slot_); \
-               if (UNLIKELY(!slot_)) { r_ = libc; break; } \
-               if (LIKELY(free_to_write(p_, fd)) && LIKELY(p_->fresh_from == 0)) { \
-                   touched(slot_, p_); \
-                   r_ = kernel; \
-               } else if (free_to_write(p_, fd) && appends_natively(p_, fd, &mask_)) { \
-                   touched(slot_, p_); \
-                   r_ = kernel; \
-                   release(p_, mask_); \
-               } else { \
-                   r_ = mm_write(slot_, fd, vector, count, at, append); \
-                   if (UNLIKELY(sync) && r_ > 0) { long e_ = mm_ahead_blocks(slot_); r_ = e_ < 0 ? e_ : r_; } \
-               } \
-               r_ = result(r_); \
-               leave(); \
-           } while (UNLIKELY(r_ < 0) && mm_made_room()); \
-       } r_; })
-#define APPENDS(fd) (open_flags(fd) & O_APPEND)
-#define SYNCS(fd) (open_flags(fd) & O_DSYNC)
+static int appends(int fd) { return open_flags(fd) & O_APPEND; }
+static int syncs(int fd) { return open_flags(fd) & O_DSYNC; }
+
+/* The engine's write; durable when it answers, where the descriptor says so. */
+static inline long engine_write(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at)
+{
+    long r = mm_write(slot, fd, vector, count, at, appends(fd));
+    if (UNLIKELY(syncs(fd)) && r > 0) {
+        long e = mm_ahead_blocks(slot);
+        r = e < 0 ? e : r;
+    }
+    return r;
+}
+
+/* A write as the kernel is asked for it, and the same bytes for the engine. */
+struct request {
+    long number, a, b, c, flags;
+    const struct iovec *vector;
+    int count;
+    off_t at;
+};
+
+/* A write of a tracked file: by the kernel where the engine has nothing to decide.  NOT_HERE: the file is not tracked, or not
+ * to be written by this descriptor, and nothing was done: the C library's own call has to be made. */
+static inline __attribute__((always_inline)) long tracked_write(int fd, const struct request ask)
+{
+    if (LIKELY(!pif_of(fd)) || !writable(fd))
+        return NOT_HERE;
+    long r;
+    uint64_t mask;
+    pthread_testcancel();
+    do {
+        uint32_t slot = enter_file(fd);
+        if (UNLIKELY(!slot))
+            return NOT_HERE;
+        struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if (LIKELY(free_to_write(p, fd)) && LIKELY(p->fresh_from == 0)) {
+            touched(slot, p);
+            r = sys(ask.number, fd, ask.a, ask.b, ask.c, 0, ask.flags);
+        } else if (free_to_write(p, fd) && appends_natively(p, fd, &mask)) {
+            touched(slot, p);
+            r = sys(ask.number, fd, ask.a, ask.b, ask.c, 0, ask.flags);
+            release(p, mask);
+        } else {
+            r = engine_write(slot, fd, ask.vector, ask.count, ask.at);
+        }
+        r = result(r);
+        leave();
+    } while (UNLIKELY(r < 0) && mm_made_room());
+    return r;
+}
 
 static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buffer, size_t count)
 {
-    return WRITE(fd, REAL(write)(fd, buffer, count), sys(SYS_write, fd, buffer, count), absurd(buffer, count),
-                 (&(struct iovec){ (void *)buffer, count }), 1, -1, APPENDS(fd), SYNCS(fd));
+    struct iovec bytes = { (void *)buffer, count };
+    struct request ask = { SYS_write, (long)buffer, (long)count, 0, 0, &bytes, 1, -1 };
+    long r = absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
+    return r != NOT_HERE ? r : REAL(write)(fd, buffer, count);
 }
 static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
-    return WRITE(fd, REAL(pwrite)(fd, buffer, count, at), sys_pwrite(fd, buffer, count, at),
-                 at < 0 || absurd(buffer, count), (&(struct iovec){ (void *)buffer, count }), 1, at, APPENDS(fd),
-                 SYNCS(fd));
+    struct iovec bytes = { (void *)buffer, count };
+    struct request ask = { SYS_pwrite64, (long)buffer, (long)count, at, 0, &bytes, 1, at };
+    long r = at < 0 || absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
+    return r != NOT_HERE ? r : REAL(pwrite)(fd, buffer, count, at);
 }
 
 /* The commonest of them, a write to a file that no index knows: the kernel's, once the mark is made.  NOT_HERE: another kind. */
@@ -255,24 +293,27 @@ EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
-    return WRITE(fd, REAL(writev)(fd, vector, count), sys(SYS_writev, fd, vector, count), absurd_vector(vector, count),
-                 vector, count, -1, APPENDS(fd), SYNCS(fd));
+    struct request ask = { SYS_writev, (long)vector, count, 0, 0, vector, count, -1 };
+    long r = LIKELY(!pif_of(fd)) || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
+    return r != NOT_HERE ? r : REAL(writev)(fd, vector, count);
 }
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
 {
-    return WRITE(fd, REAL(pwritev)(fd, vector, count, at), sys(SYS_pwritev, fd, vector, count, at, 0),
-                 at < 0 || absurd_vector(vector, count), vector, count, at, APPENDS(fd), SYNCS(fd));
+    struct request ask = { SYS_pwritev, (long)vector, count, at, 0, vector, count, at };
+    long r = LIKELY(!pif_of(fd)) || at < 0 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
+    return r != NOT_HERE ? r : REAL(pwritev)(fd, vector, count, at);
 }
 
 /* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
 EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
     uint32_t slot = flags ? pif_of(fd) : 0;
-    if (!slot)
-        return WRITE(fd, REAL(pwritev2)(fd, vector, count, at, flags),
-                     sys(SYS_pwritev2, fd, vector, count, at, 0, flags), at < -1 || absurd_vector(vector, count), vector,
-                     count, at, APPENDS(fd), SYNCS(fd));
+    if (!slot) {
+        struct request ask = { SYS_pwritev2, (long)vector, count, at, flags, vector, count, at };
+        long r = LIKELY(!pif_of(fd)) || at < -1 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
+        return r != NOT_HERE ? r : REAL(pwritev2)(fd, vector, count, at, flags);
+    }
     if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
         return REAL(pwritev2)(fd, vector, count, at, flags);
     slot = enter_file(fd);
@@ -288,8 +329,8 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
     } else {
         r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, flags);
         if (r == 0)
-            r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (APPENDS(fd) || (flags & RWF_APPEND)));
-        if (r > 0 && (SYNCS(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
+            r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND)));
+        if (r > 0 && (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
             long e = mm_ahead_blocks(slot);
             r = e < 0 ? e : r;
         }

@@ -8,26 +8,20 @@
 
 #define CREATED 1
 
-static int fail(long error)
-{
-    errno = (int)-error;
-    return -1;
-}
-
 /* O_TRUNC of a descriptor that cannot write: by the kernel where no index knows the file, else by one of ours, which
  * stays open as long as the program's: to close it would drop the process's locks. */
-static long truncate_by_name(int fd, uint32_t pif)
+static long truncate_by_name(int fd, uint32_t slot)
 {
     char path[40];
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    if (!pif)
+    if (!slot)
         return sys(SYS_truncate, path, 0);
-    int home = mm_own_reader(pif, fd);
+    int home = mm_own_reader(slot, fd);
     long opened = home < 0 ? home : sys(SYS_fcntl, home, F_GETFL);
     if (opened < 0)
         return opened;
     /* it may be written, and could not be opened for it: a running program */
-    return (opened & O_ACCMODE) == O_RDWR ? mm_truncate(pif, home, 0) : -ETXTBSY;
+    return (opened & O_ACCMODE) == O_RDWR ? mm_truncate(slot, home, 0) : -ETXTBSY;
 }
 
 /* Between the kernel's open and our note of it the file lost its last name, and whoever took that knew of nobody who has it
@@ -52,13 +46,13 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
     if (e == 0 && !created && too_late(fd, dir, given))
         e = -OPEN_AGAIN;
     if (e == 0 && (flags & O_TRUNC) && !created) {
-        uint32_t pif = pif_of(fd);
-        if (pif && mm_start_fresh(pif, fd, flags))
+        uint32_t slot = pif_of(fd);
+        if (slot && mm_start_fresh(slot, fd, flags))
             e = 0;
         else if ((flags & O_ACCMODE) == O_RDONLY)
-            e = truncate_by_name(fd, pif);
+            e = truncate_by_name(fd, slot);
         else
-            e = pif ? mm_truncate(pif, fd, 0) : sys(SYS_ftruncate, fd, 0);
+            e = slot ? mm_truncate(slot, fd, 0) : sys(SYS_ftruncate, fd, 0);
         if (e == -EINVAL)              /* a FIFO or a terminal: O_TRUNC means nothing there */
             e = 0;
     }
@@ -146,6 +140,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
     SCRATCH(name);
     struct mm_names names;
     int held;
+    MM_ASSERT(mm_depth > 0);
     for (;; mm_let_names_go(&names)) {
         uint32_t ways = mm_ways();
         int c = mm_canonical(dir, path, name, 4096);

@@ -10,7 +10,7 @@
 #include <linux/io_uring.h>
 
 #define NOTED 256
-static LARGE struct noted { uintptr_t start, end; uint32_t slot; } noted[NOTED];
+static LARGE struct range { uintptr_t start, end; uint32_t slot; } noted[NOTED];
 static uint32_t noted_count;
 
 /* What buffer.c remembers of the program's pages is void.  Before a call that takes pages away and after it: a thread that
@@ -25,7 +25,7 @@ static int note(uintptr_t start, size_t length, uint32_t slot)
     for (uint32_t i = 0; i < noted_count && !found; i++)
         found = noted[i].slot == slot && noted[i].start <= start && start + length <= noted[i].end;
     if (!found && noted_count < NOTED) {
-        noted[noted_count] = (struct noted){ start, start + length, slot };
+        noted[noted_count] = (struct range){ start, start + length, slot };
         __atomic_store_n(&noted_count, noted_count + 1, __ATOMIC_RELEASE);
         found = 1;
     }

@@ -1,25 +1,10 @@
-/* wrap_path.c - names and attributes. */
+/* wrap_path.c - names: given, taken and moved. */
 #include "calls/calls.h"
 
 #include <stddef.h>
 #include <sys/un.h>
 
 #define PATH_ROOM 4096
-
-static int fail(long error)
-{
-    errno = (int)-error;
-    return -1;
-}
-
-/* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
-struct way {
-    struct mm_names names;
-    int entered;               /* between enter() and leave(), with the names held */
-    int all;                   /* all of them */
-    int again;                 /* hold all: the call changes where paths lead, or they lead nowhere yet */
-    int follow;                /* the call follows a link that stands there */
-};
 
 static void end_way(struct way *way)
 {
@@ -87,15 +72,28 @@ static int begin_way(struct way *way, int dir, const char *path, char *name, int
     }
 }
 
-/* The same for a call that gives one name, or changes what stands there: noted, called, and let go. */
-#define NAMED(dir, path, call) NOTED(dir, path, 0, call)
-#define NOTED(dir, path, follows, call) \
-    ({ SCRATCH(name_); struct way way_ = { .follow = (follows) }; \
-       long e_ = begin_way(&way_, dir, path, name_, 0, NULL, NULL); \
-       if (e_ == 0 && name_[0]) e_ = mm_touch(name_); \
-       int r_ = e_ < 0 ? fail(e_) : call; \
-       end_way(&way_); \
-       r_; })
+/* The name is held, and noted as it is.  0: the call is made now, and end_noted gets what it answered.  -1 with errno: it is not. */
+int mm_begin_noted(struct noted *n, int dir, const char *path, int follows)
+{
+    n->way = (struct way){ .follow = follows };
+    n->name = mm_scratch_take();
+    long e = begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
+    if (e == 0 && n->name[0])
+        e = mm_touch(n->name);
+    if (LIKELY(e >= 0))
+        return 0;
+    errno = (int)-e;
+    end_way(&n->way);
+    mm_scratch_give(&n->name);
+    return -1;
+}
+
+int mm_end_noted(struct noted *n, int r)
+{
+    end_way(&n->way);
+    mm_scratch_give(&n->name);
+    return r;
+}
 
 static int take_away(int dir, const char *path, int flags)
 {
@@ -104,8 +102,10 @@ static int take_away(int dir, const char *path, int flags)
     struct mm_doomed doomed;
     if (flags & ~AT_REMOVEDIR)
         return REAL(unlinkat)(dir, path, flags);   /* which refuses them before it looks at the path */
-    if (flags & AT_REMOVEDIR)
-        return NAMED(dir, path, REAL(unlinkat)(dir, path, flags));
+    if (flags & AT_REMOVEDIR) {
+        struct noted n;
+        return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(unlinkat)(dir, path, flags));
+    }
     for (;;) {
         doomed = (struct mm_doomed){ 0 };
         long e = begin_way(&way, dir, path, name, 0, NULL, NULL);
@@ -310,29 +310,34 @@ EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from
 
 EXPORT int symlinkat(const char *target, int dir, const char *path)
 {
-    return NAMED(dir, path, REAL(symlinkat)(target, dir, path));
+    struct noted n;
+    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
 }
 EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
-    return NAMED(dir, path, REAL(mkdirat)(dir, path, mode));
+    struct noted n;
+    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
 {
-    return NAMED(dir, path, REAL(mknodat)(dir, path, mode, device));
+    struct noted n;
+    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */
 EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
 {
-    return NAMED(AT_FDCWD, path, REAL(__xmknod)(version, path, mode, device));
+    struct noted n;
+    return mm_begin_noted(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
-    return NAMED(dir, path, REAL(__xmknodat)(version, dir, path, mode, device));
+    struct noted n;
+    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
@@ -348,145 +353,6 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
         memcpy(path, unix_socket->sun_path, length - before);
     if (!path[0])
         return REAL(bind)(socket, address, length);
-    return NAMED(AT_FDCWD, path, REAL(bind)(socket, address, length));
+    struct noted n;
+    return mm_begin_noted(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
 }
-
-/* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
- * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
-#define AT_PATH(dir, path, flags, call) \
-    NOTED(dir, path, !((flags) & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)), call)
-/* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
- * when it came.  0: it is none, and nothing has begun. */
-static uint32_t enter_made(int fd)
-{
-    uint32_t slot = following() && pif_of(fd) ? enter_file(fd) : 0;
-    const struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
-    if (!slot || (p->created == mm_area->head->epoch && !(p->flags & MM_INDEXED)))
-        return slot;
-    leave();
-    return 0;
-}
-
-/* The descriptor's own name may be gone, and the file have others: a checkpoint then looks at those that it knows.
- * Or it is the store's: a file without a name that a restore has opened again. */
-#define AT_FD(fd, call) \
-    ({ uint32_t made_ = enter_made(fd); int done_; \
-       if (made_) { touched(made_, mm_pif_at(mm_area, made_)); done_ = call; leave(); } else { done_ = BY_NAME(fd, call); } \
-       done_; })
-#define BY_NAME(fd, call) \
-    ({ SCRATCH(name_); int r_, c_ = following() ? mm_path_of(fd, name_, 4096) : -ENOENT; \
-       int untracked_ = c_ != 0 || !mm_tracked(name_); \
-       uint32_t slot_ = following() && untracked_ ? pif_of(fd) : 0; \
-       if (!slot_ && untracked_) { r_ = call; } else { \
-           enter(); \
-           slot_ = untracked_ ? pif_of(fd) : 0; \
-           long e_ = untracked_ ? 0 : mm_touch(name_); \
-           if (slot_) \
-               touched(slot_, mm_pif_at(mm_area, slot_)); \
-           r_ = e_ < 0 ? fail(e_) : call; \
-           leave(); \
-       } r_; })
-
-EXPORT int chmod(const char *path, mode_t mode) { return AT_PATH(AT_FDCWD, path, 0, REAL(chmod)(path, mode)); }
-EXPORT int lchmod(const char *path, mode_t mode)
-{
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lchmod)(path, mode));
-}
-EXPORT int fchmod(int fd, mode_t mode) { return AT_FD(fd, REAL(fchmod)(fd, mode)); }
-EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
-{
-    return AT_PATH(dir, path, flags, REAL(fchmodat)(dir, path, mode, flags));
-}
-EXPORT int chown(const char *path, uid_t uid, gid_t gid)
-{
-    return AT_PATH(AT_FDCWD, path, 0, REAL(chown)(path, uid, gid));
-}
-EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
-{
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lchown)(path, uid, gid));
-}
-EXPORT int fchown(int fd, uid_t uid, gid_t gid) { return AT_FD(fd, REAL(fchown)(fd, uid, gid)); }
-EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
-{
-    if ((flags & AT_EMPTY_PATH) && path && !*path)
-        return AT_FD(dir, REAL(fchownat)(dir, path, uid, gid, flags));
-    return AT_PATH(dir, path, flags, REAL(fchownat)(dir, path, uid, gid, flags));
-}
-
-/* A time that the program set stands until it writes again. */
-static int timed(int r, int dir, const char *name, int flags)
-{
-    struct stat st;
-    uint32_t slot;
-    if (r == 0 && following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0
-        && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
-        mm_pif_at(mm_area, slot)->mtime_ns = 0;
-    return r;
-}
-#define TIMED(call) timed(call, AT_FDCWD, name_, AT_SYMLINK_NOFOLLOW)
-static int timed_fd(int r, int fd)
-{
-    uint32_t slot = r == 0 && following() ? pif_of(fd) : 0;
-    if (!slot)
-        return timed(r, fd, "", AT_EMPTY_PATH);
-    mm_pif_at(mm_area, slot)->mtime_ns = 0;
-    return r;
-}
-#define TIMED_FD(fd, call) timed_fd(call, fd)
-
-EXPORT int utime(const char *path, const struct utimbuf *times)
-{
-    return AT_PATH(AT_FDCWD, path, 0, TIMED(REAL(utime)(path, times)));
-}
-EXPORT int utimes(const char *path, const struct timeval times[2])
-{
-    return AT_PATH(AT_FDCWD, path, 0, TIMED(REAL(utimes)(path, times)));
-}
-EXPORT int lutimes(const char *path, const struct timeval times[2])
-{
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, TIMED(REAL(lutimes)(path, times)));
-}
-EXPORT int futimes(int fd, const struct timeval times[2]) { return AT_FD(fd, TIMED_FD(fd, REAL(futimes)(fd, times))); }
-EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
-{
-    return AT_PATH(dir, path, 0, TIMED(REAL(futimesat)(dir, path, times)));
-}
-/* The time of change stays what it is: what we know of it too. */
-static int omitted(const struct timespec times[2])
-{
-    return times && mm_usable(times, 2 * sizeof *times, 0) == 2 * sizeof *times && times[1].tv_nsec == UTIME_OMIT;
-}
-EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
-{
-    if (omitted(times))
-        return REAL(utimensat)(dir, path, times, flags);
-    if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
-        return AT_FD(dir, TIMED_FD(dir, REAL(utimensat)(dir, path, times, flags)));
-    return AT_PATH(dir, path, flags, TIMED(REAL(utimensat)(dir, path, times, flags)));
-}
-EXPORT int futimens(int fd, const struct timespec times[2])
-{
-    return omitted(times) ? REAL(futimens)(fd, times) : AT_FD(fd, TIMED_FD(fd, REAL(futimens)(fd, times)));
-}
-
-EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
-{
-    return AT_PATH(AT_FDCWD, path, 0, REAL(setxattr)(path, name, value, size, flags));
-}
-EXPORT int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
-{
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lsetxattr)(path, name, value, size, flags));
-}
-EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
-{
-    return AT_FD(fd, REAL(fsetxattr)(fd, name, value, size, flags));
-}
-EXPORT int removexattr(const char *path, const char *name)
-{
-    return AT_PATH(AT_FDCWD, path, 0, REAL(removexattr)(path, name));
-}
-EXPORT int lremovexattr(const char *path, const char *name)
-{
-    return AT_PATH(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, REAL(lremovexattr)(path, name));
-}
-EXPORT int fremovexattr(int fd, const char *name) { return AT_FD(fd, REAL(fremovexattr)(fd, name)); }

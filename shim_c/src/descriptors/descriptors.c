@@ -32,10 +32,10 @@ void mm_table_end(int locked_here)
 
 /* Who gets a number that another thread has closed comes after it by the kernel's table: no sanitizer sees that. */
 __attribute__((no_sanitize("thread")))
-void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
+void mm_map(int fd, uint32_t fit, uint32_t slot, uint32_t generation)
 {
     int mine = mm_table_begin();
-    __atomic_store_n(&mm_fds[fd].pif, pif, __ATOMIC_RELAXED);
+    __atomic_store_n(&mm_fds[fd].pif, slot, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].fit, fit, __ATOMIC_RELEASE);
     if (fd > mm_top_fd)
@@ -45,39 +45,39 @@ void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation)
     mm_table_end(mine);
 }
 
-/* pif: 0, or one that has a reference more for it. */
-static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t pif)
+/* slot: of the PIF, which has a reference more for it; or 0. */
+static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, uint32_t slot)
 {
-    uint32_t slot = mm_fit_new(mm_area);
-    if (!slot) {
-        if (pif && __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_ACQ_REL) == 0)
-            mm_pif_drop(mm_area, pif);
+    uint32_t fit = mm_fit_new(mm_area);
+    if (!fit) {
+        if (slot && __atomic_sub_fetch(&mm_pif_at(mm_area, slot)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+            mm_pif_drop(mm_area, slot);
         return 0;
     }
-    struct mm_fit *f = mm_fit_at(mm_area, slot);
+    struct mm_fit *f = mm_fit_at(mm_area, fit);
     f->refs = 1;
     f->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
     f->ino = st->stx_ino;
     f->attributes = flags;
     f->mode = mode;
     f->process = mm_self_slot;
-    f->pif = pif;
-    if (mm_fd_set(mm_area, mm_self_slot, fd, slot) < 0) {
-        mm_fit_unref(mm_area, slot);
+    f->pif = slot;
+    if (mm_fd_set(mm_area, mm_self_slot, fd, fit) < 0) {
+        mm_fit_unref(mm_area, fit);
         return 0;
     }
-    return slot;
+    return fit;
 }
 
 /* One of several names that a file has (had), maybe not the one that it is known by: a checkpoint has to know it too. */
-static __attribute__((noinline)) long note_name(int fd, uint32_t pif)
+static __attribute__((noinline)) long note_name(int fd, uint32_t slot)
 {
     char name[4096];
     if (mm_path_of(fd, name, sizeof name) < 0 || !mm_tracked(name))
         return 0;
     long e = mm_touch(name);
     if (e == 0)
-        mm_by_another_name(pif, name);
+        mm_by_another_name(slot, name);
     return e;
 }
 
@@ -99,8 +99,8 @@ static long path_as_opened(int fd, char *name)
     return 0;
 }
 
-/* A descriptor that may change a file of which nobody knew until now: *pif, 0 where it is not tracked.  0 or -errno. */
-static __attribute__((noinline)) long follow(int fd, const struct statx *st, int created, const char *path, uint32_t *pif)
+/* A descriptor that may change a file of which nobody knew until now: *slot, 0 where it is not tracked.  0 or -errno. */
+static __attribute__((noinline)) long follow(int fd, const struct statx *st, int created, const char *path, uint32_t *slot)
 {
     SCRATCH(name);
     long error = path ? 0 : path_as_opened(fd, name);
@@ -110,11 +110,11 @@ static __attribute__((noinline)) long follow(int fd, const struct statx *st, int
     /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
     if ((st->stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0) || !mm_tracked(path))
         return 0;
-    *pif = mm_pif_for(st, path, created, &error);
-    if (*pif)
-        touched(*pif, mm_pif_at(mm_area, *pif));
-    if (*pif && st->stx_nlink == 0)
-        mm_keep_nameless(*pif, fd);
+    *slot = mm_pif_for(st, path, created, &error);
+    if (*slot)
+        touched(*slot, mm_pif_at(mm_area, *slot));
+    if (*slot && st->stx_nlink == 0)
+        mm_keep_nameless(*slot, fd);
     return error;
 }
 
@@ -123,7 +123,7 @@ static __attribute__((noinline)) long follow(int fd, const struct statx *st, int
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
 {
     struct statx st;
-    uint32_t generation, pif = 0;
+    uint32_t generation, slot = 0;
     int changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
     if ((flags & O_PATH) || mm_stranger())
         return 0;
@@ -140,25 +140,25 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             return 0;
         generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
         /* a file without a name that a restore brought back is opened in the store: known by what it is */
-        pif = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
+        slot = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
                           st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
         long e = 0;
-        if (pif && changes) {
-            struct mm_pif *p = mm_pif_at(mm_area, pif);
-            touched(pif, p);
+        if (slot && changes) {
+            struct mm_pif *p = mm_pif_at(mm_area, slot);
+            touched(slot, p);
             if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created)
-                e = note_name(fd, pif);
-        } else if (!pif && (changes || created) && S_ISREG(st.stx_mode)) {
-            e = follow(fd, &st, created, path, &pif);
+                e = note_name(fd, slot);
+        } else if (!slot && (changes || created) && S_ISREG(st.stx_mode)) {
+            e = follow(fd, &st, created, path, &slot);
         }
         if (e < 0)
             return (int)e;
         MM_STOP("opened.found");
-    } while (pif && !mm_pif_ref(mm_area, pif, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino));
-    uint32_t fit = new_fit(fd, flags & ~O_TRUNC, mode, &st, pif);
+    } while (slot && !mm_pif_ref(mm_area, slot, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino));
+    uint32_t fit = new_fit(fd, flags & ~O_TRUNC, mode, &st, slot);
     if (!fit)
-        return pif ? -ENOSPC : 0;
-    mm_map(fd, fit, pif, generation);
+        return slot ? -ENOSPC : 0;
+    mm_map(fd, fit, slot, generation);
     if (UNLIKELY(mm_on_tracked != NULL))
         mm_on_tracked(fd);
     return 0;

@@ -1,6 +1,8 @@
 /* descriptors/descriptors.h - which descriptor is which open description of which file.
  *
- * Between enter() and leave(), without a file's lock; mm_table_lock is taken inside.
+ * In a call, unlocked.  The process's array changes between mm_table_begin and mm_table_end, so that a fork finds it whole; a
+ * thread that has it already, in fork or in a handler, may take it again.  A descriptor is told of when it is there (mm_opened),
+ * and when it is about to go (mm_closing): of two calls on one number the kernel decides.
  */
 #ifndef MM_ROOM_DESCRIPTORS_H
 #define MM_ROOM_DESCRIPTORS_H
@@ -15,7 +17,7 @@ struct open_how;
 void mm_closing(int fd);
 void mm_replaced_unseen(int fd);
 void mm_forget_descriptors(void);
-void mm_map(int fd, uint32_t fit, uint32_t pif, uint32_t generation);
+void mm_map(int fd, uint32_t fit, uint32_t slot, uint32_t generation);
 extern uint32_t mm_table_lock;
 int mm_table_begin(void);
 void mm_table_end(int locked_here);
@@ -25,7 +27,7 @@ int mm_going(int fd, struct mm_going *going);
 void mm_went(int fd, const struct mm_going *going);
 
 /* replace_inode.c */
-int mm_start_fresh(uint32_t pif, int fd, int flags);
+int mm_start_fresh(uint32_t slot, int fd, int flags);
 
 #pragma GCC visibility pop
 

@@ -90,6 +90,7 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     SCRATCH(temporary);
     struct stat st;
     struct mm_doomed doomed = { 0 };
+    MM_ASSERT(mm_name_is_held(name));
     if (mm_path_of(fd, temporary, 4096) < 0 || strcmp(temporary, name) != 0 || sys(SYS_fstat, fd, &st) < 0
         || !suits(slot, fd, &st))
         return 0;

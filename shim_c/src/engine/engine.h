@@ -1,7 +1,7 @@
 /* engine/engine.h - where the bytes of a file are read and written.
  *
- * Between enter() and leave(); results or -errno.  Functions that end in _held or say so want the
- * file's lock (hold).  Raw system calls only: never intercepted, no cancellation points, async-signal-safe.
+ * In a call (around an exec positions are given outside of one), with a slot that was looked up in it (enter_file).  System calls only: never intercepted, no
+ * cancellation points.  `fd` is a descriptor of the file, `slot` its PIF's.
  */
 #ifndef MM_ROOM_ENGINE_H
 #define MM_ROOM_ENGINE_H
@@ -10,12 +10,13 @@
 
 #pragma GCC visibility push(hidden)
 
-/* private_fds.c */
-int mm_home_reader(uint32_t pif, int fd);
-int mm_own_reader(uint32_t pif, int fd);
-void mm_locking(uint32_t pif, int fd);
-int mm_locked_reader(uint32_t pif);
-void mm_drop_reader(uint32_t pif);
+/* private_fds.c: the library's own descriptors, of files that the program can open for writing only, and for the store's.
+ * Kept out of the program's way: its own numbers come first.  mm_readers_*: around a fork (child) and an exec. */
+int mm_home_reader(uint32_t slot, int fd);
+int mm_own_reader(uint32_t slot, int fd);
+void mm_locking(uint32_t slot, int fd);
+int mm_locked_reader(uint32_t slot);
+void mm_drop_reader(uint32_t slot);
 void mm_readers_before_fork(void);
 void mm_readers_in_parent(void);
 void mm_readers_after_fork(void);
@@ -34,16 +35,18 @@ static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].
 
 /* read_write.c */
 /* the engine; results or -errno */
-long mm_read(uint32_t pif, int fd, const struct iovec *v, int n, off_t at);
-long mm_write(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
+/* unlocked; as durable as without us */
+long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
 
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
 
 /* read_write.c */
-long mm_truncate(uint32_t pif, int fd, uint64_t length);
-long mm_truncate_held(uint32_t pif, int fd, uint64_t length);
-long mm_seek(uint32_t pif, int fd, off_t at, int whence);
+long mm_truncate(uint32_t slot, int fd, uint64_t length);
+/* locked */
+long mm_truncate_held(uint32_t slot, int fd, uint64_t length);
+long mm_seek(uint32_t slot, int fd, off_t at, int whence);
 
 /* position.c */
 void mm_give_position(int fd);
@@ -56,31 +59,34 @@ void mm_stamp(struct mm_pif *p);
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
 
 /* extents.c */
-long mm_hand_over(uint32_t pif, int fd);
-long mm_extent(uint32_t pif, int fd, off_t at, int whence);
-long mm_zero_held(uint32_t pif, int fd, uint64_t start, uint64_t end);
+long mm_hand_over(uint32_t slot, int fd);
+long mm_extent(uint32_t slot, int fd, off_t at, int whence);
+/* locked */
+long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end);
 
 /* read_write.c */
-long mm_read_some(uint32_t pif, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
-long mm_write_some(uint32_t pif, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
+/* may be short; a read needs no lock where nothing gathers in memory, a write is locked */
+long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
+long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
 #define MM_RUN_MAX 256                   /* blocks that one write gives new places */
 #define MM_SCATTERED 4                   /* pieces from which on it pays to write them as one */
 static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
 
 /* compact.c */
-long mm_write_together(uint32_t pif, struct mm_pif *p, const char *from, size_t count, uint64_t at);
+long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at);
 
 /* files whose bytes are (and stay) in place */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
 
-/* settle.c */
-long mm_settle(uint32_t pif, int fd);
-void mm_settle_program(uint32_t pif, int fd);
-long mm_stay_home(uint32_t pif, int fd, int how, uint32_t flags);
-void mm_home_by_name(uint32_t pif, const char *path, int how, uint32_t flags);
-long mm_write_home(uint32_t pif, int fd, const struct iovec *v, int n, off_t at, int append);
+/* settle.c: unlocked, but mm_write_home, which is locked */
+long mm_settle(uint32_t slot, int fd);
+void mm_settle_program(uint32_t slot, int fd);
+long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags);
+void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags);
+long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
 
 /* position.c */
+/* whose the position of a description is; with the FIT's lock from _begin to _end, where somebody else could come */
 long mm_own_position(struct mm_fit *f, int fd);
 void mm_show_position(struct mm_fit *f, int fd);
 int mm_position_begin(struct mm_fit *f);
@@ -90,7 +96,7 @@ void mm_position_end(struct mm_fit *f, int held);
  * block held before, from our own memory, into such a block */
 enum { MM_WRITTEN_OVER, MM_WRITTEN_NEW, MM_COPIED_UP };
 
-/* buffer.c */
+/* buffer.c: locked */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 extern uint32_t mm_map_generation;
@@ -128,21 +134,22 @@ static inline void mm_frame_used(struct mm_frame *f)
 #define FEW_FRAMES(p) (__atomic_load_n(&(p)->frames, __ATOMIC_RELAXED) <= 1)
 #define NOT_HERE INT64_MIN               /* the general way has to be taken; nothing was done */
 
-/* fast_path.c */
+/* fast_path.c: not in a call, which it begins itself; unlocked */
 long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at);
 long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
 
-/* preimage.c */
-long mm_save_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+/* preimage.c: locked */
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
 
 /* intent_log.c */
 /* what is durable before something else is */
+/* locked, but mm_ahead_sync, mm_ahead_blocks and mm_ahead_all, which are unlocked */
 long mm_ahead_sync(void);
-long mm_ahead_preimage(uint32_t pif, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
-long mm_ahead_home(uint32_t pif, int home);
-long mm_ahead_moved(uint32_t pif, const char *copy);
-long mm_ahead_blocks(uint32_t pif);
+long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_ahead_home(uint32_t slot, int home);
+long mm_ahead_moved(uint32_t slot, const char *copy);
+long mm_ahead_blocks(uint32_t slot);
 long mm_ahead_all(void);
 
 #pragma GCC visibility pop

@@ -5,6 +5,7 @@
 long mm_hand_over(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     touched(slot, p);
     if (p->flags & MM_MAPPED)
         mm_unseen_in(p);
@@ -69,6 +70,7 @@ long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end)
 {
     static const char zeros[MM_BLOCK];
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     while (start < end) {
         long data = extent_held(slot, fd, start, SEEK_DATA);
         if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))

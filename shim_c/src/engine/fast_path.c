@@ -19,6 +19,7 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 /* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be away from home? */
 static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
+    MM_ASSERT(mm_locked_by_me(&seen->p->lock));
     return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
         && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
 }

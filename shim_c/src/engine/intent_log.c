@@ -157,6 +157,7 @@ long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, 
 {
     struct mm_ahead record;
     struct stat st;
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!(mm_area->head->flags & MM_POWER))
         return 0;
     long e = sys(SYS_fstat, reader, &st);
@@ -203,6 +204,7 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
 long mm_ahead_home(uint32_t slot, int home)
 {
     struct mm_ahead record;
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     long log = log_open(O_WRONLY), e = log < 0 ? log : sys(SYS_fdatasync, home);
     if (e == 0) {
         describe(&record, MM_AHEAD_HOME, slot);
@@ -219,6 +221,7 @@ long mm_ahead_home(uint32_t slot, int home)
 static long append_blocks(long log, uint32_t slot, struct mm_pif *p, uint64_t bound)
 {
     struct mm_header *h = mm_area->head;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t known = h->flags & MM_POWER ? h->committed_block : 0;   /* in checkpoints that a power cut leaves */
     uint64_t since = p->ahead_block > known ? p->ahead_block : known;
     long n = mm_collect(mm_area, p, 0, since, NULL, 0), kept = 0;

@@ -36,6 +36,7 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
 long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
 {
     struct mm_header *h = mm_area->head;
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!buffer)
         buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
     long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */

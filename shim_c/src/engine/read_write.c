@@ -129,6 +129,7 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
 long mm_seek(uint32_t slot, int fd, off_t at, int whence)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     uint32_t fit = mm_fds[fd].fit;     /* another thread may close it at any moment */
     struct mm_fit *f = mm_fit_at(mm_area, fit);
     if (!fit)
@@ -178,6 +179,7 @@ static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct io
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
     long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t, int) = direct(fd) ? read_direct : read_at;
     long alone = at >= 0 && v[0].iov_len >= MM_BLOCK && FEW_FRAMES(p) ? take(slot, p, fd, v, n, at, 0) : -EAGAIN;
@@ -321,6 +323,7 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     long e = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     if (e < 0)
         return e;
@@ -464,6 +467,7 @@ long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
 long mm_truncate(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
     long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     if (r < 0)
         return r;

@@ -29,7 +29,8 @@ void mm_resolve(void);
 /* old_libc.c */
 void mm_old_libc(void);
 
-/* is the process part of a run? */
+/* Not between fork and exec: a process joins the run there.
+ * Is the process part of a run? */
 static inline int active(void)
 {
     if (LIKELY(mm_active))

@@ -119,7 +119,7 @@ static int scan(const struct mm_vma *v, int changes, struct list *written, struc
 }
 
 /* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */
-static int look(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
+static int collect(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
     int r = tracking ? scan(v, 1, written, existing) : -ENOSYS;
@@ -158,7 +158,7 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
             r = append(&all, v->start, v->end, v);
             r = r < 0 || complete ? r : append(&written, v->start, v->end, v);
         } else {
-            r = look(v, tracking, complete ? 0 : &written, &all);
+            r = collect(v, tracking, complete ? 0 : &written, &all);
         }
     }
     if (complete && r >= 0)

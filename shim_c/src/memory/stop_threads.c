@@ -86,7 +86,7 @@ static void ask(uint32_t tid, uint32_t slot)
 }
 
 /* One look at the threads: asks those that were not; returns how many live ones there are beside this, or -errno. */
-static long look(uint32_t *asked)
+static long ask_threads(uint32_t *asked)
 {
     struct mm_engine *e = ENGINE;
     char entries[8192];
@@ -136,9 +136,9 @@ int mm_stop_others(void)
     e->main_gone = 0;
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
     for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
-        long alive = look(&asked);
+        long alive = ask_threads(&asked);
         /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not */
-        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && look(&asked) == alive)
+        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && ask_threads(&asked) == alive)
             break;
         if (alive < 0 || own_now() - since > PATIENCE_NS) {
             mm_release_others();

@@ -110,6 +110,7 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
 {
     SCRATCH(kept);
     struct stat there;
+    MM_ASSERT(mm_locked_by_me(&p->names_lock));
     mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
     long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
     MM_STOP("keep.linked");

@@ -1,6 +1,14 @@
 /* names/names.h - paths, and what has to be kept before a name changes.
  *
- * Between enter() and leave(), without a file's lock.  0 or -errno.
+ * Unlocked.  What looks at paths only (mm_canonical, mm_tracked, mm_below ...) may be called anywhere; what notes or keeps, in a
+ * call; what is about one name that goes or comes, named, so that nobody puts something else there meanwhile:
+ *
+ *   mm_hold_names                 in a call; until mm_let_names_go
+ *     mm_touch(path)              the path is noted as it is, once in an interval
+ *     mm_keep(path, &doomed)      named: what an index needs of the file goes into the store
+ *     ... the kernel's call ...
+ *     mm_gone or mm_spared        named: by what the kernel answered
+ *   mm_let_names_go
  */
 #ifndef MM_ROOM_NAMES_H
 #define MM_ROOM_NAMES_H
@@ -50,11 +58,11 @@ static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE ||
 
 /* keep.c */
 long mm_keep(const char *path, struct mm_doomed *doomed);
-void mm_keep_nameless(uint32_t pif, int fd);
+void mm_keep_nameless(uint32_t slot, int fd);
 void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);
 int mm_named(const char *path);
-void mm_by_another_name(uint32_t pif, const char *path);
+void mm_by_another_name(uint32_t slot, const char *path);
 
 /* paths.c */
 int mm_path_of(int fd, char *out, size_t room);

@@ -21,6 +21,7 @@ static unsigned lock_of(const char *path)
 
 static void hold_these(struct mm_names *names, uint64_t which)
 {
+    MM_ASSERT(mm_depth > 0);           /* a checkpoint waits for who holds a name */
     names->mask = defer_handlers();
     names->held = which;
     for (unsigned i = 0; i < MM_NAME_LOCKS; i++)

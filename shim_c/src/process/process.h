@@ -1,7 +1,9 @@
 /* process/process.h - other programs, other processes, the embedded Python.
  *
- * exec.c and environment.c run between fork and exec too: system calls only.  The runtime is called
- * without any lock of the run area held.
+ * exec.c, environment.c and elf.c run between fork and exec too, also where the memory is the parent's (vfork): system calls
+ * only, and nothing stays taken.  inherited_fds.c and renumber.c: unlocked; mm_fork_begin takes what a fork must find whole,
+ * mm_fork_in_parent and mm_after_fork (child) let it go.  The runtime (runtime.c) is asked outside of any call, for a checkpoint
+ * waits for calls, and without any lock but its own (mm_runtime_hold); its first need loads it, and only that allocates.
  */
 #ifndef MM_ROOM_PROCESS_H
 #define MM_ROOM_PROCESS_H
@@ -60,7 +62,7 @@ void mm_strip(struct mm_image *image, char *const envp[]);
 void mm_environment_init(const char *(*keep)(const char *text));
 
 /* exec.c */
-void mm_show(int fd, uint32_t pif);
+void mm_show(int fd, uint32_t slot);
 void mm_outsider_for_good(uint64_t key, const char *what);
 
 /* environment.c */

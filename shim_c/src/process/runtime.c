@@ -169,6 +169,7 @@ void mm_runtime_credentials(void)
 /* With the lock held. */
 static int call(int what, long argument, void *data)
 {
+    MM_ASSERT(mm_locked_by_me(&lock));
     int r = started ? 0 : start();
     if (r == 0) {
         request.what = what;

@@ -170,12 +170,6 @@ static int flush_streams(void)
     return result;
 }
 
-static int fail(int error)
-{
-    errno = -error;
-    return -1;
-}
-
 EXPORT int metamori_active(void) { return active() || mm_ready == 2; }
 
 EXPORT int metamori_checkpoint_message(const char *message)

@@ -1,0 +1,202 @@
+/* wrap_attributes.c - attributes of a path or a descriptor: mode, owner, times, extended ones. */
+#include "calls/calls.h"
+
+/* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
+ * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
+static int begin_attributes(struct noted *n, int dir, const char *path, int flags)
+{
+    return mm_begin_noted(n, dir, path, !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)));
+}
+
+/* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
+ * when it came.  0: it is none, and nothing has begun. */
+static uint32_t enter_made(int fd)
+{
+    uint32_t slot = following() && pif_of(fd) ? enter_file(fd) : 0;
+    const struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+    if (!slot || (p->created == mm_area->head->epoch && !(p->flags & MM_INDEXED)))
+        return slot;
+    leave();
+    return 0;
+}
+
+/* Where the descriptor's file is not one of those.  Its own name may be gone, and the file have others: a checkpoint then looks
+ * at those that it knows.  Or it is the store's: a file without a name that a restore has opened again.
+ * 1: a call has begun; 0: the file is not tracked; -errno. */
+static long enter_by_name(int fd)
+{
+    SCRATCH(name);
+    int tracked = following() && mm_path_of(fd, name, 4096) == 0 && mm_tracked(name);
+    if (!tracked && !(following() && pif_of(fd)))
+        return 0;
+    enter();
+    uint32_t slot = tracked ? 0 : pif_of(fd);
+    long e = tracked ? mm_touch(name) : 0;
+    if (slot)
+        touched(slot, mm_pif_at(mm_area, slot));
+    if (e >= 0)
+        return 1;
+    leave();
+    return e;
+}
+
+/* The same of a descriptor.  0: the call is made now, and end_on_fd gets what it answered.  -1 with errno: it is not. */
+static inline int begin_on_fd(int fd, int *entered)
+{
+    uint32_t made = enter_made(fd);
+    long e = made ? 1 : enter_by_name(fd);
+    if (made)
+        touched(made, mm_pif_at(mm_area, made));
+    *entered = e > 0;
+    return (int)result(e < 0 ? e : 0);
+}
+
+static inline int end_on_fd(int entered, int r)
+{
+    if (entered)
+        leave();
+    return r;
+}
+
+EXPORT int chmod(const char *path, mode_t mode)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(chmod)(path, mode));
+}
+EXPORT int lchmod(const char *path, mode_t mode)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lchmod)(path, mode));
+}
+EXPORT int fchmod(int fd, mode_t mode)
+{
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fchmod)(fd, mode));
+}
+EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
+{
+    struct noted n;
+    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchmodat)(dir, path, mode, flags));
+}
+EXPORT int chown(const char *path, uid_t uid, gid_t gid)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(chown)(path, uid, gid));
+}
+EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lchown)(path, uid, gid));
+}
+EXPORT int fchown(int fd, uid_t uid, gid_t gid)
+{
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fchown)(fd, uid, gid));
+}
+EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
+{
+    int entered;
+    if ((flags & AT_EMPTY_PATH) && path && !*path)
+        return begin_on_fd(dir, &entered) ? -1 : end_on_fd(entered, REAL(fchownat)(dir, path, uid, gid, flags));
+    struct noted n;
+    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchownat)(dir, path, uid, gid, flags));
+}
+
+/* A time that the program set stands until it writes again. */
+static int timed(int r, int dir, const char *name, int flags)
+{
+    struct stat st;
+    uint32_t slot;
+    if (r == 0 && following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0
+        && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
+        mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    return r;
+}
+static int timed_name(int r, const struct noted *n) { return timed(r, AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW); }
+static int timed_fd(int r, int fd)
+{
+    uint32_t slot = r == 0 && following() ? pif_of(fd) : 0;
+    if (!slot)
+        return timed(r, fd, "", AT_EMPTY_PATH);
+    mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    return r;
+}
+
+EXPORT int utime(const char *path, const struct utimbuf *times)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(utime)(path, times), &n));
+}
+EXPORT int utimes(const char *path, const struct timeval times[2])
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(utimes)(path, times), &n));
+}
+EXPORT int lutimes(const char *path, const struct timeval times[2])
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, timed_name(REAL(lutimes)(path, times), &n));
+}
+EXPORT int futimes(int fd, const struct timeval times[2])
+{
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(futimes)(fd, times), fd));
+}
+EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
+{
+    struct noted n;
+    return begin_attributes(&n, dir, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(futimesat)(dir, path, times), &n));
+}
+/* The time of change stays what it is: what we know of it too. */
+static int omitted(const struct timespec times[2])
+{
+    return times && mm_usable(times, 2 * sizeof *times, 0) == 2 * sizeof *times && times[1].tv_nsec == UTIME_OMIT;
+}
+EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
+{
+    if (omitted(times))
+        return REAL(utimensat)(dir, path, times, flags);
+    int entered;
+    if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
+        return begin_on_fd(dir, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(utimensat)(dir, path, times, flags), dir));
+    struct noted n;
+    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, timed_name(REAL(utimensat)(dir, path, times, flags), &n));
+}
+EXPORT int futimens(int fd, const struct timespec times[2])
+{
+    if (omitted(times))
+        return REAL(futimens)(fd, times);
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(futimens)(fd, times), fd));
+}
+
+EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(setxattr)(path, name, value, size, flags));
+}
+EXPORT int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lsetxattr)(path, name, value, size, flags));
+}
+EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
+{
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fsetxattr)(fd, name, value, size, flags));
+}
+EXPORT int removexattr(const char *path, const char *name)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(removexattr)(path, name));
+}
+EXPORT int lremovexattr(const char *path, const char *name)
+{
+    struct noted n;
+    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lremovexattr)(path, name));
+}
+EXPORT int fremovexattr(int fd, const char *name)
+{
+    int entered;
+    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fremovexattr)(fd, name));
+}
