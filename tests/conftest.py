@@ -18,7 +18,7 @@ from lab import ROOT, Lab  # noqa: E402
 PROGRAMS = HERE / "programs"
 DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run",
           "driver_twins", "driver_threads", "driver_crowd"]
-PARTS = {"driver": DRIVER, "pairs": ["pairs", "pairs_state", "pairs_names", "pairs_data"],
+PARTS = {"driver": DRIVER, "pairs": ["pairs", "pairs_oracle", "pairs_state", "pairs_names", "pairs_data"],
          "surface": ["surface", "surface_data", "surface_names"]}  # programs of several files
 FLAVOURS = {
     "plain": ["-O1"],

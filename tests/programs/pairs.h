@@ -47,6 +47,22 @@ void data_begin(int world);
 int data_common(int world, int which);
 int data_child(char **word);
 
+/* What pairs.c reads from the command line, for pairs_oracle.c. */
+extern const struct set {
+    const char *name;
+    const struct call *calls;
+    void (*begin)(int world);
+    int (*common)(int world, int which);
+} *set;
+extern int call_count, worlds, phases, processes;
+extern uint64_t seed;
+extern char line[65536];
+const struct call *begin_call(struct side *side, int phase, int world, struct played *played);
+/* Makes a world, and opens what both sides have in common. */
+void begin_world(int world, int *descriptors);
+int oracle(void);
+void die(const char *what);
+
 void turn(struct side *side);
 /* In the oracle: what excludes others in the kernel, until give_turns(): two who move one description's position, two who
  * write to one file. */

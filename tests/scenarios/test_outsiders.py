@@ -303,7 +303,7 @@ def test_the_dynamic_loader_as_a_program(lab: Lab) -> None:
     script = f"{loader} /bin/sh -c '{OVERWRITE.format('AAA', 3)}'; {loader} /bin/cat old | head -c 9"
     done = lab.run(["sh", "-c", script])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"oooAAAooo", b"")
-    assert "can be followed" in lab.verb("doctor", loader).stdout
+    assert "can be tracked" in lab.verb("doctor", loader).stdout
     lab.restore(0)
     assert (lab.work / "old").read_bytes() == b"o" * 6000
 

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 from metamori.errors import MetamoriError
-from metamori.runtime.memory import sockets
 from metamori.store.format.records import DescriptorEntry, DescriptorKind, Launch, MappedEntry
 
 _KCMP, _KCMP_FILE = 312, 0
@@ -273,6 +272,8 @@ def _entry(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
 
 
 def _socket(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
+    from metamori.runtime.memory import sockets  # ctypes and more, which few programs need
+
     found = sockets.look(this.pid, this.fd, sockets_of)
     if found.why_not:
         raise Refused(f"descriptor {this.fd} is {found.what}, which {found.why_not}")

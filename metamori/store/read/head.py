@@ -68,6 +68,17 @@ class Noter:
             other.kind != "file" or self._here.pifs.get(other.inode) == self._there.pifs.get(other.inode))
 
 
+def present_head(door: Door, layout: Layout, before: Head, known: State, state: State,
+                 kept: tuple[KeptHome, ...] | None, noted: bool, touched: Container[bytes]) -> Head:
+    """Head at the index of `state`, before: at that of `known`. See Store.set_head for the rest."""
+    if kept is None:
+        kept = kept_homes(door, layout, before, state)
+    noter = Noter(before, known, state, touched)
+    identities = tuple(noter.noted(identity_now(door, path)) for path in sorted(state.names))
+    homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
+    return Head(state.index, identities, homes)
+
+
 def wait_past(identities: Iterable[Identity]) -> None:
     """Until whoever writes to one of these files gives it a later time: the clock of files goes in steps of up to 10 ms
     before Linux 6.13. It has long gone on, as a rule: what was written before this was made durable."""

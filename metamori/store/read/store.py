@@ -30,16 +30,7 @@ from metamori.store.io.owner import require_own
 from metamori.store.read import create, invalidated
 from metamori.store.read.checksums import Checked, missing, signed_ranges
 from metamori.store.read.counters import Counters
-from metamori.store.read.head import (
-    Noter,
-    as_copied,
-    born_then,
-    identity_now,
-    kept_homes,
-    kept_now,
-    objects_at,
-    wait_past,
-)
+from metamori.store.read.head import as_copied, born_then, identity_now, objects_at, present_head, wait_past
 from metamori.store.read.meta_cache import Recent
 from metamori.store.read.state import State
 from metamori.store.read.undos import UndoLog
@@ -497,18 +488,10 @@ class Store(StoreLock):
         `kept` are the homes of objects without a name; None: as the PIF entries of the index say.
         `noted`: those that carry what lstat said of them keep that.
         """
-        state = self.state(index)
-        if kept is None:
-            kept = kept_homes(self.door, self.layout, self.head, state)
-        noter = Noter(self.head, self.state(self.head.index, doubtful=True), state, touched)
-        identities = tuple(noter.noted(identity_now(self.door, path)) for path in sorted(state.names))
-        homes = (each if noted and each.ino else kept_now(self.door, self.layout, each) for each in kept)
-        head = self._write_head(Head(index, identities, tuple(homes)), durable)
-        wait_past(identities)
-        return head
-
-    def _write_head(self, head: Head, durable: bool) -> Head:
-        head = replace(head, newest=self.newest, undos=self.undo_log.last())
+        known = self.state(self.head.index, doubtful=True)
+        now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched)
+        head = replace(now, newest=self.newest, undos=self.undo_log.last())
         commit.write_file(self.door, self.layout.head, files.encode_head(head, self.layout.id), durable)
         self._head = head
+        wait_past(head.identities)
         return head

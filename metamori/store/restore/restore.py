@@ -189,8 +189,8 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
 
 
 def _touched(intent: Intent) -> set[bytes]:
-    ops = (*intent.writes, *intent.sizes, *intent.names, *intent.xattrs)
-    return {op.path for op in ops} | {op.other for op in intent.names}
+    names = {path for op in intent.names for path in (op.path, op.other)}
+    return names | {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
 
 
 def _as_noted(store: Store, kept: KeptHome) -> KeptHome:

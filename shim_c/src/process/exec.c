@@ -4,7 +4,8 @@
  * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
  * constructor hides them again, so that it sees the environment that it was given (docs/adr/0009).
  * Any other program reads and writes the files as the kernel has them: before it starts, every file with redirected
- * bytes comes home, and while it may live (header.outsiders) files stay there (settle.c).  It is named once on stderr.
+ * bytes is written back, and while it may live (header.outsiders) files stay in place (settle.c).  It is named once on
+ * stderr.
  * Runs between fork and exec too: system calls only, no allocation.
  */
 #include "process/process.h"
@@ -80,8 +81,8 @@ static void outsider(const char *path, const struct stat *st, const char *why)
     leave();
 }
 
-/* This process is about to lose system calls that tracking needs: it is an outsider before that, while it can bring its files
- * home. */
+/* This process is about to lose system calls that tracking needs: it counts as untracked before that, while it can
+ * still write its files back. */
 static void leave_run(uint64_t key, const char *why)
 {
     if (mm_first_time(key))
