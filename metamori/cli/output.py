@@ -6,6 +6,7 @@ import argparse
 import base64
 import json
 import os
+import shlex
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -60,12 +61,16 @@ def _paged(text: str) -> bool:
     if not sys.stdout.isatty() or text.count("\n") < size.lines or pager in ("", "cat") \
             or os.environ.get("TERM", "dumb") == "dumb":
         return False
-    if shutil.which(pager.split()[0]) is None:
+    try:
+        words = shlex.split(pager)
+    except ValueError:
+        return False
+    if shutil.which(words[0]) is None:
         return False
     import subprocess
 
     sys.stdout.flush()
-    shown = subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", "LV": "-c"} | os.environ)
+    shown = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": "FRX", "LV": "-c"} | os.environ)
     try:
         shown.communicate(text.encode())
     except BrokenPipeError:                # quit before the end

@@ -39,7 +39,7 @@ def test_a_program_that_cannot_be_followed(tmp_path: Path) -> None:
     try:
         wait_until(lambda: (tmp_path / "out").read_bytes() == b"static\n", f"it has begun: {case.errors()}")
         done = case.verb("checkpoint")
-        assert done.returncode == 1 and b"cannot be followed" in done.stderr, done
+        assert done.returncode == 1 and b"cannot be tracked" in done.stderr, done
         assert not gone(run.pid)
         (case.work / "go").touch()
         assert run.wait(300) == 6, case.errors()

@@ -27,7 +27,7 @@ def test_it_comes_back_there_and_outside(tmp_path: Path, checked: str) -> None:
 
     first = done(confined, *METAMORI, "run", "--memory", "--", program)
     assert first.returncode == case.native.status and first.stdout == case.native.output, first
-    assert first.stderr.count(b"taken") == 4 and b"every checkpoint will hold all" in first.stderr
+    assert first.stderr.count(b"taken") == 4 and b"every checkpoint will be a full image" in first.stderr
     for before in ([confined], [], [confined]):
         for index in (4, 1):
             again = done(*before, *METAMORI, "restart", index)

@@ -242,7 +242,7 @@ def test_lmod_loads_it(venv: Path, share: Path, tmp_path: Path) -> None:
 def test_shells_complete_verbs_and_options(share: Path, tmp_path: Path) -> None:
     script = share / "bash-completion" / "completions" / "metamori"
     ask = (f". {script}; COMP_WORDS=(metamori %s); COMP_CWORD=%d; _metamori; echo \"${{COMPREPLY[@]}}\"")
-    assert run("bash", "-c", ask % ("re", 1), cwd=tmp_path).stdout.split() == ["restore", "restart", "report"]
+    assert run("bash", "-c", ask % ("re", 1), cwd=tmp_path).stdout.split() == ["restore", "redo", "restart", "report"]
     options = run("bash", "-c", ask % ("run --re", 2), cwd=tmp_path).stdout.split()
     assert options == ["--resume", "--requeue", "--resume-at"]
     assert "true" in run("bash", "-c", ask % ("run -- tru", 3), cwd=tmp_path).stdout.split()

@@ -105,7 +105,7 @@ OP(lseek)
 OP(ftruncate) { UNUSED; reply_number(ftruncate(FD, number(word[2]))); }
 OP(fallocate) { UNUSED; reply_number(posix_fallocate(FD, number(word[2]), number(word[3]))); }
 OP(fsync) { UNUSED; reply_number(fsync(FD)); }
-OP(punch) { UNUSED; reply_number(fallocate(FD, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, number(word[2]), number(word[3]))); }
+OP(hole) { UNUSED; reply_number(fallocate(FD, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, number(word[2]), number(word[3]))); }
 OP(linkfd)
 {
     UNUSED;
@@ -178,7 +178,7 @@ const struct entry descriptor_operations[] = {
     {"getfl", 1, op_getfl}, {"getfd", 1, op_getfd}, {"openfrom", 3, op_openfrom}, {"setappend", 2, op_setappend},
     {"read", 2, op_read}, {"pread", 3, op_pread}, {"readv", 2, op_readv}, {"preadv", 3, op_preadv},
     {"write", 3, op_write}, {"pwrite", 4, op_pwrite}, {"writev", 3, op_writev}, {"pwritev", 4, op_pwritev},
-    {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate}, {"punch", 3, op_punch}, {"linkfd", 2, op_linkfd},
+    {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate}, {"hole", 3, op_hole}, {"linkfd", 2, op_linkfd},
     {"fsync", 1, op_fsync}, {"fdatasync", 1, op_fdatasync}, {"fchmod", 2, op_fchmod}, {"fsize", 1, op_fsize},
     {"sendfile", 3, op_sendfile}, {"copyrange", 3, op_copyrange}, {"mapread", 2, op_mapread},
     {"mapwrite", 4, op_mapwrite}, {"fill", 4, op_fill}, {"flock", 1, op_flock}, {0, 0, 0}};

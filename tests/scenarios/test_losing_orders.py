@@ -257,7 +257,7 @@ def test_write_beside_a_hole(lab: Lab, stops: Stops, options: list[str]) -> None
     isolated = options in ISOLATED
     if isolated:
         stops.arm("alloc.rehearsed")
-    driver.ask(f"begin 0 punch {fd} 4096 4096")
+    driver.ask(f"begin 0 hole {fd} 4096 4096")
     if isolated:
         stops.wait("alloc.rehearsed")
     assert number(driver.ask(f"pwrite {other} 1000 {size} 5")) == 1000

@@ -64,7 +64,7 @@ class Noter:
 
     def _same(self, path: bytes) -> bool:
         one, other = self._here.names.get(path), self._there.names[path]
-        return path not in self._touched and one == other and (
+        return path not in self._touched and one == other and other.kind != "other" and (     # a socket has no bytes
             other.kind != "file" or self._here.pifs.get(other.inode) == self._there.pifs.get(other.inode))
 
 
