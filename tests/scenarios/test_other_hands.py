@@ -118,7 +118,7 @@ def test_what_is_lost_beside_a_run_is_said(lab: Lab, way: Callable[[Path], None]
     last, single = lab.log()["head"], "single" in options
     lost = {index: ["long"] for index in range(last if single else 1, last + 1)}
     assert lost_in_log(lab) == lost
-    assert "cannot be brought back exactly" in lab.verb("verify", code=12).stderr
+    assert "cannot be restored exactly" in lab.verb("verify", code=12).stderr
     assert "long is lost" in lab.restore(last, code=14).stderr
     assert lab.run(["true"]).returncode == 0
     present = lab.log()["head"]
