@@ -182,15 +182,25 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
             own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
                    if (each := identity_now(store.door, entry.path)).ino}
             _sweep(store, own, intent.kept)
-        store.set_head(intent.target, kept, durable, noted=True, touched=_touched(intent))
+        store.set_head(intent.target, kept, durable, noted=True, touched=_Touched(intent))
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
 
 
-def _touched(intent: Intent) -> set[bytes]:
-    names = {path for op in intent.names for path in (op.path, op.other)}
-    return names | {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+class _Touched:
+    """Paths that a move changes: those of its steps, and what lies below a folder or link that it puts elsewhere."""
+
+    def __init__(self, intent: Intent) -> None:
+        names = {path for op in intent.names for path in (op.path, op.other)}
+        self._paths = names | {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+        self._moved = {path for op in intent.names if op.op in ("rename", "unlink", "rmdir", "symlink")
+                       for path in (op.path, op.other)}
+
+    def __contains__(self, path: object) -> bool:
+        assert isinstance(path, bytes)
+        parts = path.split(b"/") if self._moved else []
+        return path in self._paths or any(b"/".join(parts[:n]) in self._moved for n in range(2, len(parts)))
 
 
 def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
