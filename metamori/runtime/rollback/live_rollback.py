@@ -21,7 +21,7 @@ from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import end_run
 from metamori.runtime.rollback.resumed_job import adopt
-from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on
+from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import record
@@ -71,18 +71,9 @@ def move_live(session: Session, choose: Callable[[int], int], force: bool) -> Mo
     """Files and names to the index that `choose` names, given where they are. Held unless `force`; NotAtRest."""
     area, store = session.area, session.store
     _require_possible(session)
-    area.lock_session()
-    try:
-        area.freeze()
-        try:
-            store.refresh()
-            moved = _move(session, choose, force)
-        except BaseException:
-            area.thaw()
-            raise
-    except BaseException:
-        area.unlock_session()
-        raise
+    with held(area):
+        store.refresh()
+        moved = _move(session, choose, force)
     go_on(session)
     return moved
 

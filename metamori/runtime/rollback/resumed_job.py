@@ -14,7 +14,7 @@ from metamori._area import lib
 from metamori.errors import NoSuchCheckpoint
 from metamori.runtime.area.run_area import NO_LIMIT
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.rollback.rollback import back, go_on
+from metamori.runtime.rollback.rollback import back, go_on, held
 from metamori.store.io.os_io import REAL
 from metamori.store.read.head import kept_homes
 from metamori.tables.view import differences
@@ -28,18 +28,9 @@ def files_back(session: Session, index: int) -> None:
         raise NoSuchCheckpoint(f"there is no checkpoint {index}")
     if session.single:
         store.require_restorable(index)
-    area.lock_session()
-    try:
-        area.freeze()
-        try:
-            adopt(session, index)
-            back(session, index, reopened=False)
-        except BaseException:
-            area.thaw()
-            raise
-    except BaseException:
-        area.unlock_session()
-        raise
+    with held(area):
+        adopt(session, index)
+        back(session, index, reopened=False)
     go_on(session)
 
 

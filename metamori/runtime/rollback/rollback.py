@@ -12,6 +12,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
@@ -61,14 +62,21 @@ def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type:
     if session.single:
         store.require_restorable(index)
     require_alone(session.area, pid)
+    with held(area):
+        # none was forked in between: a fork is a call that the freeze waits for
+        require_alone(session.area, pid)
+        back_or_as_it_is(session, index)
+        descriptors.actions_for(session, index, number, actions)
+
+
+@contextmanager
+def held(area: Area) -> Iterator[None]:
+    """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest."""
     area.lock_session()
     try:
         area.freeze()
         try:
-            # none was forked in between: a fork is a call that the freeze waits for
-            require_alone(session.area, pid)
-            back_or_as_it_is(session, index)
-            descriptors.actions_for(session, index, number, actions)
+            yield
         except BaseException:
             area.thaw()
             raise
