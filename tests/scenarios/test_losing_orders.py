@@ -80,6 +80,24 @@ def test_read_while_the_file_is_settled(lab: Lab, stops: Stops, options: list[st
 
 
 @pytest.mark.parametrize("options", ALL, ids=named)
+def test_the_file_is_renamed_while_its_path_is_looked_up(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """A time that a call sets is that of the file which has the name then; it was taken for the renamed one's."""
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 65536 1", "checkpoint"])
+    for name in "fg":
+        driver.must([f"fill {name} w 8192 2"])
+    stops.arm("paths.found")
+    driver.ask("begin 0 touch f 1000000000")
+    stops.wait("paths.found")
+    driver.must(["rename f h", "rename g f"])
+    stops.go("paths.found")
+    assert driver.ask("await 0") == "0"
+    assert driver.ask("mtime f") == "1000000000000000000"
+    assert driver.ask("mtime h") != "1000000000000000000"
+    assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
 def test_pages_of_a_table_under_a_reader(lab: Lab, stops: Stops, options: list[str]) -> None:
     """A reader that is in the table while its file is settled never walks on in another file's."""
     driver = begun(lab, *options)

@@ -121,6 +121,7 @@ static int canonical_whole(int dir, const char *path, char *out, size_t room)
     long fd = mm_open_spare(dir, path, O_PATH, 0);
     if (fd < 0)
         return (int)fd;
+    MM_STOP("paths.found");
     int e = path_of_fd((int)fd, out, room);
     mm_close_spare((int)fd);
     return e;
@@ -183,8 +184,30 @@ int mm_canonical(int dir, const char *path, char *out, size_t room)
     return 0;
 }
 
-/* As mm_canonical, but through a symbolic link at the end too. */
+/* As mm_canonical, but through symbolic links at the end too.  What stands at the end is never asked for its own path: it may
+ * be renamed meanwhile, and the name that a call uses is the one that has to be held. */
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
 {
-    return canonical_whole(dir, path, out, room);
+    SCRATCH(target);
+    size_t n = length_of(path, 4096 - 1);
+    if (n == 0)
+        return -ENOENT;
+    if (path[n - 1] == '/')            /* a folder */
+        return canonical_whole(dir, path, out, room);
+    int e = mm_canonical(dir, path, out, room);
+    for (int links = 0; e == 0; links++) {
+        if (mm_below(out, "/proc"))    /* links there lead to what no path may lead to */
+            return canonical_whole(dir, path, out, room);
+        size_t folder = (size_t)(strrchr(out, '/') + 1 - out);
+        memcpy(target, out, folder);
+        long length = links ? sys_readlink(out, target + folder, SCRATCH_BYTES - folder - 1)
+                            : sys(SYS_readlinkat, dir, path, target + folder, SCRATCH_BYTES - folder - 1);
+        if (length < 0)
+            return length == -EINVAL ? 0 : (int)length;
+        if (links == 40)
+            return -ELOOP;
+        target[folder + length] = 0;
+        e = mm_canonical(AT_FDCWD, target + (target[folder] == '/' ? folder : 0), out, room);
+    }
+    return e;
 }
