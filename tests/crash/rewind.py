@@ -7,9 +7,9 @@ Invariants of the disk that is played, an ordinary journalling file system:
 Two folders are two disks: an fsync on one brings nothing of the other. The data's is of no later instant than the
 store's but for what was synced there: more is not promised (docs/guarantees.md). Files keep their inodes,
 because a store knows them by that: one that has gone cannot be brought back, so the data's disk comes back as of an
-instant whose files are all still there (test_power_disk.py has the others). Mapped files of the run area may hold
-anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process, and in one that is
-started by `told.py`.
+instant whose files are all still there (test_power_cut_on_devices.py has the others). Mapped files of the run area
+may hold anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process, and in one
+that is started by `told.py`.
 """
 
 from __future__ import annotations

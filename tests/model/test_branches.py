@@ -1,7 +1,7 @@
 """Random programs whose history is a tree: many rollbacks in one run, and unlinks and renames between them.
 
-Every index is then read by `restore --to` and by moving there. Other than for test_model.py, files were there before
-the run, and the first that hears of one may be a rollback, of which no record tells.
+Every index is then read by `restore --to` and by moving there. Other than for test_random_programs.py, files were there
+before the run, and the first that hears of one may be a rollback, of which no record tells.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from honest import assert_honest, tree_of
 from lab import Lab
 from player import natively, play
 from programs import BEFORE, branches
-from test_model import to_the_last
+from test_random_programs import to_the_last
 from world import World
 
 OPTIONS = [[], ["--isolate"], ["--isolate", "--cache-size", "0"], ["--mode", "single"]]

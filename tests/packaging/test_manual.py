@@ -40,6 +40,14 @@ def test_the_thesis_map_names_files_that_are_there() -> None:
     assert not [name for name in named if not any((folder / name).exists() for folder in folders)]
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "tests" / "README.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_tests_that_a_page_names_are_there(page: Path) -> None:
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"((?:tests/[\w/]+/)?)(test_\w+\.py)", page.read_text())
+    assert not [folder + name for folder, name in named
+                if name not in there or (folder and not (ROOT / folder / name).exists())]
+
+
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     if any(importlib.util.find_spec(name) is None for name in ("sphinx", "furo", "myst_parser")):
         pytest.skip("sphinx, furo or myst-parser is not installed: pip install '.[docs]'")

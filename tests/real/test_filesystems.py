@@ -13,15 +13,15 @@ import pytest
 from lab import ROOT
 
 TOOL = ROOT / "tools" / "on-filesystems"
-STORIES = "tests/real/test_stories.py"
+STORIES = "tests/real/test_tools_at_work.py"
 SAMPLE = [f"{STORIES}::test_story[{name}-default]" for name in ("sync", "files")]
-SAMPLE += ["tests/model/test_model.py::test_random_programs[1000-default]"]
+SAMPLE += ["tests/model/test_random_programs.py::test_random_programs[1000-default]"]
 # a mapped file without a name; an ACL by its two names on XFS; one of several names gone in single mode; a file that
 # is only read loses its name
-ELSEWHERE = ["tests/model/test_model.py::test_random_programs[1006-isolate]",
-             "tests/model/test_surface.py::test_same_as_natively_in_isolation[13-270]",
+ELSEWHERE = ["tests/model/test_random_programs.py::test_random_programs[1006-isolate]",
+             "tests/model/test_random_calls.py::test_same_as_natively_in_isolation[13-270]",
              "tests/scenarios/test_calls.py::test_same_as_natively[sharing-plain---mode single]",
-             "tests/model/test_found.py::test_a_file_opened_for_reading_then_unlinked"]
+             "tests/model/test_regressions.py::test_a_file_opened_for_reading_then_unlinked"]
 
 
 @pytest.mark.parametrize("where", ["tmpfs", "btrfs", "xfs:tmpfs"])

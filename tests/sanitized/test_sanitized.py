@@ -62,7 +62,7 @@ def test_calls_under_address_and_undefined(tmp_path: Path) -> None:
 # space, of which it takes terabytes, and an image of them; gcc, whose order of libraries hides the dynamic loader
 # from it; umount, which dies in it.
 NOT_FOR_ADDRESS = ("execs", "held", "cleared_environment", "go_linker and spawn", "address-space", "with_its_memory",
-                   "shared_library_just_built", "test_mounted")
+                   "shared_library_just_built", "test_loop_mounts")
 
 
 @pytest.mark.slow

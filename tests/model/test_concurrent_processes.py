@@ -1,7 +1,7 @@
 """Several processes, each with several threads, at once; one is killed amid it, or everything is.
 
 What a process that was killed had done is some of its calls, in order; the others are not held up and lose nothing.
-Each checkpoint, also one from outside amid it all, is a cut. Crowds are in the programs of test_model.py too.
+Each checkpoint, also one from outside amid it all, is a cut. Crowds are in the programs of test_random_programs.py too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab import Lab, gone, wait_until
 from player import Play, play
 from programs import Author, Crowd, program
 from test_linearizable import children
-from test_model import everything, to_the_last
+from test_random_programs import everything, to_the_last
 from together import Item, process_of, split
 
 WAYS = {"default": [], "isolate": ["--isolate"], "small-cache": ["--isolate", "--cache-size", "0"]}

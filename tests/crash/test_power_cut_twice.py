@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from rewind import Times, Watched
-from test_power_in_run import WAYS, TrialOf, check, run_and_cut, times, trial_of
+from test_power_cut_in_run import WAYS, TrialOf, check, run_and_cut, times, trial_of
 from tracing import Call, trace
 from trial import Trial
 

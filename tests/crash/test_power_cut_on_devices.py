@@ -18,7 +18,7 @@ import pytest
 from conftest import Compile
 from rewind import Times, another_boot
 from synced import facts
-from test_power_in_run import WAYS, check
+from test_power_cut_in_run import WAYS, check
 from tracing import Call
 from trial import Trial
 

@@ -1,5 +1,5 @@
 """The run area of a run that was killed, changed at random in its used parts: words and an exit code, whatever it says.
-It has no checksums, so what makes sense is trusted (test_damaged_run_area.py: what becomes of the checkpoints)."""
+It has no checksums, so what makes sense is trusted (test_run_area_damaged.py: what becomes of the checkpoints)."""
 
 from __future__ import annotations
 
