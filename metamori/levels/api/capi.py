@@ -1,6 +1,6 @@
 """FTI's C functions: converts, catches, answers with FTI's codes; decides nothing.
 
-One table of functions by name; `register` ties each to its C symbol. `bound` holds this process's Levels.
+`register` ties each to its C symbol: those here, and those of capi_more and capi_types.
 """
 
 from __future__ import annotations
@@ -8,91 +8,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 from metamori.errors import MetamoriError
-
-DONE, SCES, NSCS, NREC, HEAD, ENDW = 1, 0, -1, -2, 2, 995
-_table: dict[str, tuple[Callable[..., Any], Any]] = {}
-
-
-class Bound:
-    """What the functions need beside their arguments."""
-
-    ffi: Any = None
-    lib: Any = None
-    levels: Any = None
-    types: list[Any] = []                  # also those made before FTI_Init, as the manual's Fortran example does
-    groups: list[tuple[str, int]] = [("", 0)]   # HDF5 groups: name and parent; 0 is the root
-
-
-bound = Bound()
-
-
-def say(error: BaseException) -> None:
-    """One line on stderr; all of it when something is wrong with us."""
-    if isinstance(error, MetamoriError | OSError) and "METAMORI_DEBUG" not in os.environ:
-        levels = bound.levels
-        if levels is None or levels.crew.world.rank == 0 or levels.crew.world.size == 1:
-            os.write(2, f"metamori: FTI: {error}\n".encode(errors="replace"))
-    else:
-        traceback.print_exception(error, file=sys.stderr)
-
-
-def exported(wrong: Any = NSCS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The decorated function is a function of fti.h; `wrong` is its answer when it fails."""
-    def note(function: Callable[..., Any]) -> Callable[..., Any]:
-        _table[function.__name__] = (function, wrong)
-        return function
-    return note
-
-
-_BEFORE_INIT = {"fti_init_", "fti_get_config_", "FTI_InitType", "FTI_InitComplexType", "FTI_AddSimpleField",
-                "FTI_AddComplexField", "FTI_InitCompositeType", "FTI_AddScalarField", "FTI_AddVectorField",
-                "FTI_InitGroup", "FTI_RenameGroup", "FTI_Finalize"}
-
-
-def _guarded(function: Callable[..., Any], wrong: Any) -> Callable[..., Any]:
-    early = function.__name__ in _BEFORE_INIT
-
-    def call(*arguments: Any) -> Any:
-        if bound.levels is None and not early:
-            return wrong                   # FTI_Init failed, and has said why
-        try:
-            return function(*arguments)
-        except BaseException as error:     # nothing of ours may end the program
-            say(error)
-            return wrong
-    return call
+from metamori.levels.api import capi_more, capi_types  # noqa: F401  they fill the table
+from metamori.levels.api.capi_table import DONE, ENDW, HEAD, NREC, NSCS, SCES, bound, exported, memory, say, text, tie
 
 
 def register(ffi: Any, lib: Any) -> None:
     """Called once, when Python starts inside the program."""
-    from metamori.levels.api import capi_more, capi_types  # noqa: F401  they fill the table
-    from metamori.levels.setup.variables import BUILT_IN
-
-    bound.ffi, bound.lib, bound.types = ffi, lib, list(BUILT_IN)
-    for name, (function, wrong) in _table.items():
-        if wrong is None:
-            ffi.def_extern(name=name)(_guarded(function, None))
-        else:
-            ffi.def_extern(name=name, error=wrong if wrong != "null" else ffi.NULL)(
-                _guarded(function, wrong if wrong != "null" else ffi.NULL))
-
-
-def text(pointer: Any) -> str:
-    return "" if pointer == bound.ffi.NULL else bytes(bound.ffi.string(pointer)).decode(errors="replace")
-
-
-def memory(pointer: Any, size: int) -> Any:
-    """Bytes of the program, in place."""
-    from metamori.levels.setup.variables import EMPTY
-
-    if size <= 0 or pointer == bound.ffi.NULL:
-        return EMPTY
-    return memoryview(bound.ffi.buffer(pointer, size)).cast("B")
+    tie(ffi, lib)
 
 
 def _mpi_version() -> str:

@@ -1,4 +1,4 @@
-"""FTI's C functions beyond the core: one variable at a time, names, staging, the configuration (capi.py)."""
+"""FTI's C functions beyond the core: one variable at a time, names, staging, the configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from metamori.errors import MetamoriError
-from metamori.levels.api.capi import DONE, NSCS, SCES, bound, exported, text
+from metamori.levels.api.capi_table import DONE, NSCS, SCES, bound, exported, text
 
 _flipped: dict[str, float] = {"count": 0, "last": 0.0}
 

@@ -1,10 +1,10 @@
-"""FTI's C functions for types, groups and datasets (capi.py)."""
+"""FTI's C functions for types, groups and datasets."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from metamori.levels.api.capi import NSCS, SCES, bound, exported, text
+from metamori.levels.api.capi_table import NSCS, SCES, bound, exported, text
 from metamori.levels.setup.variables import Field, Type
 
 
