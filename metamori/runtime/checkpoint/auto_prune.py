@@ -15,7 +15,7 @@ from metamori._area import lib
 from metamori.config import size_text
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import BLOCK, Area, Preimage
-from metamori.store.read.head import lstat_or_none
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
 from metamori.tables.retention import Rules

@@ -21,8 +21,8 @@ from metamori.store.format.records import (
     PifEntry,
     UndoEntry,
 )
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.xattrs import Xattrs
-from metamori.store.read.head import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.record import replace

@@ -17,7 +17,7 @@ from metamori.runtime.area.run_area import Touch
 from metamori.runtime.area.wal import Record
 from metamori.runtime.recovery.recovery_base import Base
 from metamori.store.format.records import KeptHome, PifEntry
-from metamori.store.read.head import lstat_or_none
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import record

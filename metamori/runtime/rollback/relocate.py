@@ -17,7 +17,7 @@ from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import Intent
 from metamori.store.io import commit
-from metamori.store.read.head import lstat_or_none
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.restore.name_plan import NamesPlan
 
 

@@ -28,12 +28,12 @@ from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.relocate import arrived, find_names, movable, named, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
 from metamori.store.format.records import Intent, KeptHome, PifEntry, UndoEntry
-from metamori.store.io import commit, xattrs
+from metamori.store.io import commit
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.os_io import REAL
 from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
-from metamori.store.restore.name_plan import NamesPlan
+from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore import clear_stages
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
@@ -223,7 +223,7 @@ def _names_back(session: Session, now: State, then: State) -> set[int]:
     """The files that are other inodes afterwards: copies, since the store is on another filesystem."""
     store = session.store
     plan = _names(session, now, then)
-    intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattrs.plan(now, then)))
+    intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattr_ops(now, then)))
     clear_stages(store, intent)
     write_intent(store, intent, session.durable, store.layout.run_intent)
     Applier(store, session.durable, store.layout.run_intent).run(intent)

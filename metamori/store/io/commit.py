@@ -94,12 +94,16 @@ def fsync_folder(door: Door, path: bytes) -> None:
         door.close(fd)
 
 
-def exists(door: Door, path: bytes) -> bool:
-    """Whether anything, a broken symbolic link included, has this name."""
+def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
+    """None when nothing has this name."""
     try:
-        door.lstat(path)
+        return door.lstat(path)
     except OSError as error:
         if error.errno in NOTHING_THERE:
-            return False
+            return None
         raise
-    return True
+
+
+def exists(door: Door, path: bytes) -> bool:
+    """Whether anything, a broken symbolic link included, has this name."""
+    return lstat_or_none(door, path) is not None

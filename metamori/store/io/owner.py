@@ -12,8 +12,8 @@ import stat
 
 from metamori.errors import MetamoriError
 from metamori.store.format.layout import Layout
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
-from metamori.store.read.head import lstat_or_none
 
 
 class NotOurs(MetamoriError):

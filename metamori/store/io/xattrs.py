@@ -1,4 +1,4 @@
-"""Extended attributes, POSIX ACLs among them: read, compared between two indexes, put back.
+"""Extended attributes, POSIX ACLs among them: read, and put back.
 
 A set of them is a sorted tuple of (name, value), as NameEntry has it. What an ordinary user may not read is not
 in it; what may not be set is left as it is.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 
 from metamori.store.format.records import XattrOp
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL, Door
-from metamori.store.read.head import lstat_or_none
-from metamori.store.read.state import State
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
 _REFUSED = (errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
@@ -32,21 +30,6 @@ def read(path: bytes) -> Xattrs:
     except OSError:
         return ()
     return tuple(sorted(found))
-
-
-def plan(here: State, there: State) -> Iterator[XattrOp]:
-    """What has to be set so that all that has a name at `there` has its attributes of then."""
-    for entry in there.existing():
-        want = entry
-        if entry.kind == "file":
-            known, want = here.said_of(entry.inode), there.said_of(entry.inode) or entry
-        elif entry.kind == "symlink":
-            continue
-        else:
-            known = here.names.get(entry.path)
-        # what had no name here may have been given some since; what is made anew inherits its folder's default ACL
-        if known is None or (known.kind, known.target, known.xattrs) != (entry.kind, entry.target, want.xattrs):
-            yield XattrOp(entry.path, want.xattrs)
 
 
 def apply(door: Door, op: XattrOp) -> None:

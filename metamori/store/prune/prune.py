@@ -22,10 +22,10 @@ from metamori.store.format import files
 from metamori.store.format.layout import parse_record_name, temporary
 from metamori.store.format.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.prune.merge import Checksums, meta_of, offsets_of, with_initial
 from metamori.store.prune.prune_plan import Live, Shape, allocated
 from metamori.store.read import image
-from metamori.store.read.head import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.record import record, replace
 from metamori.tables.retention import Rules, choose

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from metamori.store.format.records import Hole, Meta
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.prune.merge import Folded, Step, UndoGroup
-from metamori.store.read.head import lstat_or_none
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.aml import AddressMap

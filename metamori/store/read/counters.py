@@ -9,8 +9,8 @@ from metamori.store.format import files
 from metamori.store.format.layout import Layout
 from metamori.store.format.records import Numbers
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
-from metamori.store.read.head import lstat_or_none
 
 
 class Counters:

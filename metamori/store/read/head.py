@@ -11,22 +11,13 @@ from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
 from metamori.store.format.records import Head, Identity, KeptHome, PifEntry
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
 from metamori.store.read.state import State
 from metamori.tables.record import replace
 
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
 _STEP_MS = 20                              # and no longer where the clock is a server's
-
-
-def lstat_or_none(door: Door, path: bytes) -> os.stat_result | None:
-    """None when nothing has this name."""
-    try:
-        return door.lstat(path)
-    except OSError as error:
-        if error.errno in commit.NOTHING_THERE:
-            return None
-        raise
 
 
 def identity_now(door: Door, path: bytes) -> Identity:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
-from metamori.store.read.head import identity_now, lstat_or_none, require_kept
+from metamori.store.read.head import identity_now, require_kept
 from metamori.store.read.holders import Holders
 from metamori.store.read.store import Store
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece

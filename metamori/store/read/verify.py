@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import image, invalidated
 from metamori.store.read.checksums import missing
-from metamori.store.read.head import lstat_or_none, require_kept
+from metamori.store.read.head import require_kept
 from metamori.store.read.holders import Holders, Losses, sentence
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME

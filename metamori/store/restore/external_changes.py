@@ -16,7 +16,8 @@ import time
 
 from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
-from metamori.store.read.head import kept_homes, lstat_or_none
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.head import kept_homes
 from metamori.store.read.holders import Holders
 from metamori.store.read.store import Store
 from metamori.store.restore import restore

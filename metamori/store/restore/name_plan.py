@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from metamori.errors import ChangedOutside
 from metamori.store.format import layout as names_of
 from metamori.store.format.layout import Layout
-from metamori.store.format.records import KeptHome, NameEntry, NameOp
+from metamori.store.format.records import KeptHome, NameEntry, NameOp, XattrOp
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door, umask
-from metamori.store.read.head import lstat_or_none
 from metamori.store.read.state import State
 
 OWNER_ALL = 0o700
@@ -320,3 +320,18 @@ def _mkdir(entry: NameEntry, mode: int) -> NameOp:
 
 def _depth(path: bytes) -> tuple[int, bytes]:
     return path.count(b"/"), path
+
+
+def xattr_ops(here: State, there: State) -> Iterator[XattrOp]:
+    """What has to be set so that all that has a name at `there` has its attributes of then."""
+    for entry in there.existing():
+        want = entry
+        if entry.kind == "file":
+            known, want = here.said_of(entry.inode), there.said_of(entry.inode) or entry
+        elif entry.kind == "symlink":
+            continue
+        else:
+            known = here.names.get(entry.path)
+        # what had no name here may have been given some since; what is made anew inherits its folder's default ACL
+        if known is None or (known.kind, known.target, known.xattrs) != (entry.kind, entry.target, want.xattrs):
+            yield XattrOp(entry.path, want.xattrs)

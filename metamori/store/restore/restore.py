@@ -20,9 +20,10 @@ from itertools import groupby
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format.records import Intent, KeptHome, UndoEntry
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
 from metamori.store.read.checksums import missing
-from metamori.store.read.head import identity_now, kept_now, lstat_or_none
+from metamori.store.read.head import identity_now, kept_now
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore_plan import Plan, Save, make_plan, plan_commit, plan_names

@@ -21,11 +21,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
-from metamori.store.io import xattrs
-from metamori.store.read.head import kept_homes, lstat_or_none, require_kept
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.head import kept_homes, require_kept
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
-from metamori.store.restore.name_plan import NamesPlan
+from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.tables.aml import AddressMap
 from metamori.tables.record import field, mutable
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
@@ -137,7 +137,7 @@ def make_plan(store: Store, target: int) -> Plan:
         changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
-                    tuple(xattrs.plan(here, there)))
+                    tuple(xattr_ops(here, there)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
 
 
@@ -217,7 +217,7 @@ def plan_names(
                                       found.st_size)
         content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
-                    tuple(xattrs.plan(now, then)))
+                    tuple(xattr_ops(now, then)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
 
 
