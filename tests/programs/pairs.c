@@ -1,8 +1,10 @@
 /* pairs.c - two sides, threads or processes, make calls on the same names at the same moment, thousands of times.
  *
- *   pairs run SET threads|processes SEED WORLDS PHASES    plays; prints every result, and the state at every checkpoint
- *   pairs oracle SET threads|processes SEED WORLDS PHASES reads that, natively: could any order of the steps give it?
- *   pairs picture WORLDS                                  the state of the current folder, as `run` prints it
+ *   pairs run SET SIDES SEED WORLDS PHASES      plays; prints every result, and the state at every checkpoint
+ *   pairs oracle SET SIDES SEED WORLDS PHASES   reads that, natively: could any order of the steps give it?
+ *   pairs picture WORLDS                        the state of the current folder, as `run` prints it
+ *
+ * SIDES: threads, processes, or turns: threads of which the second always goes first, the order that the oracle tries last.
  *
  * A world is a folder with a few names in it.  In a phase each world sees one pair of calls, which the seed chooses.  Before
  * the first phase and after each, with nothing under way, the program takes a checkpoint and prints what all worlds look
@@ -32,6 +34,7 @@ static const struct set sets[] = { { "names", names_calls, names_begin, NULL }, 
 const struct set *set;
 int call_count, worlds, phases, processes;
 uint64_t seed;
+static int turns;
 
 void die(const char *what)
 {
@@ -100,6 +103,7 @@ static void print_states(int index)
 
 static struct shared {
     uint32_t arrived;          /* of both sides, ever: the barrier of a pair */
+    uint32_t second;           /* pairs that the second side has played */
     uint32_t phase, done;      /* the phase that may be played, from 1; sides that have played it */
     struct played played[];    /* phase, world, side */
 } *shared;
@@ -141,7 +145,11 @@ static void *play_side(void *which)
             const struct call *call = begin_call(&side[world], phase, world, played_at(phase, world, who));
             together(++round);
             a_little_later(who);
+            while (turns && who == 0 && __atomic_load_n(&shared->second, __ATOMIC_SEQ_CST) < round)
+                sched_yield();
             call->play(&side[world]);
+            if (who == 1)
+                __atomic_store_n(&shared->second, round, __ATOMIC_SEQ_CST);
         }
         __atomic_add_fetch(&shared->done, 1, __ATOMIC_SEQ_CST);
     }
@@ -246,6 +254,7 @@ int main(int count, char **word)
     char **number = word + 4;
     choose(word[2]);
     processes = !strcmp(word[3], "processes");
+    turns = !strcmp(word[3], "turns");
     seed = strtoull(number[0], NULL, 10), worlds = atoi(number[1]), phases = atoi(number[2]);
     chance = (uint32_t)seed;
     return of_run ? run() : oracle();

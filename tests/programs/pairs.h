@@ -89,6 +89,8 @@ void placed(struct place *place);
 /* FNV-1a, gone on with from sum. */
 uint32_t summed(uint32_t sum, const void *bytes, size_t n);
 void state_of(int world, char *out, size_t room);
+/* What the state does not show of these descriptors: where they lead, how, at which position, and which are one description. */
+uint32_t descriptors_of(const int *fd, int count);
 /* Removes what stands there. */
 void clear_world(int world);
 void write_file(const char *path, size_t size, unsigned seed);

@@ -1,4 +1,7 @@
-/* pairs_oracle.c - plays a pair natively in every order of its steps: could any of them give what the run printed? */
+/* pairs_oracle.c - plays a pair natively in every order of its steps: could any of them give what the run printed?
+ *
+ * What descriptors a phase leaves at which position is seen only in later phases, so all phases of a world are explained together.
+ */
 #define _GNU_SOURCE
 #include "pairs.h"
 
@@ -22,6 +25,9 @@ static int running, finished[2], in_oracle;
 static int descriptors[2][COMMON];     /* of each process; threads have the first */
 static struct { int wants, fd; int has[LOCKS]; } locks[2];
 static struct rlimit limits[2];
+/* What `run` printed, all of it: states by phase (0: before any) and world, results. */
+static char **seen_states;
+static struct played *seen;
 
 struct place place(struct side *side, const char *name)
 {
@@ -221,36 +227,87 @@ static void show_possible(int world, int phase, struct order *history)
     } while (++i < 300 && count < 24 && next_order(&order));
 }
 
-static int possible(int world, int phase, struct order *history, const struct played found[2], const char *state)
+static struct played *seen_at(int world, int phase) { return &seen[((size_t)phase * worlds + world) * 2]; }
+static const char *seen_state(int world, int phase) { return seen_states[(phase + 1) * worlds + world]; }
+
+/* What an order has left that no state shows, and later phases depend on. */
+static uint32_t left_behind(void)
+{
+    int fd[2 * (COMMON + 1)], count = 0;
+    for (int who = 0; who < 2; who++) {
+        fd[count++] = sides[who].held;
+        for (int i = 0; set->common && i < COMMON; i++)
+            fd[count++] = sides[who].common[i];
+    }
+    char mapped[2] = { sides[0].page != NULL, sides[1].page != NULL };
+    return summed(descriptors_of(fd, count), mapped, sizeof mapped);
+}
+
+static int matches(const struct played played[2], int world, int phase)
 {
     static char now[65536];
+    state_of(world, now, sizeof now);
+    return same(&played[0], &seen_at(world, phase)[0]) && same(&played[1], &seen_at(world, phase)[1])
+        && !strcmp(now, seen_state(world, phase));
+}
+
+/* Does any order explain this phase, and one each all later ones?  Two orders that both give what was seen may leave
+ * descriptors at different positions, and only a later phase shows which it was: so each such end is gone on from, once.
+ * furthest: the last phase that was come to; history up to there says how. */
+struct search {
+    int world, furthest, plays;
+    struct order *history, *explained; /* this try; the one that came furthest */
+};
+enum { ORDERS = 3000, PLAYS = 60000, ENDS = 64 };
+
+static int explains(struct search *search, int phase)
+{
+    uint32_t tried[ENDS];
+    int ends = 0, orders = 0;
     struct order order = { 0, { 0 } };
-    int tried = 0;
+    if (phase == phases)
+        return 1;
+    if (phase > search->furthest) {
+        search->furthest = phase;
+        memcpy(search->explained, search->history, sizeof *search->history * (size_t)phase);
+    }
     do {
         struct played played[2];
-        play_history(world, history, phase);
-        play_phase(phase, world, &order, played);
-        state_of(world, now, sizeof now);
-        history[phase] = order;
-        if (same(&played[0], &found[0]) && same(&played[1], &found[1]) && !strcmp(now, state))
+        play_history(search->world, search->history, phase);
+        play_phase(phase, search->world, &order, played);
+        if (!matches(played, search->world, phase))
+            continue;
+        uint32_t end = left_behind();
+        int known = 0;
+        for (int i = 0; i < ends; i++)
+            known |= tried[i] == end;
+        if (known || ends == ENDS)
+            continue;
+        tried[ends++] = end;
+        search->history[phase] = order;
+        if (explains(search, phase + 1))
             return 1;
-    } while (++tried < 3000 && next_order(&order));
-    printf("no order of world %d, phase %d, gives what was seen: %s and %s\n", world, phase, calls[0]->name, calls[1]->name);
-    for (int i = 0; i < phase; i++) {
-        struct played unused[2];
-        play_phase(i, world, &history[i], unused);     /* for their names only */
-        printf("  after %s and %s\n", calls[0]->name, calls[1]->name);
-    }
-    for (int who = 0; who < 2; who++)
-        show("result of side", who, &found[who]);
-    printf("  state:%s\n", state);
-    show_possible(world, phase, history);
+    } while (++orders < ORDERS && ++search->plays < PLAYS && next_order(&order));
     return 0;
 }
 
-/* What `run` printed, all of it: states by phase (0: before any) and world, results. */
-static char **seen_states;
-static struct played *seen;
+static void accuse(const struct search *search)
+{
+    int world = search->world, phase = search->furthest;
+    struct order any = { 0, { 0 } };
+    struct played unused[2];
+    play_history(world, search->explained, phase);
+    play_phase(phase, world, &any, unused);
+    printf("no order of world %d, phase %d, gives what was seen: %s and %s\n", world, phase, calls[0]->name, calls[1]->name);
+    for (int i = 0; i < phase; i++) {
+        play_phase(i, world, &search->explained[i], unused);   /* for their names only */
+        printf("  after %s and %s\n", calls[0]->name, calls[1]->name);
+    }
+    for (int who = 0; who < 2; who++)
+        show("result of side", who, &seen_at(world, phase)[who]);
+    printf("  state:%s\n", seen_state(world, phase));
+    show_possible(world, phase, search->explained);
+}
 
 static void read_run(void)
 {
@@ -281,17 +338,18 @@ int oracle(void)
         sides[who].held = -1;
         getrlimit(RLIMIT_FSIZE, &limits[who]);
     }
-    for (int world = 0; world < worlds; world++) {
-        struct order history[phases];
-        for (int phase = 0; phase < phases; phase++) {
-            const char *state = seen_states[(phase + 1) * worlds + world];
-            if (!state)
+    for (int phase = 0; phase < phases; phase++)
+        for (int world = 0; world < worlds; world++)
+            if (!seen_state(world, phase))
                 return puts("the run did not print it all"), 1;
-            checked++;
-            if (!possible(world, phase, history, &seen[((size_t)phase * worlds + world) * 2], state)) {
-                wrong++;
-                break;
-            }
+    for (int world = 0; world < worlds; world++) {
+        struct order history[phases], explained[phases];
+        struct search search = { world, -1, 0, history, explained };
+        int good = explains(&search, 0);
+        checked += good ? phases : search.furthest + 1;
+        if (!good) {
+            wrong++;
+            accuse(&search);
         }
         leave_world(world);
     }

@@ -1,4 +1,4 @@
-/* pairs_state.c - what stands in a world, in one line. */
+/* pairs_state.c - what stands in a world, in one line; and what does not stand there and yet decides what comes later. */
 #define _GNU_SOURCE
 #include "pairs.h"
 
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -118,6 +119,40 @@ void state_of(int world, char *out, size_t room)
         if (e->st.st_mtime < 1500000000)
             n += snprintf(out + n, room - n, "@%ld", (long)e->st.st_mtime);
     }
+}
+
+/* Where a descriptor leads, how, and at which position; of a file without a name what it holds, too. */
+static uint32_t summed_descriptor(uint32_t sum, int fd)
+{
+    char link[40], leads[600];
+    off_t position = lseek(fd, 0, SEEK_CUR);
+    int flags = fcntl(fd, F_GETFL);
+    struct stat st;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, leads, sizeof leads);
+    if (n < 0 || fstat(fd, &st) < 0)
+        return summed(sum, "none", 4);
+    sum = summed(summed(summed(sum, leads, (size_t)n), &position, sizeof position), &flags, sizeof flags);
+    if (st.st_nlink || !S_ISREG(st.st_mode))
+        return sum;
+    int file = open(link, O_RDONLY);
+    for (ssize_t got; (got = read(file, leads, sizeof leads)) > 0;)
+        sum = summed(sum, leads, (size_t)got);
+    close(file);
+    return summed(summed(sum, &st.st_size, sizeof st.st_size), &st.st_mode, sizeof st.st_mode);
+}
+
+uint32_t descriptors_of(const int *fd, int count)
+{
+    uint32_t sum = 2166136261u;
+    for (int i = 0; i < count; i++) {
+        sum = summed_descriptor(sum, fd[i]);
+        for (int j = 0; j < i; j++) {  /* those that have one position between them */
+            char same = fd[i] >= 0 && fd[j] >= 0 && syscall(SYS_kcmp, getpid(), getpid(), 0 /* KCMP_FILE */, fd[i], fd[j]) == 0;
+            sum = summed(sum, &same, 1);
+        }
+    }
+    return sum;
 }
 
 void clear_world(int world)
