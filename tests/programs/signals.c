@@ -146,6 +146,31 @@ static int limited(int beyond)
     return 0;
 }
 
+static void *checkpoints(void *unused)
+{
+    say("checkpoint", metamori_checkpoint());
+    return unused;
+}
+
+/* A file size limit is set while another thread writes into the buffer, or takes a checkpoint. */
+static int limited_later(int checkpoint)
+{
+    struct rlimit limit = { 10, RLIM_INFINITY };
+    pthread_t one;
+    install(SIGXFSZ, counts, 0);
+    write(file, "over", 4);
+    say("begun", 0);
+    getchar();
+    pthread_create(&one, NULL, checkpoint ? checkpoints : write_low, "one");
+    getchar();                           /* it stands where it has asked for the limit */
+    setrlimit(RLIMIT_FSIZE, &limit);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    say("limit", limit.rlim_cur);
+    pthread_join(one, NULL);
+    say("came", count);
+    return 0;
+}
+
 /* Whether a file can be opened by a program that has no number left; it is the library that needs one more. */
 static void *cut_short(void *unused)
 {
@@ -243,6 +268,7 @@ int main(int argc, char **word)
         return sent(atoi(what + 5));
     return !strcmp(what, "fault") ? fault() : !strcmp(what, "within") ? within(0) : !strcmp(what, "within and leave") ? within(1)
          : !strcmp(what, "one-shot") ? one_shot() : !strcmp(what, "cut") ? cut() : !strcmp(what, "limit") ? limited(0)
+         : !strcmp(what, "limit later") ? limited_later(0) : !strcmp(what, "limit checkpoint") ? limited_later(1)
          : !strcmp(what, "limit beyond") ? limited(1) : !strcmp(what, "descriptors") ? descriptors()
          : !strcmp(what, "confined") ? confined() : !strcmp(what, "returns") ? returns() : 2;
 }

@@ -148,6 +148,25 @@ def test_a_size_limit_and_two_threads(lab: Lab, compiled: Compile, beyond: bool)
     program.check_indexes()
 
 
+@pytest.mark.parametrize("what, point, said", [("later", "data.write", "one 8192"),
+                                               ("checkpoint", "runtime.call", "checkpoint 2")])  # fmt: skip
+def test_a_size_limit_is_set_beside_another_thread(
+    lab: Lab, compiled: Compile, what: str, point: str, said: str
+) -> None:
+    """A call that began without a limit had none to lift: what it wrote into the store met the new one (EFBIG)."""
+    program = Program(lab, compiled, f"limit {what}")
+    program.start()
+    assert program.line() == "begun 0"
+    program.stops.arm(point)
+    program.go_on()
+    program.stops.wait(point)
+    program.go_on()
+    time.sleep(0.3)                        # the other thread goes all its way meanwhile, if it can
+    program.stops.go(point)
+    assert sorted(program.end()) == sorted(["limit 10", said, "came 0"])
+    program.check_indexes()
+
+
 def test_a_limit_on_descriptors_and_two_threads(lab: Lab, compiled: Compile) -> None:
     """The library has it lifted where the program has used up its numbers: what the program sets meanwhile holds."""
     program = Program(lab, compiled, "descriptors")

@@ -102,26 +102,60 @@ EXPORT void _exit(int status)
 }
 
 /* Limits that the library lifts: as the program set them, whichever thread needs them lifted (lift.c). */
-#define WITH_ITS_LIMIT(resource, type, call) \
-    ({ if (resource != RLIMIT_FSIZE && resource != RLIMIT_NOFILE) \
-           return call; \
-       uint64_t mask_ = mm_limit_begin(); \
+struct limit_call { int resource, sets, alone, runtime; uint64_t mask, outer; };
+
+static int is_lifted(int resource) { return resource == RLIMIT_FSIZE || resource == RLIMIT_NOFILE; }
+
+/* A call on a tracked file, and one of the runtime, asks when it begins whether files have a size limit, and lifts that until
+ * its end: so the limit is set where none is under way. */
+static struct limit_call limit_begin(int resource, int sets)
+{
+    struct limit_call c = { resource, sets && resource == RLIMIT_FSIZE, 0, 0, 0, 0 };
+    if (!is_lifted(resource))
+        return c;
+    c.alone = c.sets && active() && !mm_depth && !mm_stranger();
+    if (c.alone) {
+        c.outer = defer_handlers();
+        c.runtime = mm_runtime_hold();
+        mm_hold_calls();
+    }
+    c.mask = mm_limit_begin();
+    return c;
+}
+
+static void limit_end(const struct limit_call *c)
+{
+    if (!is_lifted(c->resource))
+        return;
+    int saved = errno;
+    if (c->sets)
+        __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
+    mm_limit_end(c->mask);
+    if (c->alone) {
+        mm_let_calls_go();
+        mm_runtime_let_go(c->runtime);
+        deliver_handlers(c->outer);
+    }
+    errno = saved;
+}
+
+#define WITH_ITS_LIMIT(resource, sets, type, call) \
+    ({ struct limit_call c_ = limit_begin(resource, sets); \
        type r_ = call; \
-       __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED); \
-       mm_limit_end(mask_); \
+       limit_end(&c_); \
        r_; })
 
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-    return WITH_ITS_LIMIT(resource, int, REAL(setrlimit)(resource, limit));
+    return WITH_ITS_LIMIT(resource, 1, int, REAL(setrlimit)(resource, limit));
 }
 EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
 {
-    return WITH_ITS_LIMIT(resource, int, REAL(getrlimit)(resource, limit));
+    return WITH_ITS_LIMIT(resource, 0, int, REAL(getrlimit)(resource, limit));
 }
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
-    return WITH_ITS_LIMIT(resource, int, REAL(prlimit)(pid, resource, limit, old));
+    return WITH_ITS_LIMIT(resource, limit != NULL, int, REAL(prlimit)(pid, resource, limit, old));
 }
 EXPORT long ulimit(int what, ...)
 {
@@ -129,11 +163,11 @@ EXPORT long ulimit(int what, ...)
     va_start(list, what);
     long value = va_arg(list, long);
     va_end(list);
-    return WITH_ITS_LIMIT(RLIMIT_FSIZE, long, REAL(ulimit)(what, value));
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, 1, long, REAL(ulimit)(what, value));
 }
 EXPORT int vlimit(enum __vlimit_resource resource, int value)
 {
-    return WITH_ITS_LIMIT(RLIMIT_FSIZE, int, REAL(vlimit)(resource, value));
+    return WITH_ITS_LIMIT(RLIMIT_FSIZE, 1, int, REAL(vlimit)(resource, value));
 }
 
 #define CALL(group, type, name, parameters)

@@ -209,6 +209,7 @@ int mm_runtime_call(int what, long argument, void *data)
     uint64_t mask = sys_mask_all();
     int held = mm_runtime_hold();
     mm_lift_limit(0);                  /* what it writes is the store's */
+    MM_STOP("runtime.call");
     int r = call(what, argument, data);
     mm_lift_limit(1);
     mm_runtime_let_go(held);
