@@ -1,5 +1,8 @@
 """The manual: `make docs` builds it offline, warnings are errors."""
 
+import posixpath
+import re
+
 project = "Metamori"
 author = "the Metamori authors"
 extensions = ["myst_parser"]
@@ -8,9 +11,27 @@ root_doc = "index"
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "Metamori"
+html_static_path = ["pictures/manual.css"]
+html_css_files = ["manual.css"]
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
+highlight_language = "text"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-# Links to files of the source tree are for readers of the tree; in the manual they are text.
-suppress_warnings = ["myst.xref_missing"]
+
+
+def name_what_is_outside(app, page, text):  # type: ignore[no-untyped-def]
+    """Links from docs/ into the source tree are for readers of the tree; in the manual they are the file's name."""
+    def name(link: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link[2]))
+        if path.startswith("docs/"):
+            return link[0]
+        said = link[1].strip("`")
+        return f"`{path}`" if path.endswith(said) else f"{said} (`{path}`)"
+
+    text[0] = re.sub(r"(?<!!)\[([^\]]*)\]\((\.\./[^)#\s]*)(?:#[^)]*)?\)", name, text[0])
+
+
+def setup(app):  # type: ignore[no-untyped-def]
+    app.connect("source-read", name_what_is_outside)

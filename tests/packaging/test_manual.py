@@ -59,3 +59,12 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         html = (tmp_path / "html" / f"{page}.html").read_text()
         fetched = r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href)="https?:'
         assert not re.search(fetched, html), "it opens offline"
+    assert [path.name for path in (tmp_path / "html" / "_downloads").rglob("*.*")] == ["schemas.json"], \
+        "what is outside of docs is named, not linked"
+
+
+@pytest.mark.parametrize("page", (ROOT / "docs").rglob("*.md"), ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_code_fits_beside_the_contents(page: Path) -> None:
+    """At a width of 1280 pixels a line of code has 88 characters."""
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert not [line for block in blocks for line in block.splitlines() if len(line) > 88]
