@@ -54,7 +54,7 @@ class Preimage:
 
     epoch: int
     after_index: int
-    pif: int
+    slot: int
     start: int
     end: int
     buffer_start: int
@@ -397,7 +397,7 @@ class Area:
 
     def frames(self, slot: int) -> list[int]:
         """Frame numbers that hold buffer bytes of a PIF."""
-        return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).pif == slot]
+        return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).slot == slot]
 
     def frame(self, number: int):  # type: ignore[no-untyped-def]
         return lib.mm_frame_at(self._area, number)
@@ -422,7 +422,7 @@ class Area:
                 yield touch_of(words)
             elif kind == lib.MM_PREIMAGE:
                 r = ffi.cast("struct mm_preimage *", words)
-                yield Preimage(r.epoch, r.after_index, r.pif, r.start, r.end, r.buffer_start)
+                yield Preimage(r.epoch, r.after_index, r.slot, r.start, r.end, r.buffer_start)
             at += length
 
     def free_journal(self, start: int, end: int) -> None:

@@ -97,7 +97,7 @@ class Fold:
         crcs = self.store.buffers.checksums(
             self.run, [(each.buffer_start, each.buffer_start + each.end - each.start) for each in there])
         for each, crc in zip(there, crcs, strict=True):
-            inode = self.objects.get(each.pif) or self.area.pif(each.pif).object
+            inode = self.objects.get(each.slot) or self.area.pif(each.slot).object
             if inode:
                 # the index of a checkpoint that was cut but never written may be this one: it knows what came after
                 entries.setdefault(min(each.after_index, self.index - 1), []).append(

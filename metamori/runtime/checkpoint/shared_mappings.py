@@ -92,7 +92,7 @@ class Capture:
             return []
         known = self._known(slot, cut)
         saved = AddressMap(AML(each.start, each.end, self._run, each.buffer_start) for each in reversed([*preimages])
-                           if each.pif == slot and each.start < each.end and each.start % BLOCK == 0)
+                           if each.slot == slot and each.start < each.end and each.start % BLOCK == 0)
         ranges = [(0, size)]
         if candidates is not None:
             ranges = merged((*candidates, *(known.gaps(0, size) if known.nbytes < size else ())))

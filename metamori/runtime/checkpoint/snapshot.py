@@ -291,7 +291,7 @@ def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:
     for process in area.processes():
         pid = area.process(process).pid
         for fd, fit in area.descriptors(process).items():
-            if area.fit(fit).pif == slot:
+            if area.fit(fit).slot == slot:
                 path = b"%s/fd/%d" % (proc_folder(pid), fd)
                 try:
                     st = os.stat(path)
@@ -319,7 +319,7 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                cut.fits.append((entry, area.fit(fit).pif or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))))
+                cut.fits.append((entry, area.fit(fit).slot or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))))
         for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:
                 _inherited(cut, process.number, fd, folder)

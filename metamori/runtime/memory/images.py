@@ -115,7 +115,7 @@ class Image:
 
     def _files(self, fit) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
         """What a followed descriptor may lead to: the file that was opened, or that stands for it since."""
-        pif = self.area.pif(fit.pif) if fit.pif else fit
+        pif = self.area.pif(fit.slot) if fit.slot else fit
         return {(fit.dev, fit.ino), (pif.dev, pif.ino)}
 
     def _launch(self) -> Launch:

@@ -142,8 +142,8 @@ def _holders(area: Area, moves: Callable[[Any], bool]) -> list[Holder]:
     for process in area.processes():
         for slot in set(area.descriptors(process).values()):
             fit = area.fit(slot)
-            if fit.pif and fit.attributes & os.O_ACCMODE != os.O_RDONLY:
-                add(area.pif(fit.pif), area.process(process).pid)
+            if fit.slot and fit.attributes & os.O_ACCMODE != os.O_RDONLY:
+                add(area.pif(fit.slot), area.process(process).pid)
     mapped = {p.ino: p for p in map(area.pif, area.pifs()) if p.flags & lib.MM_HOME}
     for each in (mappings(area, set(mapped)) or []) if mapped else []:
         if each.writes and each.shared:

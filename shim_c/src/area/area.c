@@ -63,7 +63,7 @@ static long region_allocate(int fd, uint64_t from, uint64_t to)
 }
 
 /* Where a segment goes: anywhere (0), or where a program that comes back with its memory finds it again. */
-static uint64_t place_of(int region, uint64_t n)
+static uint64_t segment_place(int region, uint64_t n)
 {
     return mm_area_place ? mm_area_place + (1ul << 30) + (((uint64_t)region * MM_SEGMENTS + n) << MM_SEGMENT_BITS) : 0;
 }
@@ -79,7 +79,7 @@ static long map_again(struct mm_area *a, int region, uint64_t n)
     if (!mm_area_place)
         return r;
     /* whoever is there already stays: the move itself would not ask */
-    long there = sys(SYS_mmap, place_of(region, n), 1ul << MM_SEGMENT_BITS, PROT_NONE,
+    long there = sys(SYS_mmap, segment_place(region, n), 1ul << MM_SEGMENT_BITS, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (there < 0 && there > -4096) {
         sys(SYS_munmap, r, 1ul << MM_SEGMENT_BITS);
@@ -107,7 +107,7 @@ static int map_first(struct mm_area *a, int region)
         return fd;
     long r = region == HEADER ? fit_for_use(fd) : 0;
     if (r == 0)
-        r = sys(SYS_mmap, place_of(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
+        r = sys(SYS_mmap, segment_place(region, 0), 1ul << MM_SEGMENT_BITS, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_NORESERVE | (mm_area_place ? MAP_FIXED_NOREPLACE : 0), fd, 0);
     mm_close_spare(fd);
     if (r < 0 && r > -4096)

@@ -17,8 +17,8 @@
 
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
-    uint32_t pif;              /* 0: nothing of this file is tracked */
-    uint32_t generation;       /* of the PIF table when pif was looked up, or MM_CHANGING */
+    uint32_t slot;              /* 0: nothing of this file is tracked */
+    uint32_t generation;       /* of the PIF table when slot was looked up, or MM_CHANGING */
 };
 #define MM_CHANGING UINT32_MAX         /* no generation: the number is about to mean another file, or none (renumber.c) */
 
@@ -27,7 +27,7 @@ extern struct mm_descriptor mm_fds[MM_FDS];
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
 extern int mm_active;                    /* part of the run: a call that begins now is followed */
 extern struct mm_process *mm_self;
-extern uint32_t mm_self_slot;
+extern uint32_t mm_self_process;
 extern int mm_buffer_fd;
 
 /* guard.c */
@@ -123,7 +123,7 @@ static inline uint32_t pif_of(int fd)
     if (__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
         != __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE))
         return mm_pif_again(fd);
-    return __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+    return __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED);
 }
 
 /* A quick look: a few loads and no call, so that a wrapper that hands on to the kernel saves no register.  UNSURE where there is
@@ -142,7 +142,7 @@ static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
     if (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
                  != __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE)))
         return MM_UNSURE;
-    seen->slot = __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED);
+    seen->slot = __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED);
     seen->fit = fit;
     if (!seen->slot)
         return MM_UNFOLLOWED;
@@ -158,7 +158,7 @@ static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
  * in another process, where the run area is a new one and every slot may be another.  So a slot is what it is after it. */
 static inline int mm_still(const struct mm_seen *seen, int fd)
 {
-    return LIKELY(__atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == seen->slot)
+    return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot)
         && LIKELY(__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED) == seen->fit);
 }
 

@@ -127,43 +127,43 @@ static int list_ends(struct look *l, uint32_t first, uint32_t count, void *(*slo
     return !first;
 }
 
-static void *pif(struct mm_area *a, uint32_t slot) { return mm_pif_at(a, slot); }
-static void *fit(struct mm_area *a, uint32_t slot) { return mm_fit_at(a, slot); }
-static void *frame(struct mm_area *a, uint32_t slot) { return mm_frame_at(a, slot); }
+static void *pif_at(struct mm_area *a, uint32_t slot) { return mm_pif_at(a, slot); }
+static void *fit_at(struct mm_area *a, uint32_t slot) { return mm_fit_at(a, slot); }
+static void *frame_at(struct mm_area *a, uint32_t slot) { return mm_frame_at(a, slot); }
 
 static int lists(struct look *l)
 {
     const struct mm_header *h = l->a->head;
-    int ends = list_ends(l, h->dirty, h->pif_count, pif, offsetof(struct mm_pif, next_dirty))
-            && list_ends(l, h->mapped, h->pif_count, pif, offsetof(struct mm_pif, next_mapped))
-            && list_ends(l, h->free_pif, h->pif_count, pif, offsetof(struct mm_pif, next_hash))
-            && list_ends(l, h->free_fit, h->fit_count, fit, offsetof(struct mm_fit, next_free))
-            && list_ends(l, h->free_frame, h->frame_count, frame, offsetof(struct mm_frame, next_free));
+    int ends = list_ends(l, h->dirty, h->pif_count, pif_at, offsetof(struct mm_pif, next_dirty))
+            && list_ends(l, h->mapped, h->pif_count, pif_at, offsetof(struct mm_pif, next_mapped))
+            && list_ends(l, h->free_pif, h->pif_count, pif_at, offsetof(struct mm_pif, next_hash))
+            && list_ends(l, h->free_fit, h->fit_count, fit_at, offsetof(struct mm_fit, next_free))
+            && list_ends(l, h->free_frame, h->frame_count, frame_at, offsetof(struct mm_frame, next_free));
     for (uint32_t i = 0; ends && i < MM_BUCKETS; i++)
-        ends = list_ends(l, h->bucket[i], h->pif_count, pif, offsetof(struct mm_pif, next_hash));
+        ends = list_ends(l, h->bucket[i], h->pif_count, pif_at, offsetof(struct mm_pif, next_hash));
     return ends ? 1 : bad(l, "a list of the header has no end");
 }
 
-static int processes(struct look *l)
+static int check_processes(struct look *l)
 {
-    for (uint32_t slot = 1; slot < l->a->head->process_high; slot++) {
-        uint32_t root = mm_proc(l->a, slot)->fd_root;
-        uint32_t held = mm_proc(l->a, slot)->held;
+    for (uint32_t process = 1; process < l->a->head->process_high; process++) {
+        uint32_t root = mm_proc(l->a, process)->fd_root;
+        uint32_t held = mm_proc(l->a, process)->held;
         const uint32_t *maps = root ? page(l, root) : NULL;
         if ((root && !maps) || (held && !page(l, held)))
-            return bad(l, "the descriptors of process %u lie outside", slot);
+            return bad(l, "the descriptors of process %u lie outside", process);
         for (int i = 0; maps && i < 1024; i++) {
             const uint32_t *fits = maps[i] ? page(l, maps[i]) : NULL;
             if (maps[i] && !fits)
-                return bad(l, "the descriptors of process %u lie outside", slot);
+                return bad(l, "the descriptors of process %u lie outside", process);
             for (int j = 0; fits && j < 1024; j++)
                 if (fits[j] >= l->a->head->fit_count)
-                    return bad(l, "a descriptor of process %u leads nowhere", slot);
+                    return bad(l, "a descriptor of process %u leads nowhere", process);
         }
     }
-    for (uint32_t slot = 1; slot < l->a->head->fit_count; slot++)
-        if (mm_fit_at(l->a, slot)->pif >= l->a->head->pif_count)
-            return bad(l, "open file %u leads nowhere", slot);
+    for (uint32_t fit = 1; fit < l->a->head->fit_count; fit++)
+        if (mm_fit_at(l->a, fit)->slot >= l->a->head->pif_count)
+            return bad(l, "open file %u leads nowhere", fit);
     return 1;
 }
 
@@ -172,7 +172,7 @@ static int frames(struct look *l)
     const struct mm_header *h = l->a->head;
     for (uint32_t i = 1; i < h->frame_count; i++) {
         const struct mm_frame *f = mm_frame_at(l->a, i);
-        if (f->pif >= h->pif_count || f->low > MM_CHUNK || f->high > MM_CHUNK)
+        if (f->slot >= h->pif_count || f->low > MM_CHUNK || f->high > MM_CHUNK)
             return bad(l, "frame %u lies outside", i);
     }
     for (uint64_t at = 0; at < h->reserved[CHUNKS]; at += 4)
@@ -228,7 +228,7 @@ static int journal(struct look *l)
         if (!t || t->length < 8 || t->length % 8 || t->length > (inside < h->journal_tail ? inside : h->journal_tail) - at
             || (t->type == MM_TOUCH && (t->length < sizeof *t || t->length - sizeof *t
                                         < (uint64_t)t->path_length + t->target_length + t->xattrs_length))
-            || (t->type == MM_PREIMAGE && (t->length < sizeof *p || p->pif >= h->pif_count)))
+            || (t->type == MM_PREIMAGE && (t->length < sizeof *p || p->slot >= h->pif_count)))
             return bad(l, "the journal is broken at byte %lu", at);
         at += t->length;
     }
@@ -246,7 +246,7 @@ int mm_sound(struct mm_area *area, char *why, long room)
     if (r < 0 && r > -4096)
         return bad(&l, "there is no memory to look at it");
     l.used = (unsigned char *)r;
-    int sound = pifs(&l) && lists(&l) && processes(&l) && free_pages(&l) && untaken(&l) && frames(&l) && journal(&l);
+    int sound = pifs(&l) && lists(&l) && check_processes(&l) && free_pages(&l) && untaken(&l) && frames(&l) && journal(&l);
     sys(SYS_munmap, r, bits);
     return sound;
 }

@@ -56,17 +56,17 @@ static inline void *mm_page(struct mm_area *a, uint32_t page)
 }
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
 
-MM_INLINE struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+MM_INLINE struct mm_process *mm_proc(struct mm_area *a, uint32_t process)
 {
-    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
+    return mm_region(a, PROCESSES, (uint64_t)process * sizeof(struct mm_process));
 }
 MM_INLINE struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
 {
     return mm_region(a, PIFS, (uint64_t)slot * sizeof(struct mm_pif));
 }
-MM_INLINE struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
+MM_INLINE struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t fit)
 {
-    return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
+    return mm_region(a, FITS, (uint64_t)fit * sizeof(struct mm_fit));
 }
 MM_INLINE struct mm_frame *mm_frame_at(struct mm_area *a, uint32_t frame)
 {
@@ -126,17 +126,17 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer);
 void mm_frame_free(struct mm_area *a, uint32_t frame);
 
 /* table.c */
-int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run);
-void mm_table_empty(struct mm_area *a, struct mm_pif *pif);
-void mm_table_free(struct mm_area *a, struct mm_pif *pif);
+int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_range *run);
+void mm_table_empty(struct mm_area *a, struct mm_pif *p);
+void mm_table_free(struct mm_area *a, struct mm_pif *p);
 
 /* slots.c */
-void mm_process_leave(struct mm_area *a, uint32_t slot);
+void mm_process_leave(struct mm_area *a, uint32_t process);
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 uint32_t mm_fit_new(struct mm_area *a);
-void mm_fit_ref(struct mm_area *a, uint32_t slot);
-void mm_fit_unref(struct mm_area *a, uint32_t slot);
+void mm_fit_ref(struct mm_area *a, uint32_t fit);
+void mm_fit_unref(struct mm_area *a, uint32_t fit);
 void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);

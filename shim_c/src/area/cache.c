@@ -60,7 +60,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
         f->chunk = chunk;
         f->low = f->high = f->next_free = f->used = 0;
         __atomic_add_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
-        __atomic_store_n(&f->pif, slot, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
+        __atomic_store_n(&f->slot, slot, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
     }
     mm_unlock(&h->lock);
     return frame;
@@ -70,11 +70,11 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
 {
     struct mm_frame *f = mm_frame_at(a, frame);
     mm_lock(&a->head->lock);
-    if (f->pif) {
+    if (f->slot) {
         if (mm_frame_of(a, f->chunk) == frame)
             __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);
-        uint32_t slot = f->pif;
-        __atomic_store_n(&f->pif, 0, __ATOMIC_RELEASE);
+        uint32_t slot = f->slot;
+        __atomic_store_n(&f->slot, 0, __ATOMIC_RELEASE);
         __atomic_sub_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
         f->next_free = a->head->free_frame;
         a->head->free_frame = frame;
@@ -99,7 +99,7 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer)
 
 static uint32_t frame_pif(struct mm_area *a, uint32_t frame)
 {
-    return __atomic_load_n(&mm_frame_at(a, frame)->pif, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&mm_frame_at(a, frame)->slot, __ATOMIC_ACQUIRE);
 }
 
 /* One of a file's frames leaves: the first from its hand on that was not used since the hand passed it.  The hand stays at
@@ -113,7 +113,7 @@ int mm_cache_evict(struct mm_area *a, uint32_t slot, int buffer)
         if (i == 0 || i >= end)
             i = 1;
         struct mm_frame *f = mm_frame_at(a, i);
-        if (__atomic_load_n(&f->pif, __ATOMIC_ACQUIRE) != slot)
+        if (__atomic_load_n(&f->slot, __ATOMIC_ACQUIRE) != slot)
             continue;
         if (f->used) {
             f->used = 0;
@@ -128,7 +128,7 @@ int mm_cache_evict(struct mm_area *a, uint32_t slot, int buffer)
     return -ENOENT;
 }
 
-/* All of a file's frames, or of all files (pif 0). */
+/* All of a file's frames, or of all files (slot 0). */
 int mm_cache_write_back(struct mm_area *a, uint32_t slot, int buffer)
 {
     int result = 0;

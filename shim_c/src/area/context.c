@@ -4,7 +4,7 @@
 struct mm_area *mm_area;
 int mm_active;
 struct mm_process *mm_self;
-uint32_t mm_self_slot;
+uint32_t mm_self_process;
 int mm_buffer_fd = -1;
 int mm_watch_fd = -1;
 int mm_uffd = -1;
@@ -65,21 +65,21 @@ uint32_t mm_pif_again(int fd)
         return fit ? mm_pif_again(fd) : 0;
     struct mm_fit *f = mm_fit_at(mm_area, fit);
     uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
-    uint32_t known = __atomic_load_n(&f->pif, __ATOMIC_ACQUIRE), pif = known;
-    if (!known && (pif = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
+    uint32_t known = __atomic_load_n(&f->slot, __ATOMIC_ACQUIRE), slot = known;
+    if (!known && (slot = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
         /* one description counts once, whichever of its threads and processes comes first */
-        if (!mm_pif_ref(mm_area, pif, f->dev, f->ino)) {
-            pif = 0;
-        } else if (!__atomic_compare_exchange_n(&f->pif, &known, pif, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            __atomic_sub_fetch(&mm_pif_at(mm_area, pif)->refs, 1, __ATOMIC_RELAXED);
-            pif = known;
+        if (!mm_pif_ref(mm_area, slot, f->dev, f->ino)) {
+            slot = 0;
+        } else if (!__atomic_compare_exchange_n(&f->slot, &known, slot, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            __atomic_sub_fetch(&mm_pif_at(mm_area, slot)->refs, 1, __ATOMIC_RELAXED);
+            slot = known;
         }
     }
-    int appeared = !__atomic_load_n(&d->pif, __ATOMIC_RELAXED) && pif;
-    /* pif_of reads them in the other order: who sees the generation sees its pif */
-    __atomic_store_n(&d->pif, pif, __ATOMIC_RELAXED);
+    int appeared = !__atomic_load_n(&d->slot, __ATOMIC_RELAXED) && slot;
+    /* pif_of reads them in the other order: who sees the generation sees its slot */
+    __atomic_store_n(&d->slot, slot, __ATOMIC_RELAXED);
     __atomic_compare_exchange_n(&d->generation, &looked, generation, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);   /* not MM_CHANGING */
     if (UNLIKELY(mm_on_tracked != NULL) && appeared)
         mm_on_tracked(fd);
-    return pif;
+    return slot;
 }

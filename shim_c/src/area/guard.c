@@ -16,7 +16,7 @@ void mm_deliver(void)
 
 uint32_t mm_renumbering;
 
-static int over(void) { return (__atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & MM_OVER) != 0; }
+static int run_is_over(void) { return (__atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & MM_OVER) != 0; }
 
 /* A checkpoint is being cut, or a number of this process given to another file: wait outside until it is done.  One whose
  * process was killed is not waited for.  A run by hand that has ended, as main has returned, stays frozen: a call on a file is
@@ -25,17 +25,17 @@ void mm_enter_wait(int on_file)
 {
     uint32_t *freeze = &mm_area->head->freeze, owner;
     int saved = errno, timeouts = 0;
-    while (!over() && ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))
+    while (!run_is_over() && ((owner = __atomic_load_n(freeze, __ATOMIC_SEQ_CST))
                        || (__atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST) & MM_RENUMBERING))) {
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
         if (!owner)
             sys_futex_wait(&mm_renumbering, 1, 50000);
-        else if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT && !over()
+        else if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT && !run_is_over()
             && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze)))
             __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
     }
-    if (UNLIKELY(over())) {
+    if (UNLIKELY(run_is_over())) {
         mm_run_over();
         while (!on_file)
             sys(SYS_exit, 0);

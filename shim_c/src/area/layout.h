@@ -36,7 +36,7 @@
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
-/* pif.flags */
+/* of a PIF's flags */
 #define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
 #define MM_KEPT 2       /* linked (or copied) into <store>/kept */
 #define MM_NAMELESS 4   /* no name is left */
@@ -248,7 +248,7 @@ struct mm_fit {
     uint32_t mode;             /* creation mode */
     char stream_attributes[16];/* fopen(3) mode */
     uint64_t created, closed;  /* epochs */
-    uint32_t pif;
+    uint32_t slot;
     uint32_t process;          /* slot of the process that opened it */
     uint32_t next_free;
     uint32_t owned;            /* position is the truth, not the kernel's */
@@ -262,7 +262,7 @@ struct mm_frame {
     uint64_t chunk;            /* of the buffer */
     uint32_t used;             /* since the hand of its PIF last passed it */
     uint32_t pad_;
-    uint32_t pif;              /* 0: free */
+    uint32_t slot;              /* 0: free */
     uint32_t low, high;        /* bytes [low, high) are newer than the disk buffer's */
     uint32_t next_free;        /* of one that is free; else 1 where whole blocks gather: it leaves when it is full */
 };
@@ -281,7 +281,7 @@ struct mm_preimage {
     uint32_t length, type;
     uint64_t epoch;
     uint64_t after_index;
-    uint32_t pif, pad_;
+    uint32_t slot, pad_;
     uint64_t start, end, buffer_start;     /* bytes */
 };
 
@@ -320,9 +320,9 @@ enum { MM_CREATE = 1, MM_KEEP_FOLDER = 2 };
 struct mm_area *mm_attach(const char *store, int how);
 void mm_detach(struct mm_area *area);
 struct mm_header *mm_head(struct mm_area *area);
-struct mm_process *mm_proc(struct mm_area *area, uint32_t slot);
+struct mm_process *mm_proc(struct mm_area *area, uint32_t process);
 struct mm_pif *mm_pif_at(struct mm_area *area, uint32_t slot);
-struct mm_fit *mm_fit_at(struct mm_area *area, uint32_t slot);
+struct mm_fit *mm_fit_at(struct mm_area *area, uint32_t fit);
 uint32_t mm_fd_fit(struct mm_area *area, uint32_t process, int fd);
 int mm_fd_set(struct mm_area *area, uint32_t process, int fd, uint32_t fit);
 long mm_fd_list(struct mm_area *area, uint32_t process, int32_t *fds, uint32_t *fits, long room);
@@ -330,24 +330,24 @@ const char *mm_path_at(struct mm_area *area, uint64_t offset);
 const void *mm_record_at(struct mm_area *area, uint64_t offset);
 uint32_t mm_pif_find(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t btime_ns, const char *path);
-int mm_process_alive(struct mm_area *area, uint32_t slot);
+int mm_process_alive(struct mm_area *area, uint32_t process);
 int mm_process_lives(const struct mm_process *process);
 uint64_t mm_boot(void);
 int mm_await_births(struct mm_area *area);
-int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_slot);
+int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_process);
 void mm_thaw(struct mm_area *area);
 int mm_session_lock(struct mm_area *area, int timeout_ms);
 void mm_session_unlock(struct mm_area *area);
-long mm_collect(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+long mm_collect(struct mm_area *area, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
                 struct mm_range *out, long room);
-int mm_table_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
-void mm_table_clear(struct mm_area *area, struct mm_pif *pif, uint64_t from_block);
-uint64_t mm_table_get(struct mm_area *area, struct mm_pif *pif, uint64_t block);
-long mm_collect_saved(struct mm_area *area, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+int mm_table_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_table_clear(struct mm_area *area, struct mm_pif *p, uint64_t from_block);
+uint64_t mm_table_get(struct mm_area *area, struct mm_pif *p, uint64_t block);
+long mm_collect_saved(struct mm_area *area, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
                       struct mm_range *out, long room);
-int mm_saved(struct mm_area *area, struct mm_pif *pif, uint64_t block);
-int mm_saved_set(struct mm_area *area, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count);
-void mm_saved_free(struct mm_area *area, struct mm_pif *pif);
+int mm_saved(struct mm_area *area, struct mm_pif *p, uint64_t block);
+int mm_saved_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);
+void mm_saved_free(struct mm_area *area, struct mm_pif *p);
 void mm_pif_mapped(struct mm_area *area, uint32_t slot);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
 struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);
@@ -358,7 +358,7 @@ int mm_cache_evict(struct mm_area *area, uint32_t slot, int buffer);
 void mm_cache_drop(struct mm_area *area, uint32_t slot);
 int mm_cache_is_full(struct mm_area *area);
 void mm_cache_leave(struct mm_area *area, uint32_t slot, int buffer);
-int mm_set_path(struct mm_area *area, struct mm_pif *pif, const char *path);
+int mm_set_path(struct mm_area *area, struct mm_pif *p, const char *path);
 void mm_release_dead(struct mm_area *area);
 uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);
 uint64_t mm_start_time(uint32_t pid);

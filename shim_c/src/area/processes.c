@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct mm_process *mm_proc(struct mm_area *a, uint32_t slot)
+struct mm_process *mm_proc(struct mm_area *a, uint32_t process)
 {
-    return mm_region(a, PROCESSES, (uint64_t)slot * sizeof(struct mm_process));
+    return mm_region(a, PROCESSES, (uint64_t)process * sizeof(struct mm_process));
 }
 /* Whether the process that took this slot lives.  The only place where that is asked, mapped or read from the file.  One that
  * could not read its own start time (no /proc, no memory) counts as long as anybody has its number. */
@@ -22,7 +22,7 @@ int mm_process_lives(const struct mm_process *p)
         return 0;
     return p->start_time ? mm_start_time(pid) == p->start_time : sys(SYS_kill, pid, 0) != -ESRCH;
 }
-int mm_process_alive(struct mm_area *a, uint32_t slot) { return mm_process_lives(mm_proc(a, slot)); }
+int mm_process_alive(struct mm_area *a, uint32_t process) { return mm_process_lives(mm_proc(a, process)); }
 
 /* Children that were forked and have not yet taken a slot: their parents may have ended before they first ran.  One that was
  * killed in between is waited for once.  Was there any? */
@@ -48,15 +48,15 @@ uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
 uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
 {
     struct mm_header *h = a->head;
-    uint32_t slot = 0;
+    uint32_t process = 0;
     mm_lock(&h->lock);
-    for (uint32_t i = 1; i < h->process_high && !slot; i++)
+    for (uint32_t i = 1; i < h->process_high && !process; i++)
         if (!mm_proc(a, i)->pid)
-            slot = i;
-    if (!slot && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
-        slot = h->process_high++;
-    if (slot) {
-        struct mm_process *p = mm_proc(a, slot);
+            process = i;
+    if (!process && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
+        process = h->process_high++;
+    if (process) {
+        struct mm_process *p = mm_proc(a, process);
         p->calls = 0;
         p->fd_root = p->held = 0;
         p->outside = p->leaving = p->executing = 0;
@@ -67,7 +67,7 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
         __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
     }
     mm_unlock(&h->lock);
-    return slot;
+    return process;
 }
 
 /* The page that *at names; made when it names none, by whichever thread comes first. */
@@ -127,7 +127,7 @@ int mm_fd_set(struct mm_area *a, uint32_t process, int fd, uint32_t fit)
     return 0;
 }
 
-static void take_away(struct mm_area *a, struct mm_process *p)
+static void remove_dead(struct mm_area *a, struct mm_process *p)
 {
     if (p->fd_root) {
         uint32_t *root = mm_page(a, p->fd_root);
@@ -155,18 +155,18 @@ static void take_away(struct mm_area *a, struct mm_process *p)
 }
 
 /* Its slot is free, unless another has freed it meanwhile: then it may be somebody else's. */
-static void leave_as(struct mm_area *a, uint32_t slot, uint32_t pid, uint64_t start_time)
+static void leave_as(struct mm_area *a, uint32_t process, uint32_t pid, uint64_t start_time)
 {
-    struct mm_process *p = mm_proc(a, slot);
+    struct mm_process *p = mm_proc(a, process);
     mm_lock(&p->leave_lock);
     if (p->pid == pid && p->start_time == start_time)
-        take_away(a, p);
+        remove_dead(a, p);
     mm_unlock(&p->leave_lock);
 }
 
-void mm_process_leave(struct mm_area *a, uint32_t slot)
+void mm_process_leave(struct mm_area *a, uint32_t process)
 {
-    leave_as(a, slot, mm_proc(a, slot)->pid, mm_proc(a, slot)->start_time);
+    leave_as(a, process, mm_proc(a, process)->pid, mm_proc(a, process)->start_time);
 }
 
 /* Free what processes that were killed left behind. */

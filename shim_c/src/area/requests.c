@@ -24,7 +24,7 @@ static void queue(uint32_t pid, int number, uint64_t value)
 int mm_memory_stop(struct mm_area *a, uint32_t pid, int timeout_ms)
 {
     struct mm_memory *m = &a->head->memory;
-    uint32_t state, asked = MM_MEMORY_ASKED, slot = mm_process_of(a, pid);
+    uint32_t state, asked = MM_MEMORY_ASKED, process = mm_process_of(a, pid);
     m->pid = pid;
     m->asker = (uint32_t)sys_getpid();
     m->error = 0;
@@ -38,7 +38,7 @@ int mm_memory_stop(struct mm_area *a, uint32_t pid, int timeout_ms)
             __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
             queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
         }
-        int becomes = slot && (mm_proc(a, slot)->executing || mm_proc(a, slot)->outside);   /* what waits in freezes */
+        int becomes = process && (mm_proc(a, process)->executing || mm_proc(a, process)->outside);   /* what waits in freezes */
         if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && ((waited += 50) >= timeout_ms || becomes)
             && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return becomes ? -EINPROGRESS : -EAGAIN;

@@ -13,9 +13,9 @@ struct mm_pif *mm_pif_at(struct mm_area *a, uint32_t slot)
 {
     return mm_region(a, PIFS, (uint64_t)slot * sizeof(struct mm_pif));
 }
-struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t slot)
+struct mm_fit *mm_fit_at(struct mm_area *a, uint32_t fit)
 {
-    return mm_region(a, FITS, (uint64_t)slot * sizeof(struct mm_fit));
+    return mm_region(a, FITS, (uint64_t)fit * sizeof(struct mm_fit));
 }
 
 uint32_t mm_fit_new(struct mm_area *a)
@@ -38,26 +38,26 @@ uint32_t mm_fit_new(struct mm_area *a)
     return slot;
 }
 
-void mm_fit_ref(struct mm_area *a, uint32_t slot)
+void mm_fit_ref(struct mm_area *a, uint32_t fit)
 {
-    __atomic_add_fetch(&mm_fit_at(a, slot)->refs, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&mm_fit_at(a, fit)->refs, 1, __ATOMIC_RELAXED);
 }
 
-void mm_fit_unref(struct mm_area *a, uint32_t slot)
+void mm_fit_unref(struct mm_area *a, uint32_t fit)
 {
-    struct mm_fit *f = mm_fit_at(a, slot);
+    struct mm_fit *f = mm_fit_at(a, fit);
     uint32_t refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
     MM_ASSERT(refs != UINT32_MAX);     /* a slot that is referred to lives */
     if (refs)
         return;
-    uint32_t pif = f->pif;
+    uint32_t slot = f->slot;
     mm_lock(&a->head->lock);
-    f->pif = 0;
+    f->slot = 0;
     f->next_free = a->head->free_fit;
-    a->head->free_fit = slot;
+    a->head->free_fit = fit;
     mm_unlock(&a->head->lock);
-    if (pif && __atomic_sub_fetch(&mm_pif_at(a, pif)->refs, 1, __ATOMIC_ACQ_REL) == 0)
-        mm_pif_drop(a, pif);
+    if (slot && __atomic_sub_fetch(&mm_pif_at(a, slot)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        mm_pif_drop(a, slot);
 }
 
 static uint32_t bucket_number(uint64_t dev, uint64_t ino)

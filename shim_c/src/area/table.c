@@ -60,20 +60,20 @@ static int set(struct mm_area *a, const uint32_t *at, uint64_t block, uint64_t b
     return 0;
 }
 
-uint64_t mm_table_get(struct mm_area *a, struct mm_pif *pif, uint64_t block) { return get(a, &pif->root, block); }
+uint64_t mm_table_get(struct mm_area *a, struct mm_pif *p, uint64_t block) { return get(a, &p->root, block); }
 
 /* The header counts the blocks that are redirected: room is held for them (space_reserve.c). The PIF counts its own: they are
  * blocks that the file has (wrap_stat.c). */
-static void owes(struct mm_area *a, struct mm_pif *pif, long more)
+static void owes(struct mm_area *a, struct mm_pif *p, long more)
 {
     if (more) {
         __atomic_add_fetch(&a->head->owed, more, __ATOMIC_RELAXED);
-        __atomic_store_n(&pif->redirected, pif->redirected + more, __ATOMIC_RELAXED);
+        __atomic_store_n(&p->redirected, p->redirected + more, __ATOMIC_RELAXED);
     }
 }
 
 /* The page of the upper level. */
-static int make(struct mm_area *a, uint32_t *at)
+static int make_root(struct mm_area *a, uint32_t *at)
 {
     uint32_t page = *at ? *at : mm_page_take(a);
     if (!page)
@@ -83,40 +83,40 @@ static int make(struct mm_area *a, uint32_t *at)
 }
 
 /* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
-int mm_table_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long owed = 0;
-    MM_ASSERT(mm_locked_by_me(&pif->lock));
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
-    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->pages);
+    int r = block + count > LIMIT ? -EFBIG : make_root(a, &p->pages);
     if (r < 0)
         return r;
-    MM_ASSERT(!pif->root || pif->root == pif->pages);
-    __atomic_store_n(&pif->root, pif->pages, __ATOMIC_RELEASE);
-    r = set(a, &pif->root, block, buffer, count, &owed);
-    owes(a, pif, owed);
+    MM_ASSERT(!p->root || p->root == p->pages);
+    __atomic_store_n(&p->root, p->pages, __ATOMIC_RELEASE);
+    r = set(a, &p->root, block, buffer, count, &owed);
+    owes(a, p, owed);
     return r;
 }
 
 /* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier
  * epoch (below epoch_block) says nothing any more. */
-int mm_saved(struct mm_area *a, struct mm_pif *pif, uint64_t block)
+int mm_saved(struct mm_area *a, struct mm_pif *p, uint64_t block)
 {
-    return pif->saved && get(a, &pif->saved, block) >= a->head->epoch_block;
+    return p->saved && get(a, &p->saved, block) >= a->head->epoch_block;
 }
-int mm_saved_set(struct mm_area *a, struct mm_pif *pif, uint64_t block, uint64_t buffer, uint64_t count)
+int mm_saved_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long unused = 0;
-    MM_ASSERT(mm_locked_by_me(&pif->lock));
-    int r = block + count > LIMIT ? -EFBIG : make(a, &pif->saved);
-    return r < 0 ? r : set(a, &pif->saved, block, buffer, count, &unused);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    int r = block + count > LIMIT ? -EFBIG : make_root(a, &p->saved);
+    return r < 0 ? r : set(a, &p->saved, block, buffer, count, &unused);
 }
 
 /* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none.  Called with the
  * PIF's lock held. */
-int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct mm_range *run)
+int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_range *run)
 {
-    uint64_t *root = pif->root ? mm_page(a, pif->root) : NULL, step;
+    uint64_t *root = p->root ? mm_page(a, p->root) : NULL, step;
     for (uint64_t block = from; root && block < LIMIT; block = (block / step + 1) * step) {
         uint64_t mid = root[INDEX(block, 2)], leaf = mid ? level_at(a, mid)[INDEX(block, 1)] : 0;
         uint64_t entry = leaf ? level_at(a, leaf)[INDEX(block, 0)] : 0;
@@ -124,7 +124,7 @@ int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct m
         if (!entry)
             continue;
         *run = (struct mm_range){ block, entry, 1 };
-        while (get(a, &pif->root, block + run->count) == entry + run->count)
+        while (get(a, &p->root, block + run->count) == entry + run->count)
             run->count++;
         return 1;
     }
@@ -132,11 +132,11 @@ int mm_table_next(struct mm_area *a, struct mm_pif *pif, uint64_t from, struct m
 }
 
 /* Forget every entry from a block on. */
-void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
+void mm_table_clear(struct mm_area *a, struct mm_pif *p, uint64_t from)
 {
-    if (!pif->root || from >= LIMIT)
+    if (!p->root || from >= LIMIT)
         return;
-    uint64_t *root = mm_page(a, pif->root);
+    uint64_t *root = mm_page(a, p->root);
     for (uint64_t i = INDEX(from, 2); i < FAN; i++) {
         if (!root[i])
             continue;
@@ -153,7 +153,7 @@ void mm_table_clear(struct mm_area *a, struct mm_pif *pif, uint64_t from)
                     owed--;
                 }
             }
-            owes(a, pif, owed);
+            owes(a, p, owed);
         }
     }
 }
@@ -178,24 +178,24 @@ static void release(struct mm_area *a, uint32_t *from)
 }
 
 /* No block is redirected any more. */
-void mm_table_empty(struct mm_area *a, struct mm_pif *pif)
+void mm_table_empty(struct mm_area *a, struct mm_pif *p)
 {
-    mm_table_clear(a, pif, 0);
-    __atomic_store_n(&pif->root, 0, __ATOMIC_RELEASE);
+    mm_table_clear(a, p, 0);
+    __atomic_store_n(&p->root, 0, __ATOMIC_RELEASE);
 }
 
 /* Give back all pages: nobody can be looking, the file is gone. */
-void mm_table_free(struct mm_area *a, struct mm_pif *pif)
+void mm_table_free(struct mm_area *a, struct mm_pif *p)
 {
-    MM_ASSERT(!(pif->flags & MM_USED));
-    mm_table_empty(a, pif);            /* so that its entries are counted */
-    release(a, &pif->pages);
+    MM_ASSERT(!(p->flags & MM_USED));
+    mm_table_empty(a, p);            /* so that its entries are counted */
+    release(a, &p->pages);
 }
-void mm_saved_free(struct mm_area *a, struct mm_pif *pif) { release(a, &pif->saved); }
+void mm_saved_free(struct mm_area *a, struct mm_pif *p) { release(a, &p->saved); }
 
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
  * at since_block or above.  Returns their number; more than room: only the first room are in out. */
-static long collect(struct mm_area *a, const uint32_t *from, uint64_t since_epoch, uint64_t since_block,
+static long collect_entries(struct mm_area *a, const uint32_t *from, uint64_t since_epoch, uint64_t since_block,
                     struct mm_range *out, long room)
 {
     long n = 0;
@@ -230,13 +230,13 @@ static long collect(struct mm_area *a, const uint32_t *from, uint64_t since_epoc
     return n;
 }
 
-long mm_collect(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+long mm_collect(struct mm_area *a, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
                 struct mm_range *out, long room)
 {
-    return collect(a, &pif->root, since_epoch, since_block, out, room);
+    return collect_entries(a, &p->root, since_epoch, since_block, out, room);
 }
-long mm_collect_saved(struct mm_area *a, struct mm_pif *pif, uint64_t since_epoch, uint64_t since_block,
+long mm_collect_saved(struct mm_area *a, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
                       struct mm_range *out, long room)
 {
-    return collect(a, &pif->saved, since_epoch, since_block, out, room);
+    return collect_entries(a, &p->saved, since_epoch, since_block, out, room);
 }

@@ -33,7 +33,7 @@ static void give(void)
         sys_futex_wake(&lock, 1);
 }
 
-static int now(enum mm_limit which, struct rlimit *limit)
+static int limit_now(enum mm_limit which, struct rlimit *limit)
 {
     return sys(SYS_prlimit64, 0, resource[which], 0, limit) == 0;
 }
@@ -41,7 +41,7 @@ static int now(enum mm_limit which, struct rlimit *limit)
 static void put_back(enum mm_limit which)
 {
     struct rlimit limit;
-    if (now(which, &limit) && limit.rlim_cur != given[which]) {
+    if (limit_now(which, &limit) && limit.rlim_cur != given[which]) {
         limit.rlim_cur = given[which];
         sys(SYS_prlimit64, 0, resource[which], &limit, 0);
     }
@@ -52,7 +52,7 @@ uint64_t mm_lift(enum mm_limit which, uint64_t *hard)
 {
     struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
     take();
-    now(which, &limit);
+    limit_now(which, &limit);
     if (!mm_lifted[which])
         given[which] = limit.rlim_cur;
     __atomic_add_fetch(&mm_lifted[which], 1, __ATOMIC_SEQ_CST);    /* before it is: a child that is forked in between puts it back */
@@ -85,7 +85,7 @@ uint64_t mm_lift_know(enum mm_limit which, uint64_t *known, uint64_t zero)
     take();
     uint64_t asked = *known;
     if (!asked) {
-        now(which, &limit);
+        limit_now(which, &limit);
         asked = mm_lifted[which] ? given[which] : limit.rlim_cur;
         asked = asked ? asked : zero;
         __atomic_store_n(known, asked, __ATOMIC_RELAXED);

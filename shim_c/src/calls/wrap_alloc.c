@@ -83,7 +83,7 @@ static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_
 }
 
 enum { AGAIN = 1 };
-static long isolated(uint32_t slot, int fd, int mode, off_t at, off_t length)
+static long allocate_isolated(uint32_t slot, int fd, int mode, off_t at, off_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long size = mm_size(p, fd), wanted = size < 0 ? size : rehearse(fd, mode, at, length, size);
@@ -110,7 +110,7 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     while (r == 0 && is_away(p))
-        if ((r = isolated(slot, fd, mode, at, length)) != AGAIN)
+        if ((r = allocate_isolated(slot, fd, mode, at, length)) != AGAIN)
             return r;
         else
             r = 0;

@@ -295,7 +295,7 @@ static long share(int fd, int from)
 }
 
 /* For what only the kernel can tell of the home. */
-static long bring_home(int fd)
+static long settle_whole(int fd)
 {
     uint32_t slot = pif_of(fd);
     if (!slot || is_native(mm_pif_at(mm_area, slot)))
@@ -303,7 +303,7 @@ static long bring_home(int fd)
     return mm_pif_at(mm_area, slot)->fresh_from == MM_NO_LIMIT ? -EOPNOTSUPP : mm_settle(slot, fd);
 }
 
-static int isolated(int fd)
+static int is_isolated(int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, pif_of(fd));
     return pif_of(fd) && !is_native(p) && p->fresh_from == MM_NO_LIMIT;
@@ -376,10 +376,10 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     long r = 0, done = 0;
     if (request == FIONREAD && pif_of(fd) && (!is_native(mm_pif_at(mm_area, pif_of(fd))) || owned(fd)))
         r = unread(fd, argument), done = 1;
-    else if (request == FS_IOC_FIEMAP && isolated(fd))
+    else if (request == FS_IOC_FIEMAP && is_isolated(fd))
         r = extents(fd, argument), done = 1;
     else if (request == FS_IOC_FIEMAP || request == FIBMAP)
-        r = bring_home(fd);
+        r = settle_whole(fd);
     else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
         lend((int)(long)argument);
     else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))
@@ -388,8 +388,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
         r = share(fd, (int)(long)argument);
     else if (request == FICLONERANGE && mm_usable(argument, sizeof(struct file_clone_range), 0) >= sizeof(struct file_clone_range))
         r = share(fd, (int)((struct file_clone_range *)argument)->src_fd);
-    else if (request == FIDEDUPERANGE && !isolated(fd))    /* it changes no byte of anybody */
-        r = bring_home(fd);
+    else if (request == FIDEDUPERANGE && !is_isolated(fd))    /* it changes no byte of anybody */
+        r = settle_whole(fd);
     r = r < 0 || done ? result(r) : REAL(ioctl)(fd, request, argument);
     leave();
     return (int)r;

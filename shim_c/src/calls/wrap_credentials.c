@@ -9,21 +9,47 @@
 
 #define KEPT ((uid_t)-1)
 
-#define USER(uid, call) \
-    ({ int left_ = active() ? mm_leave_for(uid) : 0, r_ = call; \
-       if (r_ < 0) mm_leave_undone(left_); else mm_runtime_credentials(); \
-       r_; })
-#define GROUP(call) ({ int r_ = call; if (r_ == 0) mm_runtime_credentials(); r_; })
+/* The process becomes another user: what mm_leave_for did before it. */
+static int leave_for(uid_t uid) { return active() ? mm_leave_for(uid) : 0; }
 
-EXPORT int setuid(uid_t uid) { return USER(uid, REAL(setuid)(uid)); }
-EXPORT int seteuid(uid_t uid) { return USER(uid, REAL(seteuid)(uid)); }
-EXPORT int setreuid(uid_t real, uid_t effective) { return USER(effective, REAL(setreuid)(real, effective)); }
+static int user_changed(int left, int r)
+{
+    if (r < 0)
+        mm_leave_undone(left);
+    else
+        mm_runtime_credentials();
+    return r;
+}
+
+static int group_changed(int r)
+{
+    if (r == 0)
+        mm_runtime_credentials();
+    return r;
+}
+
+EXPORT int setuid(uid_t uid)
+{
+    int left = leave_for(uid);
+    return user_changed(left, REAL(setuid)(uid));
+}
+EXPORT int seteuid(uid_t uid)
+{
+    int left = leave_for(uid);
+    return user_changed(left, REAL(seteuid)(uid));
+}
+EXPORT int setreuid(uid_t real, uid_t effective)
+{
+    int left = leave_for(effective);
+    return user_changed(left, REAL(setreuid)(real, effective));
+}
 EXPORT int setresuid(uid_t real, uid_t effective, uid_t saved)
 {
-    return USER(effective, REAL(setresuid)(real, effective, saved));
+    int left = leave_for(effective);
+    return user_changed(left, REAL(setresuid)(real, effective, saved));
 }
-EXPORT int setgid(gid_t gid) { return GROUP(REAL(setgid)(gid)); }
-EXPORT int setegid(gid_t gid) { return GROUP(REAL(setegid)(gid)); }
-EXPORT int setregid(gid_t real, gid_t effective) { return GROUP(REAL(setregid)(real, effective)); }
-EXPORT int setresgid(gid_t real, gid_t effective, gid_t saved) { return GROUP(REAL(setresgid)(real, effective, saved)); }
-EXPORT int setgroups(size_t count, const gid_t *groups) { return GROUP(REAL(setgroups)(count, groups)); }
+EXPORT int setgid(gid_t gid) { return group_changed(REAL(setgid)(gid)); }
+EXPORT int setegid(gid_t gid) { return group_changed(REAL(setegid)(gid)); }
+EXPORT int setregid(gid_t real, gid_t effective) { return group_changed(REAL(setregid)(real, effective)); }
+EXPORT int setresgid(gid_t real, gid_t effective, gid_t saved) { return group_changed(REAL(setresgid)(real, effective, saved)); }
+EXPORT int setgroups(size_t count, const gid_t *groups) { return group_changed(REAL(setgroups)(count, groups)); }

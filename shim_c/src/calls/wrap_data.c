@@ -427,12 +427,35 @@ EXPORT int truncate(const char *path, off_t length)
     return (int)result(r);
 }
 
-#define SYNC(fd, kernel) \
-    ({ if (pif_of(fd)) mapped_barrier(); int r_ = kernel; uint32_t slot_ = r_ == 0 && pif_of(fd) ? enter_file(fd) : 0; \
-       if (slot_) { long e_ = mm_ahead_blocks(slot_); leave(); r_ = (int)result(e_); } r_; })
+static void before_sync(int fd)
+{
+    if (pif_of(fd))
+        mapped_barrier();
+}
 
-EXPORT int fsync(int fd) { return SYNC(fd, REAL(fsync)(fd)); }
-EXPORT int fdatasync(int fd) { return SYNC(fd, REAL(fdatasync)(fd)); }
+/* The kernel has synced the file's own bytes; those in the buffer follow. */
+static int after_sync(int fd, int r)
+{
+    uint32_t slot = r == 0 && pif_of(fd) ? enter_file(fd) : 0;
+    if (!slot)
+        return r;
+    long e = mm_ahead_blocks(slot);
+    leave();
+    return (int)result(e);
+}
+
+EXPORT int fsync(int fd)
+{
+    before_sync(fd);
+    return after_sync(fd, REAL(fsync)(fd));
+}
+
+EXPORT int fdatasync(int fd)
+{
+    before_sync(fd);
+    return after_sync(fd, REAL(fdatasync)(fd));
+}
+
 /* The buffer may lie on another filesystem. */
 EXPORT int syncfs(int fd)
 {
@@ -456,7 +479,8 @@ EXPORT void sync(void)
 
 EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
 {
-    return SYNC(fd, REAL(sync_file_range)(fd, at, length, flags));
+    before_sync(fd);
+    return after_sync(fd, REAL(sync_file_range)(fd, at, length, flags));
 }
 
 #define CALL(group, type, name, parameters)

@@ -5,7 +5,7 @@
 
 extern char **environ;
 
-static void before(const struct mm_image *image)
+static void before_image(const struct mm_image *image)
 {
     if (image->limited)                    /* this process becomes another, not one that shares its memory */
         mm_memory_before_exec(image->outside);
@@ -23,7 +23,7 @@ static int run(const char *path, char *const argv[], char *const envp[])
     struct mm_image image;
     active();
     mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
-    before(&image);
+    before_image(&image);
     int r = REAL(execve)(path, argv, image.envp);
     failed(&image);
     return r;
@@ -37,7 +37,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
     struct mm_image image;
     active();
     mm_before_image(&image, dir, path, flags, envp, 1);
-    before(&image);
+    before_image(&image);
     int r = REAL(execveat)(dir, path, argv, image.envp, flags);
     failed(&image);
     return r;
@@ -48,7 +48,7 @@ EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
     struct mm_image image;
     active();
     mm_before_image(&image, fd, "", AT_EMPTY_PATH, envp, 1);
-    before(&image);
+    before_image(&image);
     int r = REAL(fexecve)(fd, argv, image.envp);
     failed(&image);
     return r;
@@ -84,7 +84,7 @@ static int run_searched(const char *file, char *const argv[], char *const envp[]
     SCRATCH(found);
     active();
     mm_before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp, 1);
-    before(&image);
+    before_image(&image);
     int r = REAL(execvpe)(file, argv, image.envp);
     failed(&image);
     return r;
@@ -96,45 +96,67 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
     return run_searched(file, argv, envp);
 }
 
-/* The words of an argument list into an array on the stack; what follows them may be an environment. */
-#define WITH_LIST(first, call) \
-    va_list list_; \
-    size_t n_ = 1; \
-    va_start(list_, first); \
-    while (va_arg(list_, char *)) \
-        n_++; \
-    va_end(list_); \
-    char *argv[n_ + 1]; \
-    argv[0] = (char *)first; \
-    va_start(list_, first); \
-    for (size_t i_ = 1; i_ <= n_; i_++) \
-        argv[i_] = va_arg(list_, char *); \
-    int r_ = call; \
-    va_end(list_); \
-    return r_
+/* The words of an argument list, its first one aside and the NULL at its end included. */
+static size_t words_in(va_list list)
+{
+    size_t n = 1;
+    while (va_arg(list, char *))
+        n++;
+    return n;
+}
 
-/* a first word that is NULL ends the list */
-#define EMPTY(first, call) \
-    if (!first) { \
-        char *argv[1] = { NULL }; \
-        return call; \
-    }
+/* Into argv, which has room for n + 1; what follows the words in the list may be an environment. */
+static void take_words(char **argv, const char *first, size_t n, va_list *list)
+{
+    argv[0] = (char *)first;
+    for (size_t i = 1; i <= n; i++)
+        argv[i] = va_arg(*list, char *);
+}
 
 EXPORT int execl(const char *path, const char *first, ...)
 {
-    EMPTY(first, run(path, argv, environ))
-    WITH_LIST(first, run(path, argv, environ));
+    char *none[1] = { NULL };
+    if (!first)                            /* it ends the list */
+        return run(path, none, environ);
+    va_list list;
+    va_start(list, first);
+    size_t n = words_in(list);
+    va_end(list);
+    char *argv[n + 1];
+    va_start(list, first);
+    take_words(argv, first, n, &list);
+    va_end(list);
+    return run(path, argv, environ);
 }
 
 EXPORT int execlp(const char *file, const char *first, ...)
 {
-    EMPTY(first, run_searched(file, argv, environ))
-    WITH_LIST(first, run_searched(file, argv, environ));
+    char *none[1] = { NULL };
+    if (!first)                            /* it ends the list */
+        return run_searched(file, none, environ);
+    va_list list;
+    va_start(list, first);
+    size_t n = words_in(list);
+    va_end(list);
+    char *argv[n + 1];
+    va_start(list, first);
+    take_words(argv, first, n, &list);
+    va_end(list);
+    return run_searched(file, argv, environ);
 }
 
 EXPORT int execle(const char *path, const char *first, ...)
 {
-    WITH_LIST(first, run(path, argv, va_arg(list_, char *const *)));
+    va_list list;
+    va_start(list, first);
+    size_t n = words_in(list);
+    va_end(list);
+    char *argv[n + 1];
+    va_start(list, first);
+    take_words(argv, first, n, &list);
+    char *const *environment = va_arg(list, char *const *);
+    va_end(list);
+    return run(path, argv, environment);
 }
 
 /* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */

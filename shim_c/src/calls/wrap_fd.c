@@ -30,7 +30,7 @@ static long truncate_by_name(int fd, uint32_t slot)
 static int too_late(int fd, int dir, const char *given)
 {
     struct stat a, b;
-    uint32_t slot = given && (unsigned)fd < MM_FDS ? __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) : 0;
+    uint32_t slot = given && (unsigned)fd < MM_FDS ? __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) : 0;
     return slot && UNLIKELY(mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) && sys(SYS_fstat, fd, &a) == 0
         && (sys(SYS_newfstatat, dir, given, &b, 0) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev);
 }

@@ -18,7 +18,7 @@ static uint32_t noted_count;
 static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
 
 /* 0 when there is no room.  Ranges are never taken out: one too many only means a copy too many. */
-static int note(uintptr_t start, size_t length, uint32_t slot)
+static int note_mapping(uintptr_t start, size_t length, uint32_t slot)
 {
     int found = 0;
     mm_lock(&mm_noted_lock);
@@ -94,7 +94,7 @@ static int being_written(uint32_t slot)
 {
     for (uint32_t i = 1; i < mm_area->head->fit_count; i++) {
         struct mm_fit *f = mm_fit_at(mm_area, i);
-        if (f->refs && f->pif == slot && (f->attributes & O_ACCMODE) != O_RDONLY)
+        if (f->refs && f->slot == slot && (f->attributes & O_ACCMODE) != O_RDONLY)
             return 1;
     }
     return 0;
@@ -102,7 +102,7 @@ static int being_written(uint32_t slot)
 
 /* In isolation nothing is written back that need not: a private mapping of a file that nobody is writing shows a copy.
  * It ends (SIGBUS) where the file ends. */
-static void *map_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
+static void *map_private_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long size = mm_size(p, fd), copy = size < 0 ? size : sys(SYS_memfd_create, "metamori", MFD_CLOEXEC);
@@ -120,7 +120,7 @@ static void *map_copy(uint32_t slot, void *address, size_t length, int protectio
     return r;
 }
 
-static int attributes(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_ACCMODE; }
+static int access_mode(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_ACCMODE; }
 
 /* Nobody follows the file (yet). */
 static uint32_t unfollowed(int fd)
@@ -133,9 +133,9 @@ static uint32_t unfollowed(int fd)
 static void *map_followed(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    int shared = (flags & MAP_TYPE) != MAP_PRIVATE, could = shared && attributes(fd) == O_RDWR;
+    int shared = (flags & MAP_TYPE) != MAP_PRIVATE, could = shared && access_mode(fd) == O_RDWR;
     if (ISOLATED(p) && !shared && !being_written(slot))
-        return map_copy(slot, address, length, protection, flags, fd, at);
+        return map_private_copy(slot, address, length, protection, flags, fd, at);
     int writes = could && (protection & PROT_WRITE);
     long e = mm_stay_home(slot, fd, writes ? MM_UNSEEN : 0, 0);
     void *r = e < 0 ? MAP_FAILED : REAL(mmap)(address, length, protection, flags, fd, at);
@@ -143,7 +143,7 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
         mm_watch((uintptr_t)r, length);
     if (e < 0) {
         errno = e == -ENOSPC || e == -EDQUOT ? ENOMEM : (int)-e;
-    } else if (r != MAP_FAILED && could && !writes && !note((uintptr_t)r, length, slot)) {
+    } else if (r != MAP_FAILED && could && !writes && !note_mapping((uintptr_t)r, length, slot)) {
         e = mm_stay_home(slot, fd, MM_UNSEEN, 0);
         if (e < 0) {
             sys(SYS_munmap, r, length);
@@ -161,8 +161,8 @@ static void *map(void *address, size_t length, int protection, int flags, int fd
     if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_active || !mm_fds[fd].fit))
         return REAL(mmap)(address, length, protection, flags, fd, at);
     uint32_t slot = pif_of(fd);
-    int refused = !length || (at & (MM_BLOCK - 1)) || attributes(fd) == O_WRONLY
-               || ((protection & PROT_WRITE) && (flags & MAP_TYPE) != MAP_PRIVATE && attributes(fd) != O_RDWR);
+    int refused = !length || (at & (MM_BLOCK - 1)) || access_mode(fd) == O_WRONLY
+               || ((protection & PROT_WRITE) && (flags & MAP_TYPE) != MAP_PRIVATE && access_mode(fd) != O_RDWR);
     if (!slot && !refused)
         slot = unfollowed(fd);
     if (!slot || refused)              /* the kernel says why */
@@ -194,7 +194,7 @@ EXPORT int munmap(void *address, size_t length)
     return r;
 }
 
-static int refuse(long e)
+static int map_fails(long e)
 {
     errno = e == -ENOSPC || e == -EDQUOT ? ENOMEM : (int)-e;
     return -1;
@@ -204,7 +204,7 @@ EXPORT int mprotect(void *address, size_t length, int protection)
 {
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
-    int r = e < 0 ? refuse(e) : REAL(mprotect)(address, length, protection);
+    int r = e < 0 ? map_fails(e) : REAL(mprotect)(address, length, protection);
     mapped_anew();
     return r;
 }
@@ -213,7 +213,7 @@ EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
 {
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
-    int r = e < 0 ? refuse(e) : REAL(pkey_mprotect)(address, length, protection, key);
+    int r = e < 0 ? map_fails(e) : REAL(pkey_mprotect)(address, length, protection, key);
     mapped_anew();
     return r;
 }
@@ -248,7 +248,7 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; r != MAP_FAILED && i < count; i++) {
         uintptr_t from = (uintptr_t)address;
-        if (noted[i].start <= from && from < noted[i].end && !note((uintptr_t)r, length, noted[i].slot) && mm_active) {
+        if (noted[i].start <= from && from < noted[i].end && !note_mapping((uintptr_t)r, length, noted[i].slot) && mm_active) {
             enter();
             now_writes(noted[i].slot);
             leave();

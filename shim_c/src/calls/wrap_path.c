@@ -95,7 +95,7 @@ int mm_end_noted(struct noted *n, int r)
     return r;
 }
 
-static int take_away(int dir, const char *path, int flags)
+static int remove_name(int dir, const char *path, int flags)
 {
     SCRATCH(name);
     struct way way = { 0 };
@@ -136,19 +136,19 @@ static int take_away(int dir, const char *path, int flags)
     return r;
 }
 
-EXPORT int unlinkat(int dir, const char *path, int flags) { return take_away(dir, path, flags); }
-EXPORT int unlink(const char *path) { return take_away(AT_FDCWD, path, 0); }
-EXPORT int rmdir(const char *path) { return take_away(AT_FDCWD, path, AT_REMOVEDIR); }
+EXPORT int unlinkat(int dir, const char *path, int flags) { return remove_name(dir, path, flags); }
+EXPORT int unlink(const char *path) { return remove_name(AT_FDCWD, path, 0); }
+EXPORT int rmdir(const char *path) { return remove_name(AT_FDCWD, path, AT_REMOVEDIR); }
 
 EXPORT int remove(const char *path)
 {
     struct stat st;
     if (!following() || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return REAL(remove)(path);
-    return take_away(AT_FDCWD, path, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+    return remove_name(AT_FDCWD, path, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
 }
 
-static int within(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
+static int inside_folder(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
 
 static int is_way(long looked, const struct stat *st) { return looked == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)); }
 
@@ -190,7 +190,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
             return fail(e);
         /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
         followed = way.entered && (old[0] || new[0]) && both(from_dir, from, to_dir, to, old, new)
-                   && !within(old, new) && !within(new, old);
+                   && !inside_folder(old, new) && !inside_folder(new, old);
         if (!followed)
             break;
         here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);

@@ -123,10 +123,11 @@ static struct limit_call limit_begin(int resource, int sets)
     return c;
 }
 
-static void limit_end(const struct limit_call *c)
+/* r: what the call answered. */
+static long limit_end(const struct limit_call *c, long r)
 {
     if (!is_lifted(c->resource))
-        return;
+        return r;
     int saved = errno;
     if (c->sets)
         __atomic_store_n(&mm_size_limit, 0, __ATOMIC_RELAXED);
@@ -137,25 +138,23 @@ static void limit_end(const struct limit_call *c)
         deliver_handlers(c->outer);
     }
     errno = saved;
+    return r;
 }
-
-#define WITH_ITS_LIMIT(resource, sets, type, call) \
-    ({ struct limit_call c_ = limit_begin(resource, sets); \
-       type r_ = call; \
-       limit_end(&c_); \
-       r_; })
 
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-    return WITH_ITS_LIMIT(resource, 1, int, REAL(setrlimit)(resource, limit));
+    struct limit_call c = limit_begin(resource, 1);
+    return (int)limit_end(&c, REAL(setrlimit)(resource, limit));
 }
 EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
 {
-    return WITH_ITS_LIMIT(resource, 0, int, REAL(getrlimit)(resource, limit));
+    struct limit_call c = limit_begin(resource, 0);
+    return (int)limit_end(&c, REAL(getrlimit)(resource, limit));
 }
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
-    return WITH_ITS_LIMIT(resource, limit != NULL, int, REAL(prlimit)(pid, resource, limit, old));
+    struct limit_call c = limit_begin(resource, limit != NULL);
+    return (int)limit_end(&c, REAL(prlimit)(pid, resource, limit, old));
 }
 EXPORT long ulimit(int what, ...)
 {
@@ -163,11 +162,13 @@ EXPORT long ulimit(int what, ...)
     va_start(list, what);
     long value = va_arg(list, long);
     va_end(list);
-    return WITH_ITS_LIMIT(RLIMIT_FSIZE, 1, long, REAL(ulimit)(what, value));
+    struct limit_call c = limit_begin(RLIMIT_FSIZE, 1);
+    return limit_end(&c, REAL(ulimit)(what, value));
 }
 EXPORT int vlimit(enum __vlimit_resource resource, int value)
 {
-    return WITH_ITS_LIMIT(RLIMIT_FSIZE, 1, int, REAL(vlimit)(resource, value));
+    struct limit_call c = limit_begin(RLIMIT_FSIZE, 1);
+    return (int)limit_end(&c, REAL(vlimit)(resource, value));
 }
 
 #define CALL(group, type, name, parameters)

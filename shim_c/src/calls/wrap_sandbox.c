@@ -94,17 +94,23 @@ static int refuses(const struct sock_fprog *filter)
     return 0;
 }
 
-#define CONFINED(when, call) \
-    ({ int left_ = (when) && active() && mm_leave_confined(); long r_ = call; \
-       if (r_ < 0 && left_) mm_leave_undone(left_); \
-       r_; })
+/* The process leaves the run before it is confined, and comes back if it was not. */
+static int leave_if(int confines) { return confines && active() && mm_leave_confined(); }
+
+static long confined(int left, long r)
+{
+    if (r < 0 && left)
+        mm_leave_undone(left);
+    return r;
+}
 
 /* seccomp(2) and landlock_restrict_self(2), which have no function in the C library. */
 long mm_confining(long number, long a, long b, long c)
 {
     int confines = number != SYS_seccomp || a == SECCOMP_SET_MODE_STRICT
                 || (a == SECCOMP_SET_MODE_FILTER && refuses((const struct sock_fprog *)c));
-    return CONFINED(confines, REAL(syscall)(number, a, b, c));
+    int left = leave_if(confines);
+    return confined(left, REAL(syscall)(number, a, b, c));
 }
 
 EXPORT int prctl(int option, ...)
@@ -116,5 +122,6 @@ EXPORT int prctl(int option, ...)
     va_end(list);
     int confines = option == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT
                 || (a == SECCOMP_MODE_FILTER && refuses((const struct sock_fprog *)b)));
-    return (int)CONFINED(confines, REAL(prctl)(option, a, b, c, d));
+    int left = leave_if(confines);
+    return (int)confined(left, REAL(prctl)(option, a, b, c, d));
 }

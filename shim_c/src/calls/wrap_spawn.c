@@ -74,7 +74,7 @@ static int one(const struct action *a)
     }
 }
 
-static int attributes(const posix_spawnattr_t *attr, short flags, sigset_t *mask)
+static int set_attributes(const posix_spawnattr_t *attr, short flags, sigset_t *mask)
 {
     sigset_t set;
     pid_t group;
@@ -116,7 +116,7 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     if (child == 0) {
         sigset_t mask = { { 0 } };
         memcpy(&mask, &before, sizeof before);
-        int r = attributes(attr, flags, &mask);
+        int r = set_attributes(attr, flags, &mask);
         const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
         for (int i = 0; list && r >= 0 && i < actions->__used; i++)
             r = one(&list[i]);
@@ -141,7 +141,7 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
 }
 
 /* Where glibc's own way will do, the new program's environment must still lead here. */
-static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attr, char *const argv[], char *const envp[], int search)
 {
     struct mm_image image;
@@ -167,11 +167,11 @@ static int start(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                        const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    return start(pid, path, actions, attr, argv, envp, 0);
+    return spawn_leading_here(pid, path, actions, attr, argv, envp, 0);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                         const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    return start(pid, file, actions, attr, argv, envp, 1);
+    return spawn_leading_here(pid, file, actions, attr, argv, envp, 1);
 }

@@ -71,7 +71,7 @@ void mm_streams_init(void)
 }
 
 /* open(2) flags of an fopen mode, or -1 */
-static int flags_of(const char *mode)
+static int flags_of_mode(const char *mode)
 {
     int flags = mode[0] == 'r' ? O_RDONLY : mode[0] == 'w' ? O_WRONLY | O_CREAT | O_TRUNC
               : mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : -1;
@@ -97,7 +97,7 @@ static void register_stream(FILE *f, const char *mode)
     mm_lock(&mm_streams_lock);
     fit->stream = (uint64_t)(uintptr_t)f;
     fit->stream_type = 1;
-    fit->process = mm_self_slot;
+    fit->process = mm_self_process;
     strncpy(fit->stream_attributes, mode, sizeof fit->stream_attributes - 1);
     mm_unlock(&mm_streams_lock);
 }
@@ -137,7 +137,7 @@ static FILE *stream_on(int fd, const char *mode)
 
 static FILE *open_stream(const char *path, const char *mode)
 {
-    int flags = flags_of(mode);
+    int flags = flags_of_mode(mode);
     if (flags < 0) {
         errno = EINVAL;
         return NULL;
@@ -188,7 +188,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
     char link[40], plain[256];
-    int flags = flags_of(mode);
+    int flags = flags_of_mode(mode);
     if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
         return REAL(freopen)(path, mode, f);
     if (!path) {
@@ -279,7 +279,7 @@ EXPORT int fclose(FILE *f)
     if (LIKELY(!mm_active || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
         return REAL(fclose)(f);
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
-    if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_slot)
+    if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_process)
         return close_but_keep(f);
     mm_lock(&mm_streams_lock);
     fit->stream = 0;

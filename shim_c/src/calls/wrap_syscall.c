@@ -139,7 +139,7 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     }
 }
 
-static long processes(long number, long a, long b, long c, long d, long e, long f)
+static long process_call(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
     ON(execve, execve(S(a), P(b), P(c)));
@@ -207,7 +207,7 @@ EXPORT long syscall(long number, ...)
     if ((!mm_active && mm_ready == 1) || mm_within_syscall)
         return REAL(syscall)(number, a, b, c, d, e, f);
     mm_within_syscall = 1;
-    long result = processes(number, a, b, c, d, e, f);
+    long result = process_call(number, a, b, c, d, e, f);
     mm_within_syscall = 0;
     return result;
 }

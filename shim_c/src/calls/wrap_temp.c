@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-static int make(char *pattern, int suffix, int flags, int folder)
+static int make_temporary(char *pattern, int suffix, int flags, int folder)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     size_t n = strlen(pattern);
@@ -30,11 +30,11 @@ static int make(char *pattern, int suffix, int flags, int folder)
     return -1;
 }
 
-EXPORT int mkostemps(char *pattern, int suffix, int flags) { return make(pattern, suffix, flags, 0); }
-EXPORT int mkstemps(char *pattern, int suffix) { return make(pattern, suffix, 0, 0); }
-EXPORT int mkostemp(char *pattern, int flags) { return make(pattern, 0, flags, 0); }
-EXPORT int mkstemp(char *pattern) { return make(pattern, 0, 0, 0); }
-EXPORT char *mkdtemp(char *pattern) { return make(pattern, 0, 0, 1) < 0 ? NULL : pattern; }
+EXPORT int mkostemps(char *pattern, int suffix, int flags) { return make_temporary(pattern, suffix, flags, 0); }
+EXPORT int mkstemps(char *pattern, int suffix) { return make_temporary(pattern, suffix, 0, 0); }
+EXPORT int mkostemp(char *pattern, int flags) { return make_temporary(pattern, 0, flags, 0); }
+EXPORT int mkstemp(char *pattern) { return make_temporary(pattern, 0, 0, 0); }
+EXPORT char *mkdtemp(char *pattern) { return make_temporary(pattern, 0, 0, 1) < 0 ? NULL : pattern; }
 
 EXPORT FILE *tmpfile(void)
 {

@@ -35,7 +35,7 @@ __attribute__((no_sanitize("thread")))
 void mm_map(int fd, uint32_t fit, uint32_t slot, uint32_t generation)
 {
     int mine = mm_table_begin();
-    __atomic_store_n(&mm_fds[fd].pif, slot, __ATOMIC_RELAXED);
+    __atomic_store_n(&mm_fds[fd].slot, slot, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&mm_fds[fd].fit, fit, __ATOMIC_RELEASE);
     if (fd > mm_top_fd)
@@ -60,9 +60,9 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     f->ino = st->stx_ino;
     f->attributes = flags;
     f->mode = mode;
-    f->process = mm_self_slot;
-    f->pif = slot;
-    if (mm_fd_set(mm_area, mm_self_slot, fd, fit) < 0) {
+    f->process = mm_self_process;
+    f->slot = slot;
+    if (mm_fd_set(mm_area, mm_self_process, fd, fit) < 0) {
         mm_fit_unref(mm_area, fit);
         return 0;
     }
@@ -173,12 +173,12 @@ static int begin_going(int fd, struct mm_going *going, int there)
     struct mm_descriptor *d = &mm_fds[fd];
     if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
         return 0;                      /* another thread closes it */
-    *going = (struct mm_going){ d->fit, __atomic_load_n(&d->pif, __ATOMIC_RELAXED) };
+    *going = (struct mm_going){ d->fit, __atomic_load_n(&d->slot, __ATOMIC_RELAXED) };
     if (UNLIKELY(!going->fit)) {       /* and did so just now */
         __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
         return 0;
     }
-    mm_fd_set(mm_area, mm_self_slot, fd, 0);
+    mm_fd_set(mm_area, mm_self_process, fd, 0);
     struct mm_fit *f = mm_fit_at(mm_area, going->fit);
     if (there && f->owned && f->refs == 1)   /* whoever holds the description unseen finds the position where it belongs */
         sys_lseek(fd, f->position, SEEK_SET);
@@ -204,14 +204,14 @@ void mm_went(int fd, const struct mm_going *going)
     struct mm_descriptor *d = &mm_fds[fd];
     if (d->fit == going->fit && __atomic_load_n(&d->generation, __ATOMIC_RELAXED) == MM_CHANGING) {
         __atomic_store_n(&d->fit, 0, __ATOMIC_RELEASE);
-        __atomic_store_n(&d->pif, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&d->slot, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);
     }
     mm_table_end(mine);
-    if (going->pif)
-        mm_drop_reader(going->pif);
-    if (going->pif && mm_fit_at(mm_area, going->fit)->refs == 1)
-        last_closed(going->pif);
+    if (going->slot)
+        mm_drop_reader(going->slot);
+    if (going->slot && mm_fit_at(mm_area, going->fit)->refs == 1)
+        last_closed(going->slot);
     mm_fit_unref(mm_area, going->fit);
 }
 
@@ -231,7 +231,7 @@ void mm_replaced_unseen(int fd)
     if (!fit)
         return;
     const struct mm_fit *f = mm_fit_at(mm_area, fit);
-    const struct mm_pif *p = f->pif ? mm_pif_at(mm_area, f->pif) : NULL;
+    const struct mm_pif *p = f->slot ? mm_pif_at(mm_area, f->slot) : NULL;
     if (sys(SYS_fstat, fd, &st) == 0 && ((st.st_dev == f->dev && st.st_ino == f->ino)
                                          || (p && st.st_dev == p->dev && st.st_ino == p->ino)))
         return;

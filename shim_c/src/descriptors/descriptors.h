@@ -22,7 +22,7 @@ extern uint32_t mm_table_lock;
 int mm_table_begin(void);
 void mm_table_end(int locked_here);
 extern __thread int mm_forking __attribute__((tls_model("initial-exec")));
-struct mm_going { uint32_t fit, pif; };
+struct mm_going { uint32_t fit, slot; };
 int mm_going(int fd, struct mm_going *going);
 void mm_went(int fd, const struct mm_going *going);
 

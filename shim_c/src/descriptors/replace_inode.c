@@ -67,7 +67,7 @@ static int suits(uint32_t slot, int fd, const struct stat *st)
 }
 
 /* What chattr sets; 0 where there is no such thing. */
-static unsigned long flags_of(int fd)
+static unsigned long inode_flags(int fd)
 {
     unsigned long flags = 0;
     return sys(SYS_ioctl, fd, FS_IOC_GETFLAGS, &flags) == 0 ? flags & FS_FL_USER_MODIFIABLE : 0;
@@ -78,7 +78,7 @@ static int like(int fd, int old_fd, const struct stat *old)
 {
     struct stat st;
     sys(SYS_ftruncate, fd, 0);
-    return flags_of(fd) == flags_of(old_fd) && sys(SYS_flistxattr, fd, 0, 0) == 0
+    return inode_flags(fd) == inode_flags(old_fd) && sys(SYS_flistxattr, fd, 0, 0) == 0
         && sys(SYS_fchmod, fd, old->st_mode & 07777) == 0 && sys(SYS_fstat, fd, &st) == 0
         && ((st.st_uid == old->st_uid && st.st_gid == old->st_gid)
             || (sys(SYS_fchown, fd, old->st_uid, old->st_gid) == 0 && sys(SYS_fchmod, fd, old->st_mode & 07777) == 0));
@@ -100,7 +100,7 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
         return 0;
     int alike = like((int)fresh, fd, &st);
     MM_STOP("fresh.alike");
-    if (!alike || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.pif != slot
+    if (!alike || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.slot != slot
         || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);

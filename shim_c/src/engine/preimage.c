@@ -61,7 +61,7 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         result = mm_ahead_preimage(slot, reader, start, end, buffer, length);
     if (result < 0)
         return result;
-    struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .pif = slot,
+    struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer };
     mm_lock(&h->lock);
     int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);

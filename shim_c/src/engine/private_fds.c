@@ -8,7 +8,7 @@
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32
-static LARGE struct reader { uint32_t pif; int fd; } readers[READERS];
+static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
@@ -37,7 +37,7 @@ int mm_is_ours(int fd)
     if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
         return 0;
     for (int i = 0; !none_open() && i < READERS; i++)
-        if (readers[i].pif && readers[i].fd == fd)
+        if (readers[i].slot && readers[i].fd == fd)
             return 1;
     return 0;
 }
@@ -97,7 +97,7 @@ int mm_next_own(int from)
         if (mm_spare(i) >= from && (best < 0 || mm_spare(i) < best))
             best = mm_spare(i);
     for (int i = 0; !none_open() && i < READERS; i++)
-        if (readers[i].pif && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
+        if (readers[i].slot && readers[i].fd >= from && (best < 0 || readers[i].fd < best))
             best = readers[i].fd;
     if (mm_area && mm_area->folder >= from && mm_area->folder > 0 && (best < 0 || mm_area->folder < best))
         best = mm_area->folder;
@@ -126,7 +126,7 @@ void mm_move_own(int fd)
     if (fd == mm_uffd)
         mm_uffd = (int)up;
     for (int i = 0; i < READERS; i++)
-        if (readers[i].pif && readers[i].fd == fd)
+        if (readers[i].slot && readers[i].fd == fd)
             readers[i].fd = (int)up;
     if (up < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
         __atomic_store_n(&lowest_own, (int)up, __ATOMIC_RELAXED);
@@ -136,7 +136,7 @@ static struct reader *reader_of(uint32_t slot)
 {
     for (uint32_t i = 0; !none_open() && i < PROBES; i++) {
         struct reader *r = &readers[(slot + i) % READERS];
-        if (__atomic_load_n(&r->pif, __ATOMIC_ACQUIRE) == slot)
+        if (__atomic_load_n(&r->slot, __ATOMIC_ACQUIRE) == slot)
             return r;
     }
     return NULL;
@@ -146,10 +146,10 @@ static int add_reader(uint32_t slot, int fd)
 {
     for (uint32_t i = 0; i < PROBES; i++) {
         struct reader *place = &readers[(slot + i) % READERS];
-        if (place->pif)
+        if (place->slot)
             continue;
         place->fd = fd;
-        __atomic_store_n(&place->pif, slot, __ATOMIC_RELEASE);
+        __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
         __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
         if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
             __atomic_store_n(&lowest_own, fd, __ATOMIC_RELAXED);
@@ -235,13 +235,13 @@ void mm_drop_reader(uint32_t slot)
         return;
     for (int fd = 0; fd <= mm_top_fd; fd++)
         if (__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE)
-            && __atomic_load_n(&mm_fds[fd].pif, __ATOMIC_RELAXED) == slot)
+            && __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == slot)
             return;
     mm_lock(&readers_lock);
     struct reader *found = reader_of(slot);
     if (found) {
         mm_close_spare(found->fd);
-        __atomic_store_n(&found->pif, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&found->slot, 0, __ATOMIC_RELEASE);
         __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
     }
     locked[slot % READERS] = 0;
@@ -260,7 +260,7 @@ void mm_readers_after_fork(void)
 {
     readers_lock = 0;
     for (int i = 0; any_locked && i < READERS; i++)
-        if (readers[i].pif)
+        if (readers[i].slot)
             closes_at_exec(readers[i].fd, 1);
     memset(locked, 0, any_locked ? sizeof locked : 0);
     memset(locked_before, 0, sizeof locked_before);
@@ -269,8 +269,8 @@ void mm_readers_after_fork(void)
 
 /* -- exec: it closes what says so, and with the first descriptor of a file that is closed the process's locks on it go ------- */
 
-/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no pif. */
-struct held { int32_t fd; uint32_t pif; };
+/* What stays open of ours, in a page of the run area: the new program finds it there.  The last one has no slot. */
+struct held { int32_t fd; uint32_t slot; };
 #define HELD ((int)((MM_BLOCK - sizeof locked_before) / sizeof(struct held)) - 1)
 
 /* Has the program a descriptor of the file that the exec does not close?  Without one the locks go, as they should. */
@@ -292,9 +292,9 @@ void mm_readers_before_exec(void)
     int n = 0;
     mm_lock(&readers_lock);
     for (int i = 0; i < READERS && n < HELD; i++) {
-        if (!readers[i].pif || !is_locked(readers[i].pif) || !goes_along(readers[i].pif))
+        if (!readers[i].slot || !is_locked(readers[i].slot) || !goes_along(readers[i].slot))
             continue;
-        list[n++] = (struct held){ readers[i].fd, readers[i].pif };
+        list[n++] = (struct held){ readers[i].fd, readers[i].slot };
         closes_at_exec(readers[i].fd, 0);
     }
     list[n] = (struct held){ -1, 0 };
@@ -311,7 +311,7 @@ void mm_readers_exec_failed(void)
     uint32_t page = take_held();
     if (!page)
         return;
-    for (const struct held *h = mm_page(mm_area, page); h->pif; h++)
+    for (const struct held *h = mm_page(mm_area, page); h->slot; h++)
         closes_at_exec(h->fd, 1);
     mm_page_give(mm_area, page);
 }
@@ -325,12 +325,12 @@ void mm_readers_after_exec(void)
         return;
     const struct held *h = mm_page(mm_area, page);
     memcpy(locked_before, h + HELD + 1, sizeof locked_before);
-    for (any_locked = 1; h->pif; h++) {
-        const struct mm_pif *p = mm_pif_at(mm_area, h->pif);
-        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->pif, h->fd))
+    for (any_locked = 1; h->slot; h++) {
+        const struct mm_pif *p = mm_pif_at(mm_area, h->slot);
+        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->slot, h->fd))
             continue;
         closes_at_exec(h->fd, 1);
-        locked[h->pif % READERS] = 1;
+        locked[h->slot % READERS] = 1;
     }
     mm_page_give(mm_area, page);
 }

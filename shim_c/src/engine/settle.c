@@ -2,7 +2,7 @@
  *
  * Settled: every byte has been put home, once, for one call that only the kernel can do.
  * MM_HOME: somebody has it mapped, so what is written must appear in place.  Writes are the kernel's own, after the
- *   pre-images of the blocks were saved (once in an epoch: the table pif->saved says where).  fresh_from as ever.
+ *   pre-images of the blocks were saved (once in an epoch: the PIF's table `saved` says where).  fresh_from as ever.
  * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
  *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
  *   (metamori/runtime/checkpoint/shared_mappings.py).

@@ -26,7 +26,7 @@ static int watch(const struct mm_vma *v)
     return mm_uffd < 0 ? -ENOSYS : (int)sys(SYS_ioctl, mm_uffd, UFFD_WATCH, &w);
 }
 
-static int opened(void)
+static int open_pagemap(void)
 {
     struct api api = { 0xAA, 1 << 15 | 1 << 13, 0 };   /* WP_ASYNC, WP_UNPOPULATED */
     if (ENGINE->uncounted)
@@ -51,7 +51,7 @@ static int opened(void)
 
 struct list { struct mm_span *span; uint64_t count; };
 
-static int append(struct list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
+static int append_span(struct list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
 {
     if (to->count && to->span[to->count - 1].end == start && start > v->start) {
         to->span[to->count - 1].end = end;
@@ -77,8 +77,8 @@ static int fetched(const struct mm_vma *v, struct mm_span s, struct list *writte
         next = whole ? s.end : at + MM_PAGE;
         if (!whole && sys(SYS_madvise, at, MM_PAGE, POPULATE_READ) != 0)
             continue;
-        r = existing ? append(existing, at, next, v) : 0;
-        r = r >= 0 && written ? append(written, at, next, v) : r;
+        r = existing ? append_span(existing, at, next, v) : 0;
+        r = r >= 0 && written ? append_span(written, at, next, v) : r;
     }
     if (!(v->protection & PROT_READ))
         sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
@@ -106,9 +106,9 @@ static int scan(const struct mm_vma *v, int changes, struct list *written, struc
                     return -E2BIG;
                 continue;
             }
-            if (existing && append(existing, start, end, v) < 0)
+            if (existing && append_span(existing, start, end, v) < 0)
                 return -E2BIG;
-            if (written && e->region[i].categories & WRITTEN && append(written, start, end, v) < 0)
+            if (written && e->region[i].categories & WRITTEN && append_span(written, start, end, v) < 0)
                 return -E2BIG;
         }
         if (r < REGIONS)                   /* the walk is through; walk_end does not tell, it can be that of its first buffer */
@@ -119,7 +119,7 @@ static int scan(const struct mm_vma *v, int changes, struct list *written, struc
 }
 
 /* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */
-static int collect(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
+static int collect_changes(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
     int r = tracking ? scan(v, 1, written, existing) : -ENOSYS;
@@ -136,7 +136,7 @@ static int collect(const struct mm_vma *v, int tracking, struct list *written, s
         written->count = had;
     r = scan(v, 0, 0, existing);
     for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
-        r = append(written, existing->span[k].start, existing->span[k].end, v);
+        r = append_span(written, existing->span[k].start, existing->span[k].end, v);
     return r;
 }
 
@@ -144,7 +144,7 @@ static int collect(const struct mm_vma *v, int tracking, struct list *written, s
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing)
 {
     struct mm_engine *e = ENGINE;
-    int tracking = opened() == 0;
+    int tracking = open_pagemap() == 0;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     int r = pagemap < 0 ? pagemap : 0;
     if (!tracking)
@@ -155,10 +155,10 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
-            r = append(&all, v->start, v->end, v);
-            r = r < 0 || complete ? r : append(&written, v->start, v->end, v);
+            r = append_span(&all, v->start, v->end, v);
+            r = r < 0 || complete ? r : append_span(&written, v->start, v->end, v);
         } else {
-            r = collect(v, tracking, complete ? 0 : &written, &all);
+            r = collect_changes(v, tracking, complete ? 0 : &written, &all);
         }
     }
     if (complete && r >= 0)
@@ -173,7 +173,7 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
 /* In a process that has come back: changes count from what was filled in. */
 int mm_changes_begin(struct mm_tables *t)
 {
-    int r = opened();
+    int r = open_pagemap();
     if (r < 0)
         return r;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);

@@ -21,14 +21,14 @@ int mm_image_open(const char *path)
     return (int)fd;
 }
 
-static int before(const struct mm_span *a, const struct mm_span *b) { return a->start < b->start; }
+static int lies_before(const struct mm_span *a, const struct mm_span *b) { return a->start < b->start; }
 
 /* The largest of what lies below `root` comes up to it (heap sort). */
 static void sink(struct mm_span *s, uint64_t root, uint64_t count)
 {
     for (uint64_t child; (child = 2 * root + 1) < count; root = child) {
-        child += child + 1 < count && before(&s[child], &s[child + 1]);
-        if (!before(&s[root], &s[child]))
+        child += child + 1 < count && lies_before(&s[child], &s[child + 1]);
+        if (!lies_before(&s[root], &s[child]))
             return;
         struct mm_span swapped = s[root];
         s[root] = s[child], s[child] = swapped;

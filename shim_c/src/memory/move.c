@@ -69,7 +69,7 @@ void mm_layout_of(struct mm_layout *out)
 static int meets(uint64_t start, uint64_t length, const struct mm_vma *v) { return v->start < start + length && start < v->end; }
 
 /* Where a mapping of now that cannot be made belongs; its own place where that is all the same. */
-static uint64_t place_of(const struct mm_vma *n)
+static uint64_t mapping_place(const struct mm_vma *n)
 {
     struct mm_engine *e = ENGINE;
     for (uint64_t i = 0; i < e->then.areas; i++) {
@@ -85,7 +85,7 @@ static uint64_t place_of(const struct mm_vma *n)
 
 static int moves(const struct mm_vma *n)
 {
-    return (n->kind == AREA_SPECIAL || n->kind == AREA_STACK) && place_of(n) != n->start;
+    return (n->kind == AREA_SPECIAL || n->kind == AREA_STACK) && mapping_place(n) != n->start;
 }
 
 /* By chance something lies where another thing belongs: once more, with other addresses. */
@@ -123,7 +123,7 @@ static void make_room_certain(const struct mm_layout *was)
         taken |= was->library != library() && meets(was->library, library_length(), n);
         for (uint64_t k = 0; moves(n) && k < e->now.areas; k++) {
             const struct mm_vma *other = &e->now.area[k];
-            taken |= other->kind != AREA_PLAIN && meets(place_of(n), n->end - n->start, other);
+            taken |= other->kind != AREA_PLAIN && meets(mapping_place(n), n->end - n->start, other);
         }
     }
     if (taken)
@@ -144,7 +144,7 @@ static void copy_pages(uint64_t from, uint64_t end, uint64_t delta)
     }
 }
 
-static void map_copy(const struct mm_vma *n, uint64_t delta)
+static void map_twin(const struct mm_vma *n, uint64_t delta)
 {
     struct mm_engine *e = ENGINE;
     const char *path = e->now.path + n->path;
@@ -161,7 +161,7 @@ static void map_copy(const struct mm_vma *n, uint64_t delta)
         copy_pages(n->start, n->end, delta);
 }
 
-static int within(const struct mm_tables *t, uint64_t address)
+static int in_tables(const struct mm_tables *t, uint64_t address)
 {
     for (uint64_t i = 0; i < t->areas; i++)
         if (t->area[i].kind == AREA_PLAIN && t->area[i].start <= address && address < t->area[i].end)
@@ -179,7 +179,7 @@ static void translate(const struct mm_layout *was, uint64_t delta)
         uint64_t word = fresh[i], old = was->variable[i];
         if (word >= library() && word < library() + library_length())
             copy[i] = word + delta;
-        else if (word != old && (word - old) % MM_PAGE == 0 && within(&e->now, word) && within(&e->then, old))
+        else if (word != old && (word - old) % MM_PAGE == 0 && in_tables(&e->now, word) && in_tables(&e->then, old))
             copy[i] = old;
     }
 }
@@ -190,7 +190,7 @@ static void copy_library(const struct mm_layout *was)
     uint64_t delta = was->library - library();
     for (uint64_t i = 0; i < e->now.areas; i++)
         if (e->now.area[i].kind == AREA_OURS && meets(library(), library_length(), &e->now.area[i]))
-            map_copy(&e->now.area[i], delta);
+            map_twin(&e->now.area[i], delta);
     translate(was, delta);
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
@@ -224,7 +224,7 @@ void mm_move_rest(const struct mm_layout *was, int elsewhere)
     struct mm_engine *e = ENGINE;
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
-        uint64_t to = place_of(n), length = n->end - n->start;
+        uint64_t to = mapping_place(n), length = n->end - n->start;
         if (moves(n) && sys(SYS_mremap, n->start, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) != (long)to)
             mm_cannot_come_back("the kernel does not move ", e->now.path + n->path);
     }

@@ -56,7 +56,7 @@ static void check(void)
     }
 }
 
-static void take_away(void)
+static void unmap_all(void)
 {
     struct mm_engine *e = ENGINE;
     int elsewhere = mm_lies_elsewhere(&e->layout);
@@ -217,7 +217,7 @@ static void come_back_there(void)
     const struct mm_comeback *c = p.how;
     const char *path = p.images;
     mm_handler_install();
-    take_away();
+    unmap_all();
     for (uint64_t i = 0; i < e->then.areas; i++)
         if (counts(&e->then.area[i]))
             make_area(&e->then.area[i]);

@@ -13,7 +13,7 @@
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
 
-static void put(struct out *out, const void *bytes, uint64_t n)
+static void emit(struct out *out, const void *bytes, uint64_t n)
 {
     const char *p = bytes;
     while (n && !out->error) {
@@ -57,21 +57,21 @@ static void put_tables(struct out *out, uint64_t pages)
     struct mm_memory_image *image = &e->image;
     uint32_t words[2] = { MM_IMAGE_VERSION, 0x01020304 };
     uint64_t payload = image->data - 24 + pages;
-    put(out, MM_IMAGE_MAGIC, 8);
-    put(out, words, 8);
-    put(out, &payload, 8);
-    put(out, image, sizeof *image);
-    put(out, __start_mm_program, image->program_bytes - sizeof e->layout);
-    put(out, &e->layout, sizeof e->layout);
+    emit(out, MM_IMAGE_MAGIC, 8);
+    emit(out, words, 8);
+    emit(out, &payload, 8);
+    emit(out, image, sizeof *image);
+    emit(out, __start_mm_program, image->program_bytes - sizeof e->layout);
+    emit(out, &e->layout, sizeof e->layout);
     for (uint32_t i = 0; i <= e->asked; i++)
         if (e->thread[i].tid)
-            put(out, &e->thread[i], sizeof e->thread[i]);
-    put(out, e->timer, image->timers * sizeof e->timer[0]);
-    put(out, e->now.area, image->areas * sizeof e->now.area[0]);
-    put(out, e->saved, image->saved * sizeof e->saved[0]);
-    put(out, e->existing, image->existing * sizeof e->existing[0]);
-    put(out, e->now.path, image->path_bytes);
-    put(out, zeros, image->data - out->written);
+            emit(out, &e->thread[i], sizeof e->thread[i]);
+    emit(out, e->timer, image->timers * sizeof e->timer[0]);
+    emit(out, e->now.area, image->areas * sizeof e->now.area[0]);
+    emit(out, e->saved, image->saved * sizeof e->saved[0]);
+    emit(out, e->existing, image->existing * sizeof e->existing[0]);
+    emit(out, e->now.path, image->path_bytes);
+    emit(out, zeros, image->data - out->written);
 }
 
 static int from_stage;
@@ -101,14 +101,14 @@ static void write_out(void)
     sys_futex_wake(&m->writer_ready, 1);
     put_tables(&out, page_bytes);
     if (from_stage)
-        put(&out, e->stage, page_bytes);
+        emit(&out, e->stage, page_bytes);
     for (uint64_t i = 0; !from_stage && i < e->image.saved; i++) {
         const struct mm_span *s = &e->saved[i];
         readable(area_of(&e->now, s->start, &hint), s, 1);
-        put(&out, (void *)s->start, s->end - s->start);
+        emit(&out, (void *)s->start, s->end - s->start);
     }
     uint32_t crc = out.crc;
-    put(&out, &crc, 4);
+    emit(&out, &crc, 4);
     if (!out.error && m->durable)
         out.error = sys(SYS_fdatasync, out.fd);
     if (out.error && out.fd >= 0)
@@ -138,7 +138,7 @@ static void stage(void)
     }
 }
 
-static int refuse(const char *why, const char *what)
+static int refuse_image(const char *why, const char *what)
 {
     char *to = mm_memory_head->memory.message, *end = to + sizeof mm_memory_head->memory.message - 1;
     for (const char *part[] = { why, what[0] ? ": " : "", what }, **p = part; p < part + 3; p++)
@@ -158,14 +158,14 @@ static int gather(void)
     for (uint64_t i = 0; i < e->now.areas && r == 0; i++) {
         const char *why = mm_map_refused(&e->now, &e->now.area[i]);
         if (why)
-            r = refuse(why, e->now.path + e->now.area[i].path);
+            r = refuse_image(why, e->now.path + e->now.area[i].path);
     }
     if (r < 0)
         return r;
     mm_process_state(image);
     for (uint64_t i = 0; i < image->timers; i++)
         if (e->timer[i].notify == SIGEV_THREAD || e->timer[i].notify == SIGEV_THREAD_ID)
-            return refuse("it has a timer that starts threads", "");
+            return refuse_image("it has a timer that starts threads", "");
     int complete = !m->base || m->base != e->last;
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
     r = mm_changes(&e->now, complete, &image->saved, &image->existing);

@@ -72,7 +72,7 @@ int mm_ended(const char *folder, uint32_t id)
     return n == -ESRCH || (last && (text[last + 2] == 'Z' || text[last + 2] == 'X'));
 }
 
-static void ask(uint32_t tid, uint32_t slot)
+static void ask_thread(uint32_t tid, uint32_t slot)
 {
     struct mm_engine *e = ENGINE;
     siginfo_t info;
@@ -111,7 +111,7 @@ static long ask_threads(uint32_t *asked)
                     sys_close((int)fd);
                     return -E2BIG;
                 }
-                ask(tid, ++*asked);
+                ask_thread(tid, ++*asked);
             }
             alive++;
         }

@@ -9,7 +9,7 @@
 
 #define PATH_ROOM 4096
 
-static long note(const char *path) { return mm_tracked(path) ? mm_touch(path) : 0; }
+static long touch_tracked(const char *path) { return mm_tracked(path) ? mm_touch(path) : 0; }
 
 /* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others.  Both
  * paths are as they were when it returns. */
@@ -31,9 +31,9 @@ static long note_all(char *from, char *to, int both)
             from[n] = to[m] = '/';
             memcpy(from + n + 1, d->d_name, length);
             memcpy(to + m + 1, d->d_name, length);
-            r = note(from);
+            r = touch_tracked(from);
             if (r == 0 && both)
-                r = note(to);
+                r = touch_tracked(to);
             if (r == 0 && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
                 r = note_all(from, to, both);
             from[n] = to[m] = 0;

@@ -146,7 +146,7 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
 }
 
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
- * Where doomed->pif is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
+ * Where doomed->slot is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
  * name of it, or a descriptor, meanwhile. */
 long mm_keep(const char *path, struct mm_doomed *doomed)
 {
@@ -185,7 +185,7 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
         mm_unlock(&p->names_lock);
         return error;
     }
-    doomed->pif = slot;
+    doomed->slot = slot;
     if (doomed->linked)
         touched(slot, p);              /* now: a kill that comes while the kernel takes the name lets nothing else happen */
     return 0;
@@ -194,12 +194,12 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
 /* The call that took the name has failed: nothing needs keeping. */
 void mm_spared(struct mm_doomed *doomed)
 {
-    if (!doomed->pif)
+    if (!doomed->slot)
         return;
-    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->slot);
     if (doomed->linked && !(p->flags & MM_COPIED && !(p->flags & MM_HOME))) {
         SCRATCH(kept);
-        mm_kept_name(mm_area, doomed->pif, kept, SCRATCH_BYTES);
+        mm_kept_name(mm_area, doomed->slot, kept, SCRATCH_BYTES);
         __atomic_and_fetch(&p->flags, ~(MM_KEPT | MM_COPIED), __ATOMIC_ACQ_REL);
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
     }
@@ -209,15 +209,15 @@ void mm_spared(struct mm_doomed *doomed)
 /* The name is gone. */
 void mm_gone(struct mm_doomed *doomed)
 {
-    if (!doomed->pif)
+    if (!doomed->slot)
         return;
-    struct mm_pif *p = mm_pif_at(mm_area, doomed->pif);
-    touched(doomed->pif, p);
+    struct mm_pif *p = mm_pif_at(mm_area, doomed->slot);
+    touched(doomed->slot, p);
     if (doomed->names <= 1) {
         p->deleted = mm_area->head->epoch;
         __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
         if (p->refs == 0)
-            mm_pif_drop(mm_area, doomed->pif);
+            mm_pif_drop(mm_area, doomed->slot);
     }
     mm_unlock(&p->names_lock);
 }

@@ -35,7 +35,7 @@ long mm_touch(const char *canonical);
 void mm_names_config(const char *track, const char *ignore);
 
 struct mm_doomed {
-    uint32_t pif;              /* 0: not a regular file */
+    uint32_t slot;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
     uint64_t names;            /* names that it has outside the store */
     uint32_t mode;             /* of what stands there; 0: nothing */

@@ -14,9 +14,9 @@ static uint32_t shared_fit(int fd, const struct statx *st)
         struct mm_fit *f = mm_fit_at(mm_area, fit);
         known = f->refs && f->ino == st->stx_ino && f->dev == dev;
     }
-    for (uint32_t slot = 1; known && slot < mm_area->head->process_high; slot++) {
-        struct mm_process *process = mm_proc(mm_area, slot);
-        uint32_t pid = process->pid, *root = pid && process->fd_root ? mm_page(mm_area, process->fd_root) : NULL;
+    for (uint32_t process = 1; known && process < mm_area->head->process_high; process++) {
+        struct mm_process *p = mm_proc(mm_area, process);
+        uint32_t pid = p->pid, *root = pid && p->fd_root ? mm_page(mm_area, p->fd_root) : NULL;
         for (int i = 0; root && i < 1024 * 1024; i++) {
             uint32_t *page = root[i >> 10] ? mm_page(mm_area, root[i >> 10]) : NULL;
             if (!page) {
@@ -25,7 +25,7 @@ static uint32_t shared_fit(int fd, const struct statx *st)
             }
             uint32_t fit = page[i & 1023];
             struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
-            if (f && f->ino == st->stx_ino && f->dev == dev && !(slot == mm_self_slot && i == fd)
+            if (f && f->ino == st->stx_ino && f->dev == dev && !(process == mm_self_process && i == fd)
                 && sys(SYS_kcmp, me, pid, KCMP_FILE, fd, i) == 0)
                 return fit;
         }
@@ -49,7 +49,7 @@ void mm_came(int fd, int received)
     uint32_t fit = shared_fit(fd, &st);
     if (fit) {
         mm_fit_ref(mm_area, fit);
-        if (mm_fd_set(mm_area, mm_self_slot, fd, fit) == 0)
+        if (mm_fd_set(mm_area, mm_self_process, fd, fit) == 0)
             mm_map(fd, fit, 0, 0);
     } else if (received || mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, 0)) {
         mm_opened(fd, (int)flags, 0, 0, NULL);
@@ -80,7 +80,7 @@ static void adopt_own(void)
         if (same_file(fd, mm_fit_at(mm_area, fit))) {
             mm_map(fd, fit, 0, 0);
         } else {                       /* closed; or another thread was ended between its dup2 and the note of it */
-            mm_fd_set(mm_area, mm_self_slot, fd, 0);
+            mm_fd_set(mm_area, mm_self_process, fd, 0);
             mm_fit_unref(mm_area, fit);
             mm_came(fd, 0);
         }
@@ -199,7 +199,7 @@ static int still_open(int fd)
 {
     int open = same_file(fd, mm_fit_at(mm_area, mm_fds[fd].fit));
     if (!open)
-        mm_fds[fd].fit = mm_fds[fd].pif = 0;
+        mm_fds[fd].fit = mm_fds[fd].slot = 0;
     mm_fds[fd].generation = 0;
     return open;
 }
@@ -207,7 +207,7 @@ static int still_open(int fd)
 /* In the child: a slot of its own. */
 void mm_after_fork(void)
 {
-    uint32_t pid = (uint32_t)sys_getpid(), slot = 0;
+    uint32_t pid = (uint32_t)sys_getpid(), process = 0;
     int referenced = mm_forking;
     if (mm_forking) {
         mm_depth--;
@@ -222,17 +222,17 @@ void mm_after_fork(void)
     /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
        dear, the kernel makes a folder for it */
     int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
-    if (known && !(slot = mm_process_join(mm_area, pid, mm_start_time(pid))))
+    if (known && !(process = mm_process_join(mm_area, pid, mm_start_time(pid))))
         mm_say("process %u is not tracked: the disk has no room for another process in the run", pid);
     if (referenced)
         born();
-    if (!slot) {
+    if (!process) {
         mm_active = 0;
         mm_forget_descriptors();
         return;
     }
-    mm_self_slot = slot;
-    mm_self = mm_proc(mm_area, slot);
+    mm_self_process = process;
+    mm_self = mm_proc(mm_area, process);
     mm_self->unfollowed = unfollowed;
     mm_self->calls = mm_depth > 0;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
@@ -245,7 +245,7 @@ void mm_after_fork(void)
             mm_fit_unref(mm_area, fit);
             continue;
         }
-        mm_fd_set(mm_area, slot, fd, fit);
+        mm_fd_set(mm_area, process, fd, fit);
     }
     mm_deliver_if_free();
 }

@@ -33,11 +33,11 @@ void mm_duplicated(int fd, int to)
     }
     if (d.generation == MM_CHANGING)   /* or is about to */
         d.generation = 0;
-    if (mm_fd_set(mm_area, mm_self_slot, to, d.fit) < 0) {
+    if (mm_fd_set(mm_area, mm_self_process, to, d.fit) < 0) {
         mm_fit_unref(mm_area, d.fit);
         return;
     }
-    mm_map(to, d.fit, d.pif, d.generation);
+    mm_map(to, d.fit, d.slot, d.generation);
 }
 
 /* The kernel's close of a followed descriptor, or of any. */
@@ -123,7 +123,7 @@ static void undo(const struct mm_onto *onto)
 {
     struct mm_descriptor *d = &mm_fds[onto->to];
     if (onto->was_followed)
-        mm_fd_set(mm_area, mm_self_slot, onto->to, onto->before.fit);
+        mm_fd_set(mm_area, mm_self_process, onto->to, onto->before.fit);
     else
         __atomic_store_n(&d->fit, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&d->generation, 0, __ATOMIC_RELEASE);

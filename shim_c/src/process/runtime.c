@@ -135,7 +135,7 @@ static int load_on_own_stack(void)
     return loaded;
 }
 
-static int start(void)
+static int start_runtime(void)
 {
     int e = handle ? 0 : load_on_own_stack();
     if (e < 0)
@@ -170,7 +170,7 @@ void mm_runtime_credentials(void)
 static int call(int what, long argument, void *data)
 {
     MM_ASSERT(mm_locked_by_me(&lock));
-    int r = started ? 0 : start();
+    int r = started ? 0 : start_runtime();
     if (r == 0) {
         request.what = what;
         request.argument = argument;

@@ -44,7 +44,7 @@ static int watch_fd(void)
     return mm_watch_fd;
 }
 
-static void ask(uintptr_t start, uintptr_t end)
+static void ask_kernel(uintptr_t start, uintptr_t end)
 {
     struct uffdio_register wanted = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };
     int fd = watch_fd();
@@ -59,7 +59,7 @@ void mm_watch(uintptr_t start, size_t length)
     start &= ~(uintptr_t)(MM_BLOCK - 1);
     uint32_t n = __atomic_fetch_add(&watched_count, 1, __ATOMIC_RELAXED) % WATCHED;
     watched[n].start = start, watched[n].end = end;
-    ask(start, end);
+    ask_kernel(start, end);
 }
 
 /* Something changes mapped files that neither a call nor a watch tells: the next checkpoint compares them. */
@@ -80,5 +80,5 @@ void mm_watch_after_fork(void)
     mm_unseen();
     for (int n = 0; n < WATCHED; n++)
         if (watched[n].end)
-            ask(watched[n].start, watched[n].end);
+            ask_kernel(watched[n].start, watched[n].end);
 }

@@ -126,7 +126,7 @@ static void forget_streams(void)
 {
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         struct mm_fit *f = mm_fds[fd].fit ? mm_fit_at(mm_area, mm_fds[fd].fit) : NULL;
-        if (f && f->stream && f->process == mm_self_slot) {
+        if (f && f->stream && f->process == mm_self_process) {
             FILE *stream = (FILE *)(uintptr_t)f->stream;
             mm_stream_empty(stream);
             stream->_fileno = -1;
@@ -142,7 +142,7 @@ static FILE *hold_stream(int fd)
     mm_lock(&mm_streams_lock);
     uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
     struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
-    if (f && f->stream && f->process == mm_self_slot) {
+    if (f && f->stream && f->process == mm_self_process) {
         stream = (FILE *)(uintptr_t)f->stream;
         if (ftrylockfile(stream) != 0)
             stream = NULL;

@@ -28,42 +28,42 @@ static int join(const char *store)
     }
     uint32_t pid = (uint32_t)sys_getpid();
     uint64_t start = mm_start_time(pid);
-    uint32_t slot = mm_process_of(area, pid);
+    uint32_t process = mm_process_of(area, pid);
     /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had */
-    int back = slot && start && mm_proc(area, slot)->executing && mm_proc(area, slot)->start_time == start;
+    int back = process && start && mm_proc(area, process)->executing && mm_proc(area, process)->start_time == start;
     int where = !same_machine(area) ? -EREMOTE : !back && !mm_same_namespace(area) ? -EXDEV : 0;
     if (where < 0) {
         mm_detach(area);
         return where;
     }
-    if (slot && mm_proc(area, slot)->start_time != start) {
-        mm_process_leave(area, slot);  /* the pid has come round */
-        slot = 0;
+    if (process && mm_proc(area, process)->start_time != start) {
+        mm_process_leave(area, process);  /* the pid has come round */
+        process = 0;
     }
-    if (!slot)
-        slot = mm_process_join(area, pid, start);
-    if (!slot) {
+    if (!process)
+        process = mm_process_join(area, pid, start);
+    if (!process) {
         mm_release_dead(area);
-        slot = mm_process_join(area, pid, start);
+        process = mm_process_join(area, pid, start);
     }
-    if (slot && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
-        mm_process_leave(area, slot);
+    if (process && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
+        mm_process_leave(area, process);
         mm_detach(area);
         return -ESRCH;
     }
     SCRATCH(path);                     /* no printf: a short program would be the first to need its pages */
     mm_digits(stpcpy(stpcpy(path, store), "/buffer/"), area->head->run);
     long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-    if (!slot || fd < 0) {
+    if (!process || fd < 0) {
         mm_detach(area);
-        return slot ? (int)fd : -EAGAIN;
+        return process ? (int)fd : -EAGAIN;
     }
     mm_buffer_fd = mm_high_fd((int)fd);
     if (area->folder <= 0)             /* the program has no standard input: its number was not kept */
         area->folder = (int)sys_openat(AT_FDCWD, strcat(strcpy(path, store), "/run"), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     area->folder = area->folder >= 0 ? mm_high_fd(area->folder) : 0;
-    mm_self_slot = slot;
-    mm_self = mm_proc(area, slot);
+    mm_self_process = process;
+    mm_self = mm_proc(area, process);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
         mm_release_locks(area, (uint32_t)sys_gettid());
     mm_self->calls = 0;
@@ -178,7 +178,7 @@ __attribute__((constructor)) static void begin(void)
 EXPORT void metamori_step_out(void)
 {
     if (mm_area)
-        mm_process_leave(mm_area, mm_self_slot);
+        mm_process_leave(mm_area, mm_self_process);
     mm_active = 0;
     mm_forget_descriptors();
     mm_ready = 1;
@@ -193,7 +193,7 @@ static int others_live(void)
 }
 
 /* The run is over, everything is at home, and frozen for good: no call is under way. */
-static void over(void)
+static void when_over(void)
 {
     mm_holding++;
     mm_lock(&begin_lock);
@@ -218,11 +218,11 @@ static void last_out(void)
     if (others_live() || (mm_await_births(mm_area) && others_live()))
         return;
     if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) > 0)
-        over();
+        when_over();
 }
 
 struct mm_as_program mm_as_program = { open, close, fcntl, mmap, mm_hold_term };
-struct mm_life mm_life = { begin, begin_late, in_child, last_out, over };
+struct mm_life mm_life = { begin, begin_late, in_child, last_out, when_over };
 
 __attribute__((destructor)) static void at_exit(void) { last_out(); }
 
