@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not BONNIE, reason="bonnie++ is not installed")
 
 def bonnie(lab: Lab, megabytes: int, options: list[str], patience: float) -> None:
     held = lab.folder / "taken"            # until this is there it begins again: never through before a checkpoint
-    again = 'until [ -e "$0" ]; do "$@" || exit; done'
+    again = 'while "$@" || exit; do [ ! -e "$0" ] || break; done'
     command = [
         *lab.argv("run", *options), "--", "sh", "-c", again, str(held), str(BONNIE), "-q", "-d", ".",
         "-s", f"{megabytes}m", "-r", str(megabytes // 2), "-n", "0",
