@@ -59,6 +59,8 @@ def go_on(store: Store, config: Config, index: int, environ: dict[str, str], std
     from metamori.cli.run import FAILED, follow
     from metamori.runtime.lifecycle.run_controller import Live, start_again
 
+    if config.on_term:
+        child_loop.hold_term()
     try:
         session, pid = start_again(store, config, index, environ,
                                    (lambda: truncate_stdio(store, index)) if stdio else lambda: None)

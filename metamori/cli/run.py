@@ -177,6 +177,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)), stdio)
+    if config.on_term:
+        child_loop.hold_term()
     area, said = begin_area(store, config, os.getpid(), launch_record.present(command))
     if said:
         child_loop.say(said)
@@ -185,7 +187,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         del environ["LD_PRELOAD"]
         environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
-        pid = child_loop.spawn(command, environ)
+        pid = child_loop.spawn(command, environ, area.is_first)
     except child_loop.CannotStart as error:
         area.remove()
         child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")

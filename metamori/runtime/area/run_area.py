@@ -143,6 +143,10 @@ class Area:
         self.head = lib.mm_head(self._area)
         self._ranges = ffi.new("struct mm_range[]", _RANGES)
 
+    def is_first(self) -> None:
+        """This process becomes the run's command. Known before: a signal may come with its first instruction."""
+        self.head.first_pid = os.getpid()
+
     def first_time(self, key: int) -> bool:
         """Whether this has not been told yet in the run. Under the session lock."""
         said = self.head.said

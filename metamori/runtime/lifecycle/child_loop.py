@@ -32,9 +32,16 @@ class CannotStart(OSError):
     """The command could not be executed; errno says why."""
 
 
-def spawn(command: list[str], environ: dict[str, str]) -> int:
-    """Start the command; its pid."""
+def hold_term() -> None:
+    """A SIGTERM that comes while a run is begun waits for its checkpoint, too (--on-term)."""
+    global _before
+    _before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]) -> int:
+    """Start the command; its pid. first: called in the new process before it becomes the command."""
     def become() -> None:
+        first()
         try:
             os.execvpe(command[0], command, environ)
         except OSError as error:
@@ -52,8 +59,9 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
     Raises CannotStart with the errno of whatever `become` failed with.
     """
     global _before
+    now = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
     if _before is None:
-        _before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+        _before = now
     before = _before
     reader, writer = os.pipe()
     writer = _out_of_the_way(writer)

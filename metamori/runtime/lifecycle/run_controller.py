@@ -24,6 +24,9 @@ from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.runtime.memory.images import NotBegun
 from metamori.store.restore import restore
 
+_ENDED, _GONE = "the program has ended", "the store of the run was removed or moved"
+_BEGINS_S = 10.0
+
 
 class NobodyLeft(MetamoriError):
     """The program was ended for a rollback, and its new process does not start."""
@@ -42,11 +45,10 @@ class Live:
         self._said = ""
         self._requeued = False
         self._is_gone = False
+        self._term_answered = False
 
     def _go_on_with(self, session: Session, pid: int) -> None:
-        """The run area has to know its first process: of one that came back /proc has neither words nor environment."""
         self.session, self.pid = session, pid
-        session.area.head.first_pid = pid
         session.outside = self.config.outside
         self._store_watch = Watch(session.store, session.area)
 
@@ -72,33 +74,52 @@ class Live:
         child_loop.say(text + (f"what it wrote could not be written back to {', '.join(map(os.fsdecode, failed[:5]))}"
                               if failed else "all that it wrote is in its files") + "; this run ends with 125")
 
-    def checkpoint(self, by_timer: bool = True) -> bool:
-        """By the timer or a signal; whether there is one. What is wrong is said once, not at every tick."""
+    def checkpoint(self) -> None:
+        """By the timer. What is wrong is said once, not at every tick."""
+        try:
+            why = self._take()
+        except NotBegun:
+            return                         # too early by a moment; a program that never joins was named at its start
+        if why not in ("", _ENDED, _GONE):   # in the same moment: there was nothing left to save
+            self._tell(f"no checkpoint: {why}")
+
+    def _take(self) -> str:
+        """A checkpoint; why there is none, or "". NotBegun."""
         self.look_at_store()
         if self._is_gone:
-            return False
+            return _GONE
         try:
             self.session.checkpoint(with_memory=True)
-            self._said = ""
-            self._say_of_limits()
-            return True
-        except (MetamoriError, OSError) as error:
-            if by_timer and isinstance(error, NotBegun):
-                return False               # too early by a moment; a program that never joins was named at its start
-            if not _has_ended(self.pid):   # in the same moment: there was nothing left to save
-                self._tell(f"no checkpoint: {error}")
         except Exception as error:         # /proc of one that is about to be gone says half of what is asked
-            if not _has_ended(self.pid):
-                self._tell(f"no checkpoint: {type(error).__name__}: {error}")
-        return False
+            if _has_ended(self.pid):
+                return _ENDED
+            if isinstance(error, NotBegun):
+                raise
+            return str(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
+        self._said = ""
+        self._say_of_limits()
+        return ""
+
+    def _take_when_begun(self) -> str:
+        """As `_take`, of a program that is about to begin too: whoever asked by a signal asks only once."""
+        deadline = time.monotonic() + _BEGINS_S
+        while True:
+            try:
+                return self._take()
+            except NotBegun as error:
+                if time.monotonic() >= deadline:
+                    return str(error)
+                time.sleep(0.005)
 
     def terminated(self) -> None:
         """A SIGTERM that we got, or that the program holds back (memory/memory_glue.c): it goes on to it after a
-        checkpoint. Whoever ends a whole job sends it to both."""
-        self.checkpoint(by_timer=False)
+        checkpoint, or after a message that there is none. Whoever ends a whole job sends it to both."""
+        if why := self._take_when_begun():
+            child_loop.say(f"no checkpoint was taken at SIGTERM: {why}")
+        self._term_answered = True
         while signal.sigtimedwait({signal.SIGTERM}, 0):
             pass
-        self.session.area.head.memory.term = lib.MM_TERM_GOES
+        self.session.area.head.memory.term = 0   # one that comes from here on has a checkpoint of its own
         child_loop.pass_on(self.pid, signal.SIGTERM)
 
     def _say_of_limits(self) -> None:
@@ -108,11 +129,13 @@ class Live:
 
     def signalled(self) -> bool:
         """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
-        taken = self.checkpoint(by_timer=False)
+        why = self._take_when_begun()
+        if why not in ("", _ENDED, _GONE):
+            self._tell(f"no checkpoint: {why}")
         if not self.config.requeue:
             return True
         try:
-            if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
+            if not (not why and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
             slurm.requeue(slurm.job())
             self._requeued = True
@@ -133,7 +156,7 @@ class Live:
     def serve(self) -> int:
         """Answer a call, if there is one; the pid of the program's new process after a rollback, else 0."""
         area = self.session.area
-        if area.head.memory.term == lib.MM_TERM_WAITS:
+        if area.head.memory.term == lib.MM_TERM_WAITS and not _has_ended(self.pid):
             self.terminated()
         if not lib.mm_request_pending(area.pointer):
             return 0
@@ -182,7 +205,7 @@ class Live:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         end_run.finish(session, f"rolled back to {index}", killed=True)
-        first_index = session.area.head.first_index
+        first_index, term = session.area.head.first_index, session.area.head.memory.term
         self._store_watch.close()
         end_run.close(session)
         try:
@@ -190,6 +213,7 @@ class Live:
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
             raise NobodyLeft(
                 f"the run has ended: its program could not continue from checkpoint {index}: {error}") from None
+        self.session.area.head.memory.term = term    # one that the program had held back when it was ended
         return self.pid
 
     def end(self, status: int) -> None:
@@ -214,6 +238,7 @@ class Live:
             time.sleep(0.002)              # helpers of the command that are on their way out
         index = end_run.finish(session, reason, killed)
         self._say_of_limits()
+        self._say_of_term(status)
         if killed:
             self._say_what_is_left(reason, index)
         if end_run.alive(session.area):     # daemons: the last of them commits the rest
@@ -222,6 +247,15 @@ class Live:
             session.area.close()
         else:
             end_run.close(session)
+
+    def _say_of_term(self, status: int) -> None:
+        """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
+        if not self.config.on_term or self._term_answered:
+            return
+        if self.session.area.head.memory.term == lib.MM_TERM_WAITS:
+            child_loop.say(f"no checkpoint was taken at SIGTERM: {_ENDED}")
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
+            child_loop.say("no checkpoint was taken at SIGTERM: the program was just starting, or is not tracked")
 
     def _say_what_is_left(self, reason: str, index: int) -> None:
         store = self.session.store
@@ -265,4 +299,9 @@ def start_again(store, config: Config, index: int, environ: dict[str, str],  # t
     session, _ = begin(store, config, os.getpid(), launch)
     session.area.head.first_index = first_index or session.area.head.first_index
     start = process_restart.prepare(session, index, environ)
-    return session, child_loop.spawn_as(lambda: process_restart.become(start), os.fsdecode(start.launch.exe))
+
+    def become() -> None:
+        session.area.is_first()
+        process_restart.become(start)
+
+    return session, child_loop.spawn_as(become, os.fsdecode(start.launch.exe))

@@ -73,7 +73,6 @@
 #define MM_MEMORY_WRITTEN 1
 #define MM_MEMORY_WRITE_FAILED 2
 #define MM_TERM_WAITS 1
-#define MM_TERM_GOES 2
 #define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
 
 /* An image of a process's memory, asked for and made (shim_c/src/memory); one at a time, under the session lock. */
@@ -89,7 +88,7 @@ struct mm_memory {
     uint32_t threads, known_pid;
     uint64_t file_bytes, page_bytes;
     uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
-    uint32_t term;             /* a SIGTERM of the program: 0 none waits, MM_TERM_WAITS, MM_TERM_GOES on to it */
+    uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the program waits for its checkpoint */
     uint32_t tries;           /* processes that were begun anew because something was in the way, by chance */
     uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
     uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */
@@ -150,7 +149,7 @@ struct mm_header {
     uint32_t freeze;           /* 0, or the pid that froze the run */
     uint32_t session_lock;     /* pid of the process whose runtime is at work */
     uint32_t supervisor;       /* pid of `metamori run`, 0 without */
-    uint32_t first_pid;        /* the run's first process */
+    uint32_t first_pid;        /* the run's first process; it says so itself before it becomes the command */
     uint32_t next_page, free_page;
     uint32_t pif_count, free_pif;
     uint32_t fit_count, free_fit;

@@ -109,10 +109,10 @@ static void by_default(int number)
 
 /* Nothing of what a thread does between a SIGTERM's arrival and the decision about it may come back later, when the signal is
  * none any more: no image is made while a thread stands here, nor while it counts as in a call. */
-static int term_is_held(void *context)
+static int term_is_held(const siginfo_t *info, void *context)
 {
     __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
-    int waits = mm_term_waits(context);
+    int waits = mm_term_waits(info, context);
     __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
     return waits;
 }
@@ -126,7 +126,7 @@ static void enter_handler(int number, siginfo_t *info, void *context)
         errno = saved;
         return;
     }
-    if (UNLIKELY(number == SIGTERM) && mm_self && term_is_held(context)) {
+    if (UNLIKELY(number == SIGTERM) && mm_self && term_is_held(info, context)) {
         errno = saved;
         return;
     }

@@ -189,7 +189,7 @@ struct mm_as_program {
     void (*hold_term)(void);
 };
 extern struct mm_as_program mm_as_program;
-int mm_term_waits(void *context);
+int mm_term_waits(const siginfo_t *info, void *context);
 /* ../memory_glue.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
 int mm_locks_back(const struct mm_came_lock *list, uint32_t count);

@@ -18,16 +18,21 @@ void mm_memory_region(void)
     mm_area_place = MM_AREA_PLACE;
 }
 
-/* In a handler.  With --on-term a SIGTERM is held back: `metamori run` takes a checkpoint, then sends it again.  Other processes
- * than the run's one, which no checkpoint with memory is of, get theirs at once. */
-int mm_term_waits(void *context)
+/* In a handler.  With --on-term a SIGTERM is held back: `metamori run` takes a checkpoint, then sends one itself, which
+ * goes on to the program: no state is left behind that would let a later one through.  Other processes than the run's first,
+ * which no checkpoint with memory is of, get theirs at once. */
+int mm_term_waits(const siginfo_t *info, void *context)
 {
     struct mm_header *h = mm_memory_head;
-    uint32_t goes = MM_TERM_GOES, none = 0;
-    if (!h || !(h->flags & MM_ON_TERM) || h->first_pid != (uint32_t)sys_getpid() || !mm_memory_run()
-        || __atomic_compare_exchange_n(&h->memory.term, &goes, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (!h || !(h->flags & MM_ON_TERM) || h->first_pid != (uint32_t)sys_getpid())
         return 0;
-    __atomic_compare_exchange_n(&h->memory.term, &none, MM_TERM_WAITS, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (info->si_code == SI_USER && (uint32_t)info->si_pid == h->supervisor)
+        return 0;
+    if (!mm_memory_run()) {
+        mm_say("no checkpoint was taken at SIGTERM: `metamori run` has ended");
+        return 0;
+    }
+    __atomic_store_n(&h->memory.term, MM_TERM_WAITS, __ATOMIC_SEQ_CST);
     sys(SYS_kill, h->supervisor, MM_REQUEST_SIGNAL);
     mm_wait_again(context);
     return 1;
@@ -100,6 +105,7 @@ void mm_memory_joined(void)
     if (!mm_area_place || !(h->flags & MM_MEMORY))
         return;
     mm_memory_head = h;
+    MM_STOP("memory.joins");
     mm_handler_install();
     unblock();
     mm_as_program.hold_term();

@@ -155,6 +155,7 @@ __attribute__((constructor)) static void begin(void)
     mm_environment_init(mm_memory_keep);
     if (store && !mm_variable("METAMORI_DISABLE")) {
         pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
+        MM_STOP("init.joins");
         int e = join(store);
         if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
