@@ -6,7 +6,8 @@ import argparse
 import errno
 import importlib.util
 import os
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from metamori.cli import output, progress
@@ -14,6 +15,7 @@ from metamori.errors import MetamoriError, StoreBusy
 from metamori.store.io import commit
 from metamori.store.prune import prune
 from metamori.store.read import create
+from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
 
@@ -79,15 +81,43 @@ def complete(store: Store) -> None:
 def tracked_path(store: Store, index: int, text: str) -> bytes:
     """The tracked path that a person means: from the current folder, else from the store's. MetamoriError."""
     names = store.state(index).names
-    raw = os.fsencode(text)
-    tries = []
-    for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root)):
-        path = os.path.normpath(os.path.join(base, raw))
-        tries += [path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]
-    for path in tries:
+    for path in _meant(store, text):
         if path in names and names[path].kind != "absent":
             return path
     raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")
+
+
+def _meant(store: Store, text: str) -> list[bytes]:
+    """Where a path that a person writes may be, the likeliest first."""
+    tries = []
+    for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root)):
+        path = os.path.normpath(os.path.join(base, os.fsencode(text)))
+        tries += [path, os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))]
+    return tries
+
+
+def tracked_paths(store: Store, here: State, there: State, texts: Sequence[str]) -> set[bytes]:
+    """All tracked paths of two states that a person means: files, folders with what is below them, globs. MetamoriError
+    for a text that means none."""
+    known = sorted(each.path for each in {each.path: each for each in (*here.existing(), *there.existing())}.values())
+    found: set[bytes] = set()
+    for text in texts:
+        fits = tracked_glob(store, text)
+        tops = next(([path] for path in _meant(store, text) if _below(known, path)), None) or [
+            path for path in known if fits and fits(path)]
+        if not tops:
+            raise MetamoriError(f"{text} is not there now and was not there at checkpoint {there.index}, or the runs "
+                                "have not touched it")
+        for path in tops:
+            found.update(_below(known, path))
+    return found
+
+
+def _below(known: list[bytes], path: bytes) -> list[bytes]:
+    """A path and what is below it, of a sorted list."""
+    folder = path.rstrip(b"/") + b"/"
+    own = [path] if (at := bisect_left(known, path)) < len(known) and known[at] == path else []
+    return own + known[bisect_left(known, folder):bisect_left(known, folder[:-1] + b"0")]
 
 
 def tracked_glob(store: Store, text: str) -> Callable[[bytes], bool] | None:

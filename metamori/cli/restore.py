@@ -28,6 +28,8 @@ from metamori.store.restore.restore_plan import Plan
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=indexes.wanted,
                         help="a checkpoint, or 0 for the state before the first run")
+    parser.add_argument("paths", metavar="PATH", nargs="*",
+                        help="restore only these files and folders (globs too), as a checkpoint of its own")
     parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     parser.add_argument("--stdio", action="store_true",
@@ -42,12 +44,17 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run or arguments.stdio:
             raise Usage("--to goes with neither --dry-run nor --stdio")
         return _copy(arguments)
+    if arguments.paths and arguments.stdio:
+        raise Usage("--stdio goes with no PATH")
     if not (arguments.dry_run or arguments.stdio):
-        status = within.move(arguments, _choose(arguments.index))
+        status = within.move(arguments, _choose(arguments.index), arguments.paths)
         if status is not None:
             return status
     with opening.for_writing(arguments) as store:
         arguments.index = indexes.find(store, arguments.index)
+        if arguments.paths:
+            from metamori.cli import restore_paths
+            return restore_paths.put_back(arguments, store)
         return put_back(arguments, store)
 
 
@@ -85,11 +92,13 @@ def _copy(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
         arguments.index = indexes.find(store, arguments.index)
         store.require_restorable(arguments.index)
-        losses = Losses(store)
-        lost = losses.at(arguments.index)
+        losses, there = Losses(store), store.state(arguments.index)
+        only = opening.tracked_paths(store, there, there, arguments.paths) if arguments.paths else None
+        lost = [path for path in losses.at(arguments.index) if only is None or path in only]
         if lost and not arguments.force:
             raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
-        made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force)
+        made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force,
+                             only)
         unknown = restore.unknown(store)
     for why in unknown:
         output.say(why)
@@ -114,7 +123,7 @@ def modified_text(changed: list[bytes]) -> str:
     return f"modified outside Metamori: {names}{more}"
 
 
-def _lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
+def lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
     return [{**output.path_fields(path), "range": [start, end]} for path, start, end in ranges]
 
 
@@ -135,7 +144,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     truncated = truncate_stdio(store, asked) if arguments.stdio else []
     data: dict[str, Any] = {
         "index": target, "from": before, "recorded": recorded or None, "notes": work.notes,
-        "lost": _lost_fields(ranges),
+        "lost": lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
     if asked <= invalidated.up_to(store):
@@ -166,7 +175,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": _lost_fields(losses.ranges(target))}
+            "lost": lost_fields(losses.ranges(target))}
     output.result(arguments, data, "\n".join(text))
     return 0
 

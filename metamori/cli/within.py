@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from metamori.cli import output
+from metamori.cli import opening, output
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
 
-def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int], int]]) -> int | None:
-    """The exit status; None when no run is alive. choose: given the store, what gives the index that is meant."""
+def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int], int]],
+         words: Sequence[str] = ()) -> int | None:
+    """The exit status; None when no run is alive. choose: given the store, what gives the index that is meant. words:
+    the only paths to go back."""
     store = Store.open(os.path.abspath(arguments.store))
     with store:
         if not commit.exists(store.door, store.layout.run_area):
             return None
+        from metamori.cli import restore_paths
         from metamori.runtime.checkpoint.session import Session
         from metamori.runtime.rollback import live_rollback
 
@@ -25,14 +28,20 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
         if area is None:
             return None
         try:
-            session = Session(store, area)
-            moved = live_rollback.move_live(session, choose(store), arguments.force)
+            session, which = Session(store, area), choose(store)
+            some = live_rollback.Some(lambda here, there: opening.tracked_paths(store, here, there, words),
+                                      lambda index: restore_paths.message(words, index)) if words else None
+            moved = live_rollback.move_live(session, which, arguments.force, some)
         finally:
             area.close()
     if session.said:
         output.say(session.said)
     if moved.held:
         output.say(f"went on with descriptors at their old positions: {live_rollback.listed(moved.held)}")
+    if moved.chosen is not None:
+        output.result(arguments, restore_paths.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
+                      restore_paths.text(moved.index, moved.before, moved.asked, moved.chosen))
+        return 0
     data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
                             "notes": [], "lost": [], "truncated": []}
     kept = f", and checkpoint {moved.recorded} keeps what they were" if moved.recorded else ""

@@ -80,6 +80,9 @@ def test_what_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("somebody else")
     assert said(tmp_path, "restore", "1", "--dry-run")["changed_outside"]
     assert said(tmp_path, "restore", "1", "--force", "--stdio")["recorded"]
+    assert said(tmp_path, "restore", "3", "log", "--dry-run")["changes"]
+    assert said(tmp_path, "restore", "3", "log")["paths"]
+    assert said(tmp_path, "undo")["index"] == 1
     assert said(tmp_path, "undo")["index"] == 0 and said(tmp_path, "redo")["from"] == 0
     assert not said(tmp_path, "status")["alive"]
     assert said(tmp_path, "report", "heatmap")["svg"]

@@ -92,6 +92,36 @@ def test_a_killed_prune(trial: Trial, step: int, how: str) -> None:
     print(f"prune ({how}): {kills} kills")
 
 
+@EVERY
+def test_a_killed_restore_of_some_paths(lab: Lab, compiled: Compile, step: int, how: str) -> None:
+    """Each file is as before or as asked for, the others are not touched, and every index is there."""
+    trial = Trial(lab.folder, lab.driver, compiled("tracer"))
+    trial.lab, trial.folder, trial.work, trial.store = lab, lab.folder, lab.work, lab.store
+    trial.elsewhere = [lab.store.parent] if lab.store.parent != lab.folder else []
+    trees, kills = {}, 0
+    for line in ("mkdir d; seq 3000 > d/a; echo 1 > d/b; ln d/b hard; echo 1 > f; echo 1 > other",
+                 "echo 2 >> d/a; echo 2 > d/b; rm f; mkdir f; echo 2 > f/x; echo 2 > other; echo 2 > d/new"):
+        lab.run(["sh", "-c", line])
+        trees[len(trees) + 1] = tree_of(lab.work)
+    for nth, done in each_kill(trial, step, how, "restore", 1, lab.work / "d", lab.work / "f"):
+        looked = trial.verb("log")         # what was begun is carried through
+        assert looked.code == 0, looked
+        want = {"d/a": {2, 1}, "hard": {2}, "other": {2}}
+        for path, states in want.items():
+            words = {word for word in tree_of(lab.work).split() if word.startswith(f"{path}:")}
+            assert any(words <= set(trees[state].split()) for state in states) or path == "hard", (nth, path, words)
+        assert (lab.work / "hard").read_text() == "2\n" == (lab.work / "other").read_text(), nth
+        assert trial.verb("restore", 1, lab.work / "d", lab.work / "f").code == 0
+        assert (lab.work / "f").read_text() == "1\n" == (lab.work / "d" / "b").read_text(), nth
+        assert not (lab.work / "d" / "new").exists() and (lab.work / "hard").read_text() == "2\n", nth
+        kills += done.status == KILLED
+        if nth % 10 == 0 or done.status != KILLED:
+            all_there(trial, trees, (nth, done.calls[-1]))
+        assert trial.verb("restore", 2).code == 0
+    assert kills > 2
+    print(f"restore of some paths ({how}): {kills} kills")
+
+
 def known(trial: Trial) -> set[int]:
     return {each["index"] for each in trial.lab.log()["checkpoints"] if not each["message"].endswith("(pruned)")}
 

@@ -8,22 +8,24 @@ a process has them open for writing are named, and nothing is touched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from typing import Any
 
 from metamori._area import lib
-from metamori.errors import MetamoriError, StoreBusy
+from metamori.errors import ChangedOutside, MetamoriError, StoreBusy
 from metamori.printed import name_text
 from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import end_run
-from metamori.runtime.rollback.resumed_job import adopt
+from metamori.runtime.rollback import live_part
+from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_up
 from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.store.restore.chosen_paths import Chosen
 from metamori.tables.record import record
 from metamori.tables.view import differences
 
@@ -52,6 +54,8 @@ class Moved:
     before: int
     recorded: int
     held: tuple[Holder, ...] = ()
+    asked: int = 0
+    chosen: Chosen | None = None
 
 
 def live_area(store: Store) -> Area | None:
@@ -67,13 +71,22 @@ def live_area(store: Store) -> Area | None:
     return None
 
 
-def move_live(session: Session, choose: Callable[[int], int], force: bool) -> Moved:
-    """Files and names to the index that `choose` names, given where they are. Held unless `force`; NotAtRest."""
+@record
+class Some:
+    """Which paths go back, given the states here and there, and what the index that they make is called."""
+
+    pick: Callable[[State, State], set[bytes]]
+    message: Callable[[int], str]
+
+
+def move_live(session: Session, choose: Callable[[int], int], force: bool, some: Some | None = None) -> Moved:
+    """Files and names to the index that `choose` names, given where they are. Held unless `force`; NotAtRest.
+    ChangedOutside where a file of `some` was, that the run has not used."""
     area, store = session.area, session.store
     _require_possible(session)
     with held(area):
         store.refresh()
-        moved = _move(session, choose, force)
+        moved = _move(session, choose, force, some)
     go_on(session)
     return moved
 
@@ -87,14 +100,18 @@ def _require_possible(session: Session) -> None:
         raise StoreBusy(f"the run in {session.store.path} is alive and keeps its last checkpoint only (--mode single)")
 
 
-def _move(session: Session, choose: Callable[[int], int], force: bool) -> Moved:
+def _move(session: Session, choose: Callable[[int], int], force: bool, some: Some | None) -> Moved:
     area, store = session.area, session.store
     if area.head.restoring:                # a verb was killed in the middle of this
         back(session, area.head.restoring - 1, again=True, reopened=False)
     before, recorded = area.head.parent, 0
-    dirty = {area.pif(slot).ino for slot in area.dirty()}
-    if not force:                          # what was written since the last index is none that the files go to
-        _require_none([] if not dirty else _holders(area, lambda pif: pif.ino in dirty))
+    paths = _paths(store, before, choose(before), some) if some else None
+    changed = changed_beside(session, store.state(before), paths)
+    if not force:
+        _require_none(_written_and_held(area, paths))
+        if changed:
+            raise ChangedOutside(changed_text(changed), tuple(changed))
+    take_up(session, changed)
     if _may_have_changed(area):
         recorded = _record(session)
     index = choose(area.head.parent)
@@ -102,12 +119,39 @@ def _move(session: Session, choose: Callable[[int], int], force: bool) -> Moved:
     if index == area.head.parent:
         return Moved(index, before, recorded)
     now, then = store.state(area.head.parent), store.state(index)
+    chosen = Chosen(store, now, then, some.pick(now, then)) if some else None
+    if chosen is not None:
+        if chosen.is_empty:
+            return Moved(now.index, before, recorded, (), index, chosen)
+        then, _ = chosen.after()
     held = _holders(area, lambda pif: _moves(pif.object, now, then))
     if not force:
         _require_none(held)
+    asked = index
+    if chosen is not None and some is not None:
+        index = live_part.record(session, chosen, some.message(index))
     adopt(session, index)
     back_or_as_it_is(session, index, reopened=False)
-    return Moved(index, before, recorded, tuple(held))
+    return Moved(index, before, recorded, tuple(held), asked, chosen)
+
+
+def _paths(store: Store, here: int, there: int, some: Some) -> set[bytes]:
+    now, then = store.state(here), store.state(there)
+    return Chosen(store, now, then, some.pick(now, then)).paths
+
+
+def _written_and_held(area: Area, paths: Container[bytes] | None) -> list[Holder]:
+    """Files that were written since the last index, which no other has as they are, and that somebody holds."""
+    dirty = {area.pif(slot).ino for slot in area.dirty()}
+    return _holders(area, lambda pif: pif.ino in dirty and (paths is None or area.pif_path(pif) in paths)) \
+        if dirty else []
+
+
+def changed_text(changed: list[bytes]) -> str:
+    names = [name_text(path) for path in changed[:_NAMED_MAX]]
+    more = f" and {len(changed) - _NAMED_MAX} more" if len(changed) > _NAMED_MAX else ""
+    return (f"modified outside Metamori: {', '.join(names)}{more}; --force saves that state as a checkpoint, then "
+            "restores")
 
 
 def _record(session: Session) -> int:

@@ -25,6 +25,7 @@ from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.lifecycle.end_run import kept_homes as run_homes
 from metamori.runtime.rollback import descriptors
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
+from metamori.runtime.rollback.files_beside import arrive, give_attributes
 from metamori.runtime.rollback.relocate import arrived, find_names, movable, named, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
 from metamori.store.format.records import Intent, KeptHome, PifEntry, UndoEntry
@@ -175,9 +176,13 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     others = _names_back(session, now, then)
     for each in files:
         each.run(again or each.inode in others)
+    came = arrive(session, now, then, slots)
+    for inode, slot in came.items():
+        _Rollback(session, slot, inode, now, then, checked).run(again=True)
+    slots |= came
     for inode, pif in then.pifs.items():
-        if inode not in slots and then.paths(inode):
-            _give_attributes(then.paths(inode)[0], pif)
+        if inode not in slots and then.paths(inode) and (again or now.pifs.get(inode) != pif):
+            give_attributes(then.paths(inode)[0], pif)
     for pif in then.pifs.values():
         p = area.pif(slots[pif.inode]) if pif.inode in slots else None
         if p and p.flags & lib.MM_MOVED and (pif.ino, pif.btime_ns) != (p.ino, p.btime_ns):
@@ -231,21 +236,6 @@ def _names_back(session: Session, now: State, then: State) -> set[int]:
     homes_after = {home.inode: home.name for home in plan.kept}
     return {inode for inode in {*now.pifs, *then.pifs}
             if inode in slots and named(session, slots[inode], then.paths(inode), homes_after.get(inode))}
-
-
-def _give_attributes(path: bytes, pif: PifEntry) -> bool:
-    """Mode, owner and time as far as the user may; whether all of them."""
-    try:
-        found = REAL.lstat(path)
-        if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
-            REAL.chmod(path, stat.S_IMODE(pif.mode))
-        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
-            REAL.chown(path, pif.uid, pif.gid)
-        if found.st_mtime_ns != pif.mtime_ns:
-            REAL.set_mtime(path, pif.mtime_ns)
-    except (FileNotFoundError, PermissionError):
-        return False
-    return True
 
 
 class _Rollback:
@@ -357,7 +347,7 @@ class _Rollback:
         self._attributes(pif)
 
     def _attributes(self, pif: PifEntry) -> None:
-        if _give_attributes(self._home(), pif):
+        if give_attributes(self._home(), pif):
             self.p.mtime_ns = 0
 
     def _resize_virtual(self, size: int, home_limit: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 
+from metamori.errors import StoreBusy
 from metamori.store.format.records import NameEntry
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read.reader import Reader
@@ -39,6 +40,16 @@ def compare(store: Store, first: int, second: int, exact: bool = True) -> Iterat
         change = _change(store, old, new, path, before, after, exact)
         if change is not None:
             yield change
+
+
+def same_content(store: Store, first: State, second: State, inode: int) -> bool:
+    """Whether a file has the same bytes at two indexes; where a live run has some of them, whether it has the same
+    places."""
+    ranges = _candidates(first, second, inode, inode)
+    try:
+        return not any(_really_different(store, first, second, inode, inode, ranges))
+    except StoreBusy:
+        return not ranges
 
 
 def _change(

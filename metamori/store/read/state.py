@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from metamori.store.format.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.format.row_table import runs
@@ -90,6 +90,14 @@ class State:
         """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
         new = self._copy(self.index)
         new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
+        return new
+
+    def only(self, paths: Container[bytes], inodes: Container[int]) -> State:
+        """These names and objects of it: a copy."""
+        new = self._copy(self.index)
+        new.is_doubtful = self.is_doubtful
+        new.names = {path: entry for path, entry in self.names.items() if path in paths}
+        new.pifs = {inode: pif for inode, pif in self.pifs.items() if inode in inodes}
         return new
 
     def _copy(self, index: int) -> State:

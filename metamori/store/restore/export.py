@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -30,18 +31,20 @@ class Copy(NamedTuple):
     outside: bytes
 
 
-def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False) -> Copy:
+def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False,
+           only: Collection[bytes] | None = None) -> Copy:
     """Copy everything that is there at `index` into `folder`, new or empty, or one in which this was interrupted;
-    without some objects. Damaged when any record cannot be read: it may be the first to speak of a file that was there
-    at all times. force: without those."""
+    without some objects, or only some paths. Damaged when any record cannot be read: it may be the first to speak of a
+    file that was there at all times. force: without those."""
     store.require_restorable(index)
     for why in [] if force else unknown(store):
         raise Damaged(f"{why}; --force copies the files that are known without it")
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
-    begun = _begin(store, index, root)
     state = store.state(index)
-    entries = [each for each in state.existing() if each.kind != "file" or each.inode not in without]
+    entries = [each for each in state.existing() if (each.kind != "file" or each.inode not in without)
+               and (only is None or each.path in only)]
+    begun = _begin(store, index, root, entries)
     _require_inside(entries)
     base = store.layout.id.anchor or os.path.dirname(store.layout.root)
     outside = _folder_outside(base, [entry.path for entry in entries])
@@ -61,9 +64,10 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     return Copy(len(entries), os.path.join(root, outside) if outside else b"")
 
 
-def _begin(store: Store, index: int, root: bytes) -> bytes:
+def _begin(store: Store, index: int, root: bytes, entries: list[NameEntry]) -> bytes:
     """A note in the folder until the copy is complete: whoever finds the same one there goes on with it."""
-    note, text = os.path.join(root, _UNFINISHED), b"%x %d\n" % (store.layout.id, index)
+    note = os.path.join(root, _UNFINISHED)
+    text = b"%x %d %08x\n" % (store.layout.id, index, zlib.crc32(b"\0".join(each.path for each in entries)))
     found = os.listdir(root)
     try:
         with open(note, "rb") as file:

@@ -75,8 +75,11 @@ class NamesPlan:
     # -- comparing -------------------------------------------------------------------------------
 
     def _moved_folders(self) -> dict[bytes, tuple[bytes, int]]:
-        """Old path -> (new path, number) of folders that have another path; only those with a number."""
-        new = {e.inode: e.path for e in self._there.names.values() if e.kind == "dir" and e.inode}
+        """Old path -> (new path, number) of folders that have another path; only those with a number. Where a folder
+        without one is in place, what is to be in it moves one by one."""
+        taken = {e.path for e in self._here.names.values() if e.kind == "dir" and not e.inode}
+        new = {e.inode: e.path for e in self._there.names.values() if e.kind == "dir" and e.inode
+               and e.path not in taken}
         return {
             e.path: (new[e.inode], e.inode) for e in self._here.names.values()
             if e.kind == "dir" and e.inode and new.get(e.inode, e.path) != e.path

@@ -26,18 +26,18 @@ from metamori.store.read.checksums import missing
 from metamori.store.read.head import identity_now, kept_now
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
-from metamori.store.restore.restore_plan import Plan, Save, make_plan, plan_commit, plan_names
+from metamori.store.restore.restore_plan import Part, Plan, Save, make_plan, plan_commit, plan_names
 from metamori.tables.aml import AddressMap
 
 
-def plan(store: Store, index: int) -> Plan:
+def plan(store: Store, index: int, part: Part | None = None) -> Plan:
     """What `move_home` would do; nothing is touched. An unfinished move has to be recovered before."""
     store.require_restorable(index)
-    _require_known(store, index)
-    return make_plan(store, index)
+    require_known(store, index)
+    return make_plan(store, index, part)
 
 
-def _require_known(store: Store, index: int) -> None:
+def require_known(store: Store, index: int) -> None:
     """Damaged when a record is missing or cannot be read that may speak of the way from head to an index.
 
     What a damaged checkpoint says of paths before it was taken is needed by every index that is older, and by those
@@ -57,19 +57,19 @@ def unknown(store: Store) -> list[str]:
 
 def move_home(
     store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
-    unknown: bool = False,
+    unknown: bool = False, part: Part | None = None,
 ) -> Plan:
     """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
 
     `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. `unknown`: also to an
-    index that a run may have spoiled whose records were removed. Raises
+    index that a run may have spoiled whose records were removed. part: all else of it is in place. Raises
     NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError when the system fails on the
     way, and then the next call goes on.
     """
     recover(store, durable=durable)
     if not unknown:
         invalidated.require_none(store, index)
-    work = plan(store, index)
+    work = plan(store, index, part)
     if work.lost:
         path, start, end = work.lost[0]
         more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
@@ -225,7 +225,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     entries = []
     in_order = sorted(saves, key=lambda save: (save.path, save.start))
     for path, group in groupby(in_order, key=lambda save: save.path):
-        fd = _readable(store, path)
+        fd = readable(store, path)
         try:
             of_file = list(group)
             places = store.buffers.save(run, fd, [(save.start, save.end) for save in of_file])
@@ -238,7 +238,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     store.add_undo(entries, store.newest, durable)
 
 
-def _readable(store: Store, path: bytes) -> int:
+def readable(store: Store, path: bytes) -> int:
     """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
     that follows notes its times anew. What head knows of the store's stays as it is, its times vouch for it."""
     flags = os.O_RDONLY | os.O_NONBLOCK

@@ -27,7 +27,7 @@ from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.tables.aml import AddressMap
-from metamori.tables.record import field, mutable
+from metamori.tables.record import field, mutable, record
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
 _ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
@@ -55,6 +55,16 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         return not (self.intent.names or self.intent.writes or self.intent.sizes or self.intent.xattrs)
+
+
+@record
+class Part:
+    """What of an index is to be put in place: these paths and the content of these objects. All else stays as it is,
+    also external modifications. paths: all names that such a file has now among them."""
+
+    index: int
+    paths: frozenset[bytes]
+    objects: frozenset[int]
 
 
 class _Content:
@@ -115,10 +125,13 @@ class _Content:
             self.sizes.append(SizeOp(pif.inode, path, pif.size, pif.mode, pif.uid, pif.gid, pif.mtime_ns))
 
 
-def make_plan(store: Store, target: int) -> Plan:
-    """From head to `target`. Raises ChangedOutside where something untracked is in the way."""
+def make_plan(store: Store, target: int, part: Part | None = None, recorded: State | None = None) -> Plan:
+    """From head to `target`, or to a part of it. recorded: its state, where it is not in the store yet. Raises
+    ChangedOutside where something untracked is in the way."""
     head = store.head
-    here, there = store.state(head.index, doubtful=True), store.state(target)
+    here, there = store.state(head.index, doubtful=True), recorded or store.state(target)
+    if part is not None:
+        here, there = here.only(part.paths, part.objects), there.only(part.paths, part.objects)
     names = NamesPlan(store.door, store.layout, here, there, head.kept)
     kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
     for each in head.kept:

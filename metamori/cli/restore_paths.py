@@ -1,0 +1,130 @@
+"""restore INDEX PATH...: some files and folders as at a checkpoint, all else as it is. The run is over."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from metamori.cli import opening, output, restore
+from metamori.cli.diff import describe, line
+from metamori.errors import ChangedOutside, Damaged, MetamoriError
+from metamori.printed import line_text, name_text
+from metamori.store.read import invalidated
+from metamori.store.read.compare import compare
+from metamori.store.read.holders import Losses
+from metamori.store.read.store import Store
+from metamori.store.restore import external_changes, restore_plan
+from metamori.store.restore import restore as moves
+from metamori.store.restore.chosen_paths import Chosen
+
+_NAMED_MAX = 3
+
+
+def put_back(arguments: argparse.Namespace, store: Store) -> int:
+    """The caller holds the lock."""
+    index = arguments.index
+    store.require_restorable(index)
+    moves.require_known(store, index)
+    if not arguments.force:
+        invalidated.require_none(store, index)
+    losses = Losses(store)
+    gone = {path for inode in losses.objects(index) for path in store.state(index).paths(inode)}
+    chosen, lost = _chosen(arguments, store, gone)
+    changed = [path for path in store.changed_outside() if path in chosen.paths]
+    if arguments.dry_run:
+        return _dry_run(arguments, store, chosen, changed, lost, losses)
+    if changed and not arguments.force:
+        raise ChangedOutside(restore.changed_text(changed), tuple(changed))
+    if lost and not arguments.force:
+        raise Damaged(f"{restore.lost_text(index, lost)}; --force restores the rest")
+    recorded = external_changes.record(store, restore.REASON) if changed else 0
+    if recorded:
+        output.say(f"the modified files were saved as checkpoint {recorded}")
+        chosen, _ = _chosen(arguments, store, gone)
+    if lost:
+        output.say(restore.lost_text(index, lost))
+    before, notes = store.head.index, []
+    if not chosen.is_empty:
+        notes = _move(store, chosen, message(arguments.paths, index))
+    for note in notes:
+        output.say(note)
+    ranges = [each for each in losses.ranges(index) if each[0] in lost]
+    output.result(arguments, answer(store.head.index, before, recorded, chosen, notes)
+                  | {"lost": restore.lost_fields(ranges)}, text(store.head.index, before, index, chosen))
+    return Damaged.exit_code if lost else 0
+
+
+def _chosen(arguments: argparse.Namespace, store: Store, gone: set[bytes]) -> tuple[Chosen, list[bytes]]:
+    """What is to be done, and what of it is lost: that stays as it is."""
+    here, there = store.state(store.head.index), store.state(arguments.index)
+    paths = opening.tracked_paths(store, here, there, arguments.paths)
+    return Chosen(store, here, there, paths - gone), sorted(paths & gone)
+
+
+def _move(store: Store, chosen: Chosen, said: str) -> list[str]:
+    run = moves.newest_run(store)
+
+    def save(path: bytes, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        fd = moves.readable(store, path)
+        try:
+            return store.buffers.save(run, fd, ranges)
+        finally:
+            store.door.close(fd)
+
+    try:
+        part = chosen.commit(said, save, index=store.next_index(), process=store.next_process(), run=run,
+                             new_object=store.next_object)
+    except OSError as error:
+        file = os.fsdecode(error.filename or store.path)
+        raise MetamoriError(f"{file}: {error.strerror}; no file was touched") from error
+    return moves.move_home(store, part.index, unknown=True, part=part).notes
+
+
+def message(words: Sequence[str], index: int) -> str:
+    """What `log` says of it."""
+    more = f" and {len(words) - _NAMED_MAX} more" if len(words) > _NAMED_MAX else ""
+    return f"{', '.join(map(name_text, words[:_NAMED_MAX]))}{more} as at {index}"
+
+
+def answer(index: int, before: int, recorded: int, chosen: Chosen, notes: list[str]) -> dict[str, Any]:
+    """The fields of `restore`, and the paths that were brought back."""
+    return {"index": index, "from": before, "recorded": recorded or None, "notes": notes, "lost": [], "truncated": [],
+            "paths": [output.path_fields(path) for path in chosen.changed]}
+
+
+def text(index: int, before: int, asked: int, chosen: Chosen) -> str:
+    """What a person is told."""
+    names = [output.path_text(path) for path in chosen.changed]
+    if not names:
+        return f"nothing of it is different from checkpoint {asked}"
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    verb = "is" if len(names) == 1 else "are"
+    listed = ", ".join(names[:_NAMED_MAX])
+    return f"{listed}{more} {verb} as at checkpoint {asked}; the files are at checkpoint {index}, they were at {before}"
+
+
+def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, changed: list[bytes], lost: list[bytes],
+             losses: Losses) -> int:
+    head, index = store.head.index, arguments.index
+    changes = [each for each in compare(store, head, index, exact=False) if each.path in set(chosen.changed)]
+    written = saved = 0
+    said = [f"from checkpoint {head}, some files to {index}:", *map(line, changes)]
+    notes: list[str] = []
+    if changed:
+        said.append("refused without --force: " + restore.changed_text(changed))
+    if lost:
+        said.append("refused without --force: " + restore.lost_text(index, lost))
+    if not changed and not lost and not chosen.is_empty:
+        after, part = chosen.after()
+        work = restore_plan.make_plan(store, index, part, after)
+        written, notes = sum(op.end - op.start for op in work.intent.writes), work.notes
+        saved = sum(save.end - save.start for save in work.saves)
+        said.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
+    data = {"index": index, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
+            "bytes_written": written, "bytes_saved": saved,
+            "changed_outside": [output.path_fields(path) for path in changed],
+            "lost": restore.lost_fields([each for each in losses.ranges(index) if each[0] in lost])}
+    output.result(arguments, data, "\n".join([*said, *map(line_text, notes)]))
+    return 0
