@@ -61,6 +61,31 @@ def begun(lab: Lab, *options: str, threads: int = 1) -> Session:
     return driver
 
 
+@pytest.mark.parametrize("options", [["--isolate"], ["--mode", "single"]], ids=named)
+def test_a_frame_becomes_free_within_a_write(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """A block that is written in part is copied up first: to the disk buffer where all frames are taken. The frame that the
+    part itself got showed zeros around it, to every reader."""
+    driver = begun(lab, *options, "--cache-size", "65536")
+    driver.must([f"fill n{n} w,creat 16 1" for n in range(1030)])   # a frame each, of 1,024
+    for name in "hijklm":                              # those that are left, too; f has none
+        if name == "k":
+            driver.must([f"close {number(driver.ask('open f rw'))}"])
+        driver.must([f"pwrite {number(driver.ask(f'open {name} rw,creat'))} 16 0 1"])
+    fd, other = number(driver.ask("open f rw")), number(driver.ask("open n0 rw"))
+    before = driver.ask(f"pread {fd} 4080 4112")
+    stops.arm("data.copied_up")
+    driver.ask(f"begin 0 pwrite {fd} 16 4096 3")
+    stops.wait("data.copied_up")
+    driver.must([f"close {other}"])                    # the last one of its file: its frame is given back
+    stops.go("data.copied_up")
+    assert number(driver.ask("await 0")) == 16
+    assert driver.ask(f"pread {fd} 4080 4112") == before
+    driver.must(["checkpoint"])
+    now = contents(driver)["f"]
+    assert driver.end() == 0
+    assert now == restored(lab, 2 if "--isolate" in options else 3)["f"]
+
+
 @pytest.mark.parametrize("options", ISOLATED, ids=named)
 @pytest.mark.parametrize("point", ["home.copied", "home.shown", "home.cleared"])
 def test_read_while_the_file_is_settled(lab: Lab, stops: Stops, options: list[str], point: str) -> None:

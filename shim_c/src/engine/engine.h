@@ -92,8 +92,8 @@ void mm_show_position(struct mm_fit *f, int fd);
 int mm_position_begin(struct mm_fit *f);
 void mm_position_end(struct mm_fit *f, int held);
 
-/* what is written to the buffer: the program's bytes over blocks that are there; into blocks that were handed out to it; what a
- * block held before, from our own memory, into such a block */
+/* what is written to the buffer: the program's bytes over blocks that are there, in part at least; into blocks that were handed
+ * out to it, and hold nothing; what a block held before, from our own memory, into such a block */
 enum { MM_WRITTEN_OVER, MM_WRITTEN_NEW, MM_COPIED_UP };
 
 /* buffer.c: locked */

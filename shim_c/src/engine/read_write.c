@@ -264,7 +264,10 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
         r = copy_up(slot, p, home, block + last, to + last, 0, size);
     if (r < 0)
         return r;
-    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, MM_WRITTEN_NEW);
+    MM_STOP("data.copied_up");
+    /* what was copied up may lie in the disk buffer, where it found no frame: one that is free by now has to begin with it */
+    int what = inside || tail ? MM_WRITTEN_OVER : MM_WRITTEN_NEW;
+    r = mm_buffer_write(slot, p, from, count, to * MM_BLOCK + inside, what);
     if (r <= 0)
         return r;
     if ((size_t)r < count) {           /* the block where it stopped lacks what the rest would have overwritten */
