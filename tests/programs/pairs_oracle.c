@@ -252,7 +252,7 @@ static int matches(const struct played played[2], int world, int phase)
 }
 
 /* Does any order explain this phase, and one each all later ones?  Two orders that both give what was seen may leave
- * descriptors at different positions, and only a later phase shows which it was: so each such end is gone on from, once.
+ * descriptors at different positions, and only a later phase shows which it was: so the search continues from each such end, once.
  * furthest: the last phase that was come to; history up to there says how. */
 struct search {
     int world, furthest, plays;

@@ -63,8 +63,8 @@ def begun(lab: Lab, *options: str, threads: int = 1) -> Session:
 
 @pytest.mark.parametrize("options", [["--isolate"], ["--mode", "single"]], ids=named)
 def test_a_frame_becomes_free_within_a_write(lab: Lab, stops: Stops, options: list[str]) -> None:
-    """A block that is written in part is copied up first: to the disk buffer where all frames are taken. The frame that the
-    part itself got showed zeros around it, to every reader."""
+    """A block that is written in part is copied up first: to the disk buffer where all frames are taken. The frame
+    that the part itself got showed zeros around it, to every reader."""
     driver = begun(lab, *options, "--cache-size", "65536")
     driver.must([f"fill n{n} w,creat 16 1" for n in range(1030)])   # a frame each, of 1,024
     for name in "hijklm":                              # those that are left, too; f has none
