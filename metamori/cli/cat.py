@@ -1,4 +1,4 @@
-"""The content of a file, or of several, as it was at a checkpoint, on standard output."""
+"""The content of a file at a checkpoint, or of several by a glob, on standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""metamori checkpoint: a live run's next checkpoint, from another terminal or from the run's own script."""
+"""Take a checkpoint of the live run, from another terminal or from the run's own script; prints its index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metamori.errors import MetamoriError, NoLiveRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="what the checkpoint is")
+    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="a message that log shows")
 
 
 def run(arguments: argparse.Namespace) -> int:

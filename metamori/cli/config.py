@@ -1,4 +1,4 @@
-"""What a program that calls the C API is built with. metamori.h needs no library; FTI's interface does."""
+"""Compiler and linker flags for programs that call the C API (metamori.h) or FTI's interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files, names and ranges differ between two checkpoints; with PATH, the lines of one file."""
+"""Which files, names and byte ranges differ between two checkpoints; with PATH, the lines of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="A", type=indexes.wanted, help="a checkpoint")
     parser.add_argument("second", metavar="B", type=indexes.wanted, help="another")
     parser.add_argument("path", metavar="PATH", nargs="?",
-                        help="a file whose lines are to be compared, or a glob of several")
+                        help="a file whose lines to compare, or a glob")
 
 
 def run(arguments: argparse.Namespace) -> int:

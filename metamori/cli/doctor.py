@@ -1,4 +1,4 @@
-"""What can and cannot be followed: by this machine, and, with BINARY, in that program."""
+"""What can be tracked on this machine and, with BINARY, in that program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("binary", metavar="BINARY", nargs="?", help="a program that is to be run")
+    parser.add_argument("binary", metavar="BINARY", nargs="?", help="a program to look at")
 
 
 def run(arguments: argparse.Namespace) -> int:

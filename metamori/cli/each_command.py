@@ -18,7 +18,7 @@ def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
         raise Usage(f"--each-command is for bash, not for {command[0]}")
     wrong = next((word for word in command[1:] if word in _UNREAD), None)
     if wrong:
-        raise Usage(f"--each-command does not go with bash {wrong}")
+        raise Usage(f"--each-command cannot be combined with bash {wrong}")
     environ = {"METAMORI_EACH": sys.executable, "METAMORI_EACH_BASH_ENV": os.environ.get("BASH_ENV", ""),
                "BASH_ENV": str(_SHELLS / "script.bash")}
     return [command[0], "--rcfile", str(_SHELLS / "interactive.bash"), *command[1:]], environ

@@ -41,7 +41,7 @@ def wanted(text: str) -> Wanted:
         return Wanted(text, glob=text[1:])
     if text.startswith("@") and (until := _instant(text[1:])) is not None:
         return Wanted(text, until_ns=until)
-    raise Usage(f"'{text}' is not the index of a checkpoint: write {FORMS}")
+    raise Usage(f"'{text}' is not a checkpoint: write {FORMS}")
 
 
 def _instant(text: str) -> int | None:

@@ -1,5 +1,4 @@
-"""The tree of checkpoints, 0 included; * is where the files are. What cannot be restored exactly is said, and what
-is missing of the store itself."""
+"""The tree of checkpoints, 0 included; * is where the files are. Names what is lost or missing."""
 
 from __future__ import annotations
 

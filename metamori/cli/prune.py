@@ -1,4 +1,4 @@
-"""Free space: drop checkpoints that no rule keeps. Every kept one stays restorable; 0 counts like any other."""
+"""Free space: drop the checkpoints that no rule keeps. All others stay restorable. Index 0 counts like any other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metamori.tables.retention import Rules
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-last", metavar="N", help="keep the newest N")
-    parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and going back one each 10m, 2h ...")
+    parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and one per 10m, 2h ... before it")
     parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest, as many as fit into 500M, 2G ...")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 

@@ -1,4 +1,4 @@
-"""Make changes again that undo or restore took back: those that were made last, where there are several."""
+"""Make changes again that undo or restore took back; of several, those made last."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     is_page = arguments.what.endswith((".html", ".htm"))
     if not is_page and arguments.what not in PICTURES:
-        raise Usage(f"'{arguments.what}' is no picture: timeline, heatmap, space, or FILE.html for one page with all")
+        raise Usage(f"'{arguments.what}' is not a picture: timeline, heatmap, space, or FILE.html for a page of all")
     if is_page and arguments.output:
-        raise Usage("a page goes to the file that is named: metamori report FILE.html")
+        raise Usage("name a file for the page: metamori report FILE.html")
     if not is_page and not arguments.output and not arguments.json and sys.stdout.isatty():
-        raise Usage(f"a picture is not for a terminal: metamori report {arguments.what} -o {arguments.what}.svg")
+        raise Usage(f"a picture needs a file: metamori report {arguments.what} -o {arguments.what}.svg")
     from metamori.report import facts, page
 
     with opening.for_reading(arguments) as store:
@@ -63,6 +63,6 @@ def _wanted(arguments: argparse.Namespace, found) -> list[bytes]:  # type: ignor
                  for base in (os.getcwdb(), os.path.dirname(os.fsencode(found.store)))]
         known = next((path for path in (*tries, *map(os.path.realpath, tries)) if path in found.touched), None)
         if known is None:
-            raise MetamoriError(f"{text}: no checkpoint of this store has changed such a file (metamori log, diff)")
+            raise MetamoriError(f"{text}: no checkpoint of this store changed such a file (see metamori log, diff)")
         paths.append(known)
     return paths

@@ -1,4 +1,4 @@
-"""Go on from a checkpoint: the files as they were, and the program where it was (or its command from the start)."""
+"""Continue from a checkpoint: restore the files, then continue the program, or start its command again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metamori.errors import ChangedOutside, MetamoriError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", nargs="?", type=indexes.wanted,
-                        help="a checkpoint (default: the newest that holds memory, else the newest)")
+                        help="a checkpoint (default: the newest with memory, else the newest)")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)

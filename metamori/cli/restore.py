@@ -1,6 +1,6 @@
-"""Put the tracked files back as they were at a checkpoint. Interrupted, it is completed by the next verb.
+"""Restore the tracked files to a checkpoint. An interrupted restore is completed by the next command.
 
-Where that is not possible exactly, nothing is touched (12); with --force all else is put back, and it ends with 12 too.
+If that is not possible exactly, nothing is touched (12); --force restores the rest, and ends with 12 too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.to is not None:
         if arguments.dry_run or arguments.stdio:
-            raise Usage("--to goes with neither --dry-run nor --stdio")
+            raise Usage("--to cannot be combined with --dry-run or --stdio")
         return _copy(arguments)
     if arguments.paths and arguments.stdio:
         raise Usage("--stdio goes with no PATH")

@@ -22,7 +22,7 @@ def wait_for(store: Store) -> None:
     said = False
     while store.is_busy() and time.monotonic() < limit:
         if not said:
-            child_loop.say("the run before is still ending")
+            child_loop.say("the previous run is still ending")
         said = True
         time.sleep(0.1)
 

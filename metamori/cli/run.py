@@ -1,4 +1,4 @@
-"""metamori run: a command under checkpoints. Its exit status is the command's; 125 when Metamori itself failed."""
+"""Run a command and track the files that it writes. Ends with its exit status, or 125 if Metamori failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def signal_number(text: str) -> int:
             return number
     except KeyError:
         pass
-    raise Usage(f"'{text}' is not a signal that can be waited for; write USR1 or TERM")
+    raise Usage(f"'{text}' is not a signal that can be handled; write USR1 or TERM")
 
 
 def add_on_term(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,8 @@ def add_on_term(parser: argparse.ArgumentParser) -> None:
 
 def add_outside(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outside", metavar="POLICY", choices=("refuse", "close", "stdio"),
-                        help="for connections, terminals and devices of a program with memory: refuse a checkpoint "
-                             "(default), or close them when it comes back; stdio: terminals as standard input, output")
+                        help="with memory, while connections, terminals or devices are open: refuse checkpoints "
+                             "(default); close: they come back closed; stdio: terminals come back as standard streams")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,25 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", action="store_const", const=True,
                         help="save the program's memory too, for metamori restart")
     add_outside(parser)
-    parser.add_argument("--cache-size", metavar="SIZE", help="buffered bytes in memory per file (default 1M)")
+    parser.add_argument("--cache-size", metavar="SIZE", help="buffered data kept in memory per file (default 1M)")
     parser.add_argument("--track", metavar="GLOB", action="append", help="track these paths too")
     parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not track these paths")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
     parser.add_argument("--each-command", action="store_true",
-                        help="COMMAND is bash: a checkpoint before each command line, named by it")
+                        help="COMMAND is bash: take a checkpoint before each command line, named by it")
     parser.add_argument("--resume", action="store_true",
                         help="first restore the last checkpoint of an interrupted run, if there is one")
     parser.add_argument("--requeue", action="store_true",
-                        help="in a job of Slurm: on the signal (default USR1) a checkpoint, then the job is queued "
+                        help="in a Slurm job: on the signal (default USR1) take a checkpoint and queue the job "
                              "again; started again, it resumes")
     parser.add_argument("--resume-at", metavar="GLOB",
                         help="resume only from checkpoints whose message matches (metamori checkpoint -m restart)")
     parser.add_argument("--stdio", action="store_true",
                         help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
     parser.add_argument("--keep-last", metavar="N", help="keep only the newest N of the run's own checkpoints")
-    parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest of its own that fit into SIZE")
+    parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest of the run's own that fit into SIZE")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         slurm.job()
     for option in ("stdio", "resume_at"):
         if getattr(arguments, option) and not (arguments.resume or arguments.requeue):
-            raise Usage(f"--{option.replace('_', '-')} goes with --resume or --requeue")
+            raise Usage(f"--{option.replace('_', '-')} needs --resume or --requeue")
     if arguments.each_command:
         from metamori.cli import each_command
 

@@ -1,4 +1,4 @@
-"""What the records of a checkpoint say, under the names that the thesis gives them (figures 4.4 to 4.8)."""
+"""What a checkpoint's records say, under the names of the thesis (figures 4.4 to 4.8)."""
 
 from __future__ import annotations
 

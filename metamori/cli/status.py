@@ -1,4 +1,4 @@
-"""What a live run is doing: processes, files, buffered bytes, its last checkpoint and the next one."""
+"""What a live run is doing: processes, files, buffered data, its last and next checkpoint."""
 
 from __future__ import annotations
 

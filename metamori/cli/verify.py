@@ -1,4 +1,4 @@
-"""Check every byte that the store vouches for. What a kill left unfinished is no damage: it is named."""
+"""Check every byte of the store against its checksum. Unfinished work of a killed run is named; it is no damage."""
 
 from __future__ import annotations
 

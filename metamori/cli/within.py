@@ -37,14 +37,14 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     if session.said:
         output.say(session.said)
     if moved.held:
-        output.say(f"went on with descriptors at their old positions: {live_rollback.listed(moved.held)}")
+        output.say(f"descriptors stay at their old positions: {live_rollback.listed(moved.held)}")
     if moved.chosen is not None:
         output.result(arguments, restore_paths.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
                       restore_paths.text(moved.index, moved.before, moved.asked, moved.chosen))
         return 0
     data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
                             "notes": [], "lost": [], "truncated": []}
-    kept = f", and checkpoint {moved.recorded} keeps what they were" if moved.recorded else ""
+    kept = f"; the state before is checkpoint {moved.recorded}" if moved.recorded else ""
     output.result(arguments, data, f"the files are at checkpoint {moved.index}; they were at {moved.before}{kept}")
     return 0
 

@@ -13,10 +13,12 @@ from metamori.report.svg import STYLE
 HEATMAPS = 12
 _PAGE_STYLE = """
 body{margin:0 auto;max-width:1000px;padding:1rem;font-family:system-ui,sans-serif;color:#1f2328;background:#fff}
-svg{max-width:100%;height:auto;display:block;margin:0 0 1.5rem}
+div{overflow-x:auto;margin:0 0 1.5rem}
+svg{max-width:100%;min-width:46rem;height:auto;display:block}
 table{border-collapse:collapse;font-size:.85rem}
-td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d0d7de}
+td,th{padding:.2rem .7rem;text-align:right;white-space:nowrap;border-bottom:1px solid #d0d7de}
 td:last-child,th:last-child{text-align:left}
+@media(max-width:40rem){body{padding:.5rem}td,th{padding:.2rem .35rem}}
 @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}td,th{border-color:#30363d}}
 """
 
@@ -27,9 +29,9 @@ def render(facts: Facts) -> str:
     title = escape(facts.store.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
     return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             f'content="width=device-width"><title>{title}</title><style>{STYLE}{_PAGE_STYLE}</style></head>\n<body>\n'
-            + "".join(picture.render(own_style=False) for picture in pictures) +
-            "<table><tr><th>index<th>from<th>time<th>added<th>files<th>what</tr>\n" + rows
-            + "</table>\n</body></html>\n")
+            + "".join(f"<div>{picture.render(own_style=False)}</div>\n" for picture in pictures) +
+            "<div><table><tr><th>index<th>from<th>time<th>added<th>files<th>what</tr>\n" + rows
+            + "</table></div>\n</body></html>\n")
 
 
 def _row(each: Checkpoint) -> str:

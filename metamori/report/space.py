@@ -21,8 +21,8 @@ def draw(facts: Facts) -> Drawing:
     total = sum(sum(counts.values()) for counts in facts.stored.values())
     picture.text(16, 26, "What takes room", size=15)
     files = f"{len(facts.stored)} file{'s' * (len(facts.stored) != 1)}"
-    picture.text(16, 44, f"{size_text(total)} of old and buffered bytes are kept for {files}; "
-                 f"the store takes {size_text(facts.disk_bytes)} on disk. The stronger, the more (logarithmic).", "m")
+    picture.text(16, 44, f"{size_text(total)} of old and redirected data for {files}; "
+                 f"the store takes {size_text(facts.disk_bytes)} on disk. Stronger colour: more (logarithmic).", "m")
     most = max((count for _, counts in rows for count in counts.values()), default=1)
     widest = max((sum(counts.values()) for _, counts in rows), default=1)
     y = _TOP
@@ -30,7 +30,7 @@ def draw(facts: Facts) -> Drawing:
         _row(picture, axis, name, counts, y, most, widest)
         y += _ROW
     if not rows:
-        picture.text(LEFT, y + 14, "nothing: every byte is in the files themselves", "m")
+        picture.text(LEFT, y + 14, "nothing: all data is in the files themselves", "m")
         y += _ROW
     for index in axis.labelled(30):
         picture.text(axis.x(index), y + 14, str(index), "m", 10, "middle")

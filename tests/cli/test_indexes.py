@@ -78,7 +78,7 @@ def test_an_instant_is_local_time_or_says_its_zone(hours: float, index: int) -> 
     ("3", NoSuchCheckpoint, "no checkpoint 3"), ("-5", NoSuchCheckpoint, "0 to 2, 4"),
     ("@4h", NoSuchCheckpoint, "the oldest is 1, of "), (":nothing", NoSuchCheckpoint, "matches nothing"),
     (":step*", Usage, "matches 2 checkpoints: 1 (step 1), 2 (step 2); name one"),
-    ("latest", Usage, "is not the index"), ("", Usage, "is not the index"), ("-0", Usage, "is not the index"),
+    ("latest", Usage, "is not a checkpoint"), ("", Usage, "is not a checkpoint"), ("-0", Usage, "is not a checkpoint"),
     ("@", Usage, "is not"), ("@2026", Usage, "is not"), ("@2x", Usage, "is not"), ("@2026-13-01", Usage, "is not"),
     (":", Usage, "is not"), ("1.5", Usage, "is not"), ("٣", Usage, "is not"), ("@0s", Usage, "is not"),
 ])

@@ -1,6 +1,6 @@
 """A filesystem in memory behind the store's door, of which the power can be cut at any operation.
 
-What a cut leaves: everything that an fsync vouched for, and of the rest
+What a cut leaves: everything that an fsync made durable, and of the rest
   ordered  a prefix of the changes to names and attributes, as a journal keeps them (ext4, xfs, btrfs: an fsync of
            anything commits all of them so far), and any of the bytes written, torn at 512;
   strict   any of the changes to names, each for itself but a rename in one piece, unless their folder was synced.

@@ -87,7 +87,7 @@ def every(seen: Iterable[Call], calls: str) -> Iterable[tuple[int, str]]:
 
 
 def test_a_truncation_whose_look_fails(trial: Trial) -> None:
-    """It is none, and says so: once it was the kernel's own, past the bytes in the buffer that came home at the end."""
+    """It is none, and says so: once it was the kernel's own, past the bytes in the buffer that were written back."""
     seen = trial.run(program=trial.driver.name, calls="any").calls
     looks = [call.number for call in seen if call.name == "newfstatat" and call.path == str(trial.work / "old")]
     failed_at(trial, looks[-1], "EIO", "any")

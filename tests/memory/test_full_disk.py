@@ -1,4 +1,4 @@
-"""No room for an image: the checkpoint fails in words, the program goes on, and the next image is complete again."""
+"""No room for an image: the checkpoint fails with a message, the program goes on, the next image is complete again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FOUND = {
         "open f3 rw,creat", "write 3 70000 1", "unlink f3", "checkpoint", "unlink f1", "restore @0", "restore @0"],
     # what the store kept of one that has another name made it a link too many
     "one name of two": ["link f1 f2", "checkpoint", "unlink f1", "restore @0", "tree"],
-    # grown after it was gone back to, in isolation: the home was taken to hold what it grew by
+    # grown after it was gone back to, in isolation: the file was taken to hold what it grew by
     "grown after a rollback": [
         "checkpoint", "open f0 rw", "restore @0", "truncate f0 12288", "checkpoint", "truncate f0 100"],
 }

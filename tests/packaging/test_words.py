@@ -33,7 +33,7 @@ PAGES = [*ROOT.glob("*.md"),
          *(page for folder in ("docs", "examples", "tests") for page in (ROOT / folder).rglob("*.md"))]
 PAGES_EXCUSED: set[str] = set()
 # Old words in comments and docstrings: these figures only become smaller.
-COMMENTS_MOST = {"metamori": 166, "shim_c": 55, "tests": 17, "bench": 0}
+COMMENTS_MOST = {"metamori": 161, "shim_c": 53, "tests": 5, "bench": 0}
 
 
 def found(text: str) -> list[str]:
@@ -88,6 +88,15 @@ def python_comments(path: Path) -> str:
     strings = [node.value.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)
                and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
     return "\n".join([*comments, *strings])
+
+
+def test_help_texts_use_the_words_of_the_glossary() -> None:
+    """The docstring of a verb's module is what its --help says."""
+    from metamori.cli.main import VERBS
+    sources = {verb: (ROOT / "metamori" / "cli" / f"{verb}.py").read_text() for verb in VERBS}
+    texts = {verb: ast.get_docstring(ast.parse(source)) or "" for verb, source in sources.items()}
+    assert all(texts.values())
+    assert not [verb for verb, text in texts.items() if found(text)]
 
 
 def test_messages_use_the_words_of_the_glossary() -> None:

@@ -101,7 +101,7 @@ def test_saved_as_one_by_one(home: tuple[int, dict[int, int]], there: tuple[int,
         store = buffers(folder)
         before = make(folder / "buffer" / "1", there)
         model = make(folder / "home", home)
-        model.extend(bytes(50 * BLOCK))        # past its end a home has nothing: zeros
+        model.extend(bytes(50 * BLOCK))        # past its end a file has nothing: zeros
         fd = os.open(folder / "home", os.O_RDONLY)
         try:
             places = store.save(1, fd, wanted)

@@ -18,7 +18,7 @@ def buffer_bytes(amls) -> set[int]:
 
 
 class PifMachine(RuleBasedStateMachine):
-    """The home holds 20 bytes that nobody writes; everything goes to the buffer of run 1, byte after byte."""
+    """The file holds 20 bytes that nobody writes; everything goes to the buffer of run 1, byte after byte."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A program that confines itself (seccomp, Landlock) leaves the run before that, in words, unless what it allows itself
+"""A program that confines itself (seccomp, Landlock) leaves the run first, with a message, unless what it allows itself
 is enough to follow it; and what no path can name is not tracked. Each does what it does natively."""
 
 from __future__ import annotations

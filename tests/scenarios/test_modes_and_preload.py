@@ -208,7 +208,7 @@ def test_a_shared_library_just_built(lab: Lab, options: list[str]) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
 def test_a_script_just_written_that_several_execute(lab: Lab, options: list[str]) -> None:
-    """None of them meets it open for writing (ETXTBSY) while another process brings it home to execute it."""
+    """None of them meets it open for writing (ETXTBSY) while another process writes it back to execute it."""
     rounds = textwrap.dedent("""\
         for round in 1 2 3 4; do
             rm -f script; printf '#!/bin/sh\\necho done\\n' > script; chmod +x script

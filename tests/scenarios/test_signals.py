@@ -182,7 +182,7 @@ def test_a_limit_on_descriptors_and_two_threads(lab: Lab, compiled: Compile) -> 
 
 
 def test_a_process_leaves_the_run_while_a_thread_begins_to_write(lab: Lab, compiled: Compile) -> None:
-    """It forbids itself what following takes: the thread that had seen a followed descriptor fell over the run area."""
+    """It forbids itself what following takes: the thread that had seen a tracked descriptor fell over the run area."""
     program = Program(lab, compiled, "confined")
     program.start()
     assert program.line() == "redirected 10"
@@ -216,5 +216,5 @@ def test_main_returns_while_threads_write(lab: Lab, compiled: Compile, turn: int
     count = len(in_sequence) // 8
     assert count - told in (0, 1) and struct.unpack(f"{count}q", in_sequence) == tuple(range(1, count + 1))
     assert not (lab.store / "run").exists()
-    lab.restore(1, "--force")              # what was written after the run's end is a change from outside
+    lab.restore(1, "--force")              # what was written after the run's end is an external modification
     assert (lab.work / "file").read_bytes() == bytes(6400)

@@ -240,7 +240,7 @@ MISTAKES = [
     ("run -- 'echo hi > out'", 127, "echo hi > out", "sh -c"),
     ("run -- ./nothing", 127, "./nothing", "No such file"),
     ("run -- .", 126, ".", "Permission denied"),
-    ("restore latest", 2, "'latest'", "index of a checkpoint"),
+    ("restore latest", 2, "'latest'", "is not a checkpoint"),
     ("restore 99", 13, "99", "there are 0 to"),
     ("restore", 2, "INDEX", "--help"),
     ("restore 1 --to taken", 1, "taken", ""),

@@ -65,7 +65,7 @@ def test_a_store_is_private_whatever_the_umask(lab: Lab, umask: int) -> None:
 
 
 def _modes(lab: Lab) -> set[tuple[str, int]]:
-    """Of all in the store but the kept homes, which are the user's own files in a folder that nobody else may enter."""
+    """Of all in the store but the kept files, which are the user's own files in a folder that nobody else may enter."""
     return {("folder" if path.is_dir() else "file", stat.S_IMODE(path.lstat().st_mode)) for path in tree(lab.store)
             if path.parent.name != "kept"}
 

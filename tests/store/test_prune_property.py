@@ -67,7 +67,7 @@ def test_kept_indexes_stay(tmp_path: Path, seed: int) -> None:
 
 
 def test_the_last_one_alone_takes_no_more_than_its_files(tmp_path: Path) -> None:
-    """At the newest index everything is home: with nothing else to keep, no buffer byte is needed."""
+    """At the newest index everything is in place: with nothing else to keep, no buffer byte is needed."""
     rng = random.Random(1)
     store, models = make_history(tmp_path, rng, runs=3, steps=12)
     go(store, tmp_path / "files", models, store.newest)

@@ -20,7 +20,7 @@ def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x010
 
 HEAD = Head(7, (Identity(b"/a", 1, 2, 3, -4, 5),), (), 9, 3)
 HEAD_PAYLOAD = struct.pack("<QI", 7, 1) + struct.pack("<I", 2) + b"/a" + struct.pack("<QQQqq", 1, 2, 3, -4, 5)
-HEAD_PAYLOAD += struct.pack("<I", 0)  # no kept homes
+HEAD_PAYLOAD += struct.pack("<I", 0)  # no kept files
 HEAD_PAYLOAD += struct.pack("<QQ", 9, 3)  # the newest index and undo record then
 
 
@@ -34,7 +34,7 @@ def test_head_is_the_bytes_that_the_specification_says():
 
 @pytest.mark.parametrize("path", [b"a", b"/a/../b", b"/..", b"//a", b"/a/", b"/a/./b", b"/a\0"])
 def test_a_path_that_leads_elsewhere_is_refused(path):
-    with pytest.raises(FormatError, match="a path that is none"):
+    with pytest.raises(FormatError, match="not a path"):
         files.decode_head(files.encode_head(Head(1, (Identity(path, 1, 2, 3, 4, 5),))))
 
 

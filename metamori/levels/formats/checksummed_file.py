@@ -73,7 +73,7 @@ def read(path: str, start: int = 0, size: int | None = None) -> Sealed:
     except OSError as error:
         raise Broken(f"{path}: {error.strerror}") from None
     if xxhash.xxh3_128_digest(body + seal[:32]) != digest:
-        raise Broken(f"{path}: the trailer does not have its checksum")
+        raise Broken(f"{path}: checksum mismatch in the trailer")
     about = json.loads(body[:text_bytes])
     arrays, at = {}, text_bytes
     for name, dtype, length in about.pop("arrays"):

@@ -168,7 +168,7 @@ def _together(made: Settings, lines: dict[str, int], path: str) -> None:
     def wrong(key: str, why: str) -> Usage:
         return Usage(f"{path}:{lines.get(key, 1)}: {why}")
     if made.ckpt_io == SIONLIB:
-        raise wrong("ckpt_io", "ckpt_io = 4 asks for SIONlib, which has no package to build on; "
+        raise wrong("ckpt_io", "ckpt_io = 4 asks for SIONlib, which is not supported; "
                                "use 1 (POSIX), 2 (MPI-IO), 3 (FTI-FF) or 5 (HDF5)")
     if made.head and made.node_size < 2:
         raise wrong("head", "head = 1 takes one process of each node, so node_size must be 2 or more")

@@ -193,7 +193,7 @@ class Area:
     def session(self, timeout_s: float = 60.0) -> Iterator[None]:
         """One runtime at a time works on the run."""
         if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
-            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+            raise NotAtRest("another checkpoint or restore of this run does not finish")
         try:
             yield
         finally:
@@ -201,7 +201,7 @@ class Area:
 
     def lock_session(self) -> None:
         if lib.mm_session_lock(self._area, 60000) != 0:
-            raise NotAtRest("another checkpoint or restore of this run does not come to its end")
+            raise NotAtRest("another checkpoint or restore of this run does not finish")
 
     def unlock_session(self) -> None:
         lib.mm_session_unlock(self._area)
@@ -214,7 +214,7 @@ class Area:
         while not self._frozen and lib.mm_freeze(self._area, 1000, 0) != 0:
             tries += 1
             if tries == SLOW_S or self._stopped():
-                raise NotAtRest("a process of the run does not come out of a call: no checkpoint was taken")
+                raise NotAtRest("a process of the run stays in a call: no checkpoint was taken")
         self._frozen += 1
 
     def _stopped(self) -> bool:

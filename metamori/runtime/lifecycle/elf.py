@@ -15,7 +15,7 @@ _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x
 _SCRIPT_DEPTH_MAX = 4
 _32_BIT, _OTHER_MACHINE = "it is a 32-bit program", "it is for another kind of processor"
 _OTHER_LIBC = "its C library is not the GNU one"
-_SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which bears no library of this kind"
+_SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library"
 
 
 def why_not(path: str, depth: int = 0) -> str:
@@ -30,10 +30,10 @@ def why_not(path: str, depth: int = 0) -> str:
             why = why_not(interpreter, depth + 1)
             return f"its interpreter {interpreter}: {why}" if why else ""
         if head[:4] != b"\x7fELF" or len(head) < 64:
-            return "it is no program: neither ELF nor a script with an interpreter line"
+            return "it is not a program: neither ELF nor a script with an interpreter line"
         rights = _other_rights(file.fileno())
         if rights:
-            return f"it gets other rights ({rights}): the loader ignores the preload library"
+            return f"it changes its privileges ({rights}): the loader ignores the preload library"
         if head[4] != 2:
             return _32_BIT
         order = "<" if head[5] == 1 else ">"

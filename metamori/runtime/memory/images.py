@@ -94,7 +94,7 @@ class Image:
         if result == -errno.EINPROGRESS:
             raise NotBegun("the program is becoming another one")
         if result == -errno.EAGAIN:
-            raise NotAtRest("a thread of the program does not come to rest: no checkpoint was taken")
+            raise NotAtRest("a thread of the program does not stop: no checkpoint was taken")
         raise Refused(f"the program's memory cannot be saved: {os.strerror(-result)}")
 
     def look(self) -> None:

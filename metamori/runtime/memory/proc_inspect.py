@@ -103,7 +103,7 @@ def machine_refuses(recorded: tuple[bytes, ...]) -> str:
     """Why memory recorded there cannot go on here; "" when it can."""
     missing = set(recorded[0].split()) - set(machine()[0].split())
     if missing:
-        return f"this processor lacks what it was using: {b' '.join(sorted(missing)).decode()}"
+        return f"this processor lacks features that it was using: {b' '.join(sorted(missing)).decode()}"
     return "" if recorded[1] == machine()[1] else "this is another kernel: its code in every process differs"
 
 

@@ -106,7 +106,8 @@ def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
     if state == "pair":
         waiting = _waiting(this)
         if waiting is None:
-            return Found(what=what, why_not="has descriptors on their way in it, and cannot come back with the program")
+            return Found(what=what, why_not="holds descriptors that were sent and not received, and cannot "
+                                              "come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
         lines += [f"waiting: {each.hex()}" for each in waiting]
     if state == "sends" and other:

@@ -160,7 +160,7 @@ def _record(session: Session) -> int:
         return session.take_now(REASON)
     except OSError as error:
         why = error.strerror or error
-        raise MetamoriError(f"nothing is moved: the present could not be kept: {why}") from error
+        raise MetamoriError(f"nothing was restored: the present state could not be saved: {why}") from error
 
 
 def _may_have_changed(area: Area) -> bool:
@@ -172,7 +172,7 @@ def _may_have_changed(area: Area) -> bool:
 def _require_none(held: list[Holder]) -> None:
     if held:
         raise Held(f"the run is alive, and has files open for writing that would change: {listed(held)}; "
-                   "close them, or --force puts the files back under them")
+                   "close them, or restore under them with --force")
 
 
 def _holders(area: Area, moves: Callable[[Any], bool]) -> list[Holder]:

@@ -125,7 +125,7 @@ def _process_number(session: Session, pid: int) -> int:
     for slot in session.area.processes():
         if session.area.process(slot).pid == pid:
             return session.area.process(slot).number
-    raise NotThere("this process is no part of the run")
+    raise NotThere("this process is not part of the run")
 
 
 def back(session: Session, index: int, again: bool = False, reopened: bool = True) -> None:

@@ -130,7 +130,7 @@ class Path(Place):
         if path and path != b"/":
             parts = path.split(b"/")
             if parts[0] or b"" in parts[1:] or b"." in parts or b".." in parts or b"\0" in path:
-                raise FormatError("a path that is none", at)
+                raise FormatError("not a path", at)
         return path
 
 
@@ -141,7 +141,7 @@ class Name(Bytes):
         at = reader.pos
         name = super().get(reader)
         if b"/" in name or b"\0" in name or name in (b".", b".."):
-            raise FormatError("a name that is none", at)
+            raise FormatError("not a name", at)
         return name
 
 

@@ -202,7 +202,7 @@ def encode_meta(value: Meta, store: int = 0) -> bytes:
 def decode_meta(data: bytes, store: int = 0) -> Meta:
     found: Meta = unseal(b"mtmrMETA", _META, data, store)
     if any(pif.size >= 1 << 63 for pif in (*found.pifs, *found.initial_pifs)):
-        raise FormatError("a size that no file has", 0)
+        raise FormatError("an impossible file size", 0)
     return found
 
 

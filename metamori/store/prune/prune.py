@@ -245,10 +245,10 @@ def _checked(pruning: Pruning) -> Pruning:
     """A store may come from a stranger: only names of records, and of files right in the kept folder."""
     for name in (*pruning.put, *pruning.remove):
         if parse_record_name(name) is None:
-            raise files.FormatError(f"{name!r} is no record", 0)
+            raise files.FormatError(f"{name!r} is not a record", 0)
     for name in pruning.kept:
         if not name or b"/" in name or name in (b".", b".."):
-            raise files.FormatError(f"{name!r} is no name", 0)
+            raise files.FormatError(f"{name!r} is not a name", 0)
     return pruning
 
 

@@ -28,7 +28,7 @@ def read_format(door: Door, layout: Layout) -> None:
         raise NoStore(
             f"there is no store at {os.fsdecode(layout.root)}: metamori run makes one, --store names another") from None
     if found is None:
-        raise Damaged(f"{name}: this is not what a store begins with (at byte 0)")
+        raise Damaged(f"{name}: not the format file of a store (at byte 0)")
     if not 0 < found[0] <= FORMAT_VERSION:
         raise MetamoriError(f"{os.fsdecode(layout.root)} is a store of format version {found[0]}; this Metamori knows "
                             f"{FORMAT_VERSION}")

@@ -80,7 +80,7 @@ def read(door: Door, path: bytes) -> Image:
         head = door.pread(fd, _ENVELOPE.size + _FIXED, 0)
         magic, version, order = _ENVELOPE.unpack_from(head)[:3] if len(head) == _ENVELOPE.size + _FIXED else (b"", 0, 0)
         if (magic, order) != (b"mtmrMEMO", 0x01020304) or version not in _THREAD:
-            raise Damaged(f"{os.fsdecode(path)} is no image that this version knows")
+            raise Damaged(f"{os.fsdecode(path)} is not an image that this version knows")
         index, base, data, program, threads, timers, areas, saved, existing, names = _COUNTS.unpack_from(head, 24)
         before = 24 + _FIXED + program + threads * _THREAD[version] + timers * _TIMER + areas * _AREA
         whole = before + (saved + existing) * _SPAN + names
@@ -92,7 +92,7 @@ def read(door: Door, path: bytes) -> Image:
     at, middle = before + saved * _SPAN, before + (saved + existing) * _SPAN
     spans = _spans(tables[before:at]), _spans(tables[at:middle])
     if any(start >= end or (start | end) % PAGE for each in spans for start, end in each):
-        raise Damaged(f"{os.fsdecode(path)}: its spans are no pages")
+        raise Damaged(f"{os.fsdecode(path)}: its spans are not whole pages")
     return Image(path, index, base, data, tables[:before], tables[middle:], spans[0], _in_order(spans[1]))
 
 

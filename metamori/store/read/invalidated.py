@@ -31,7 +31,7 @@ def require_none(store: Store, index: int) -> None:
     """Damaged when nobody knows what a run has done to an index's files."""
     if index <= (lost := up_to(store)):
         raise Damaged("a run's own records were removed while it was alive: what it did to the files is not known, "
-                      f"and checkpoints up to {lost} may have lost bytes")
+                      f"and checkpoints up to {lost} may have lost data")
 
 
 def note(store: Store) -> None:

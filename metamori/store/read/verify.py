@@ -1,9 +1,9 @@
-"""Checking every byte that the store vouches for, and that every index has all of its bytes.
+"""Checks every byte of the store against its checksum, and that every index has all of its data.
 
 Records decode and carry the right checksums; every checkpoint's parent is there; buffers have every range
-that a record refers to, with the checksum that the record gives; homes of nameless objects are there and long
-enough. Unfinished work (an intent, a run area) is no damage. Neither is a file changed from outside, unless bytes of an
-index were in that file only: then the index is named.
+that a record refers to, with the checksum that the record gives; kept files are there and long enough. Unfinished work
+(an intent, a run area) is no damage. Neither is an external modification, unless data of an index was in that file
+only: then the index is named.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
         if problem:
             yield f"checkpoint {index}: {problem}"
         if entry.base and (entry.base not in store.indexes or not store.meta(entry.base).memory):
-            yield f"checkpoint {index}: the memory that its own counts from, {entry.base}, is not there"
+            yield f"checkpoint {index}: the image that its memory is based on, {entry.base}, is missing"
 
 
 def _ranges(
@@ -142,7 +142,7 @@ def _ranges(
         if start + length > sizes[run]:
             yield f"{_name(store, run)} ends at byte {sizes[run]}, not {start + length} ({what})"
         elif crc and report.whole and store.buffers.checksum(run, start, length) != crc:
-            yield f"{_name(store, run)}: bytes {start}-{start + length} have another checksum ({what})"
+            yield f"{_name(store, run)}: checksum mismatch at bytes {start}-{start + length} ({what})"
 
 
 def _name(store: Store, run: int) -> str:

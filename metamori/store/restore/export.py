@@ -95,7 +95,7 @@ def _require_inside(entries: list[NameEntry]) -> None:
         folder = os.path.dirname(entry.path)
         while len(folder) > 1:
             if folder in leaves:
-                raise Damaged(f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is no folder")
+                raise Damaged(f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is not a folder")
             folder = os.path.dirname(folder)
 
 

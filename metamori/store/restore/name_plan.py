@@ -198,7 +198,7 @@ class NamesPlan:
             staying.add(path)
             self.notes.append(f"{os.fsdecode(path)} holds other files; it stays")
             if self._there.names.get(path, _NOTHING).kind not in ("absent", "dir"):
-                raise ChangedOutside(f"{os.fsdecode(path)} has to go, but holds files of others", (path,))
+                raise ChangedOutside(f"{os.fsdecode(path)} would be removed, but holds other files", (path,))
 
     # -- arriving --------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class NamesPlan:
             elif entry.kind in ("symlink", "fifo") or entry.target:
                 ops.append(_special(entry))
             else:
-                self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it stays away")
+                self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it is not restored")
         return ops
 
     def _elsewhere(self, source: bytes, path: bytes) -> bool:

@@ -115,7 +115,7 @@ class Applier:
         if found is None:
             self._door.mkdir(op.path, stat.S_IMODE(op.mode))
         elif not stat.S_ISDIR(found.st_mode):
-            raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way: it is no folder", (op.path,))
+            raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way: it is not a folder", (op.path,))
         if op.mtime_ns:
             self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
 
@@ -192,7 +192,7 @@ class Applier:
         flags = os.O_RDWR | os.O_NONBLOCK
         found = self._door.lstat(path)
         if not stat.S_ISREG(found.st_mode):
-            raise ChangedOutside(f"{os.fsdecode(path)} is no regular file any more", (path,))
+            raise ChangedOutside(f"{os.fsdecode(path)} is not a regular file any more", (path,))
         try:
             return self._door.open(path, flags)
         except PermissionError:

@@ -239,6 +239,6 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
     if (own < 0 && fd >= 0)
         mm_close_spare((int)fd);
     if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        mm_say("what is written to %s does not appear by its other names, or to untracked processes (%s)",
+        mm_say("what is written to %s does not appear under its other names, or to untracked processes (%s)",
                path, strerror((int)-r));
 }

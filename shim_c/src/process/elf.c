@@ -131,9 +131,9 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st)
     if (strstr(name, "ld-musl") || strstr(name, "linker64"))
         return MM_STRIP "its C library is not the GNU one";
     if (sanitized(fd, e))
-        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which bears no library of this kind";
+        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library";
     if (secure(st, fd))
-        return "it gets other rights (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
+        return "it changes its privileges (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
     return NULL;
 }
 
