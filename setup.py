@@ -5,7 +5,7 @@
 * ``metamori/libmetamori_rt.so``   the embedded runtime: cffi entry points linked against a shared libpython
 * ``metamori/libmetamori_fti.so``  FTI's C interface (memory at four levels), for programs that link with it
 
-One compiler call per source file, repeated only when the source, any header or the command changed, and
+One compiler call per source file, repeated only when the source, a header that it includes or the command changed, and
 every result is moved into place in one step: a library that a running program has mapped is never
 written to. ``CC`` chooses the compiler; ``METAMORI_CFLAGS`` is appended to every compiler call;
 ``METAMORI_SANITIZE=address,undefined`` instruments the preload library alone (`make sanitize`).
@@ -67,15 +67,17 @@ LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 DEBIAN_LIBPYTHON = "/usr/lib/{multiarch}/libpython{version}.so.1.0"
 
 
-def sources_of_shim() -> list[Path]:
-    """Every C file of the preload library; those of the embedded runtime are in ``src/rt``."""
-    return sorted(path for path in (SHIM / "src").rglob("*.c") if path.parent.name != "rt")
+def included(list_of_gcc: Path) -> list[Path]:
+    """The source and the headers that an object was made of; all headers where that is not known."""
+    if list_of_gcc.exists():
+        return [Path(name) for name in list_of_gcc.read_text().partition(":")[2].replace("\\\n", " ").split()]
+    return [path for pattern in ("*.h", "*.def") for path in SHIM.rglob(pattern)]
 
 
-def newest_header_ns() -> int:
-    """Time of the last change to anything that a C file may include, 0 without any."""
-    headers = [path for pattern in ("*.h", "*.def", "*.inc") for path in SHIM.rglob(pattern)]
-    return max((path.stat().st_mtime_ns for path in headers), default=0)
+def is_newer(made: Path, sources: list[Path]) -> bool:
+    """Whether ``made`` is there, and was made after the last change of each of its sources, none of which has gone."""
+    return made.exists() and all(path.exists() and path.stat().st_mtime_ns < made.stat().st_mtime_ns
+                                 for path in sources)
 
 
 def replace_if_built(command: list[str], output: Path) -> None:
@@ -95,20 +97,20 @@ def replace_if_built(command: list[str], output: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -> Path:
-    """Compile ``source`` unless its object is newer than all that it depends on, and of the same command."""
+def compile_one(source: Path, flags: list[str], folder: Path) -> Path:
+    """Compile ``source`` unless its object is newer than all that it includes, and of the same command."""
     output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
     # wrap_pid.c: ThreadSanitizer asks for a thread's stack before it is ready to hear from that thread
     alone = source.parent.name == "memory" and source.name not in WITH_LIBC
     if source.name in ("runtime.c", "wrap_pid.c") or alone:
         flags = [flag for flag in flags if flag not in SANITIZE]
     command = [*CC, *COMMON, *OLD_NAMES, *flags, *(ALONE if alone else []), "-c", str(source)]
-    written = output.with_suffix(".cmd")
-    if output.exists() and written.exists() and written.read_text() == shlex.join(command) \
-            and output.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_ns):
+    written, headers = output.with_suffix(".cmd"), output.with_suffix(".d")
+    if is_newer(output, [source, *included(headers)]) and written.exists() \
+            and written.read_text() == shlex.join(command):
         return output
     written.unlink(missing_ok=True)
-    replace_if_built(command, output)
+    replace_if_built([*command, "-MMD", "-MF", str(headers)], output)
     written.write_text(shlex.join(command))
     return output
 
@@ -116,17 +118,14 @@ def compile_one(source: Path, flags: list[str], folder: Path, headers_ns: int) -
 def build_library(target: Path, sources: list[Path], flags: list[str], link: list[str], folder: Path) -> None:
     """Compile what is stale, on all cores, and link when any object is newer than ``target``."""
     folder.mkdir(parents=True, exist_ok=True)
-    headers_ns = newest_header_ns()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: compile_one(source, flags, folder, headers_ns), sources))
+        objects = list(pool.map(lambda source: compile_one(source, flags, folder), sources))
     command = [*CC, *LINK, *map(str, objects), *link]
-    written = folder / f"{target.name}.cmd"
-    newest = max(path.stat().st_mtime_ns for path in objects)
-    if target.exists() and target.stat().st_mtime_ns > newest and written.exists() \
-            and written.read_text() == f"{target} {shlex.join(command)}":
+    written, wanted = folder / f"{target.name}.cmd", f"{target} {shlex.join(command)}"
+    if is_newer(target, objects) and written.exists() and written.read_text() == wanted:
         return
     replace_if_built(command, target)
-    written.write_text(f"{target} {shlex.join(command)}")
+    written.write_text(wanted)
     print(f"metamori: built {target.name}")
 
 
@@ -233,9 +232,7 @@ class BuildNative(build_ext):
                 shutil.copy(header, target)
 
     def build_shim(self) -> None:
-        sources = sources_of_shim()
-        if not sources:
-            return self.skip("libmetamori.so", "shim_c/src has no C files")
+        sources = sorted((SHIM / "src").rglob("*.c"))
         link = SANITIZE or ["-Wl,-z,defs"]  # sanitizers find their own symbols when the program starts
         # what calls a wrapper from inside means ours: a hundred symbols less to look up whenever a program starts
         link = [*link, "-Wl,-Bsymbolic-functions"]
@@ -248,8 +245,6 @@ class BuildNative(build_ext):
 
     def build_area(self) -> None:
         description = ROOT / "metamori" / "runtime" / "area" / "build_area.py"
-        if not description.exists():
-            return self.skip("_area", f"{description.relative_to(ROOT)} is missing")
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
         names = ("area/area", "area/requests", "area/cache", "base/crc", "area/freeze", "area/lock_owner",
@@ -261,8 +256,6 @@ class BuildNative(build_ext):
 
     def build_runtime(self) -> None:
         description = ROOT / "metamori" / "runtime" / "inside" / "build_embed.py"
-        if not description.exists():
-            return self.skip("libmetamori_rt.so", f"{description.relative_to(ROOT)} is missing")
         libpython = find_libpython()
         if libpython is None:
             return self.skip("libmetamori_rt.so", "this Python has no shared libpython (on Debian: apt-get "
@@ -270,12 +263,13 @@ class BuildNative(build_ext):
                              "without it")
         folder = self.objects / "rt"
         source = write_if_changed(folder / "embed.c", load(description).emit)
-        # An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython.
-        link = [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
-                f"-Wl,-rpath,{libpython.parent}"]
         flags = [*UNFORTIFIED, *GENERATED, *INCLUDES, f"-I{sysconfig.get_path('include')}"]
-        sources = [source, *sorted((SHIM / "src" / "rt").glob("*.c"))]
-        build_library(self.target / "libmetamori_rt.so", sources, flags, link, folder)
+        build_library(self.target / "libmetamori_rt.so", [source], flags, self.with_python(libpython), folder)
+
+    def with_python(self, libpython: Path) -> list[str]:
+        """An rpath and not a runpath: the program's own LD_LIBRARY_PATH must not choose another libpython."""
+        return [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
+                f"-Wl,-rpath,{libpython.parent}"]
 
     def build_levels(self) -> None:
         libpython = find_libpython()
@@ -285,8 +279,7 @@ class BuildNative(build_ext):
         description = load(ROOT / "metamori" / "levels" / "api" / "build_capi.py")
         source = write_if_changed(folder / "fti.c", description.emit)
         # Lives in the program's own namespace: nothing of Python may take the place of a symbol of the program.
-        link = [str(libpython), *old_places(self.objects / "old"), "-ldl", "-lpthread", "-Wl,--disable-new-dtags",
-                f"-Wl,-rpath,{libpython.parent}", "-Wl,-soname,libmetamori_fti.so"]
+        link = [*self.with_python(libpython), "-Wl,-soname,libmetamori_fti.so"]
         flags = [*UNFORTIFIED, *GENERATED, f"-I{sysconfig.get_path('include')}"]
         build_library(self.target / "libmetamori_fti.so", [source], flags, link, folder)
         # Debian's MPICH is libmpich.so.12; mpi4py asks for the name that the MPICH ABI has elsewhere (protect/comm.py).

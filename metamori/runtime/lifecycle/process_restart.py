@@ -7,7 +7,6 @@ finds its descriptors open, and the preload library fills its memory before anyt
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -28,9 +27,7 @@ from metamori.store.read.state import State
 from metamori.store.read.store import Store
 
 _HIGH = 100000
-_SIGNALFD4 = 289
 _LOCK = 24                                 # sizeof(struct mm_came_lock)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotComeBack(MetamoriError):
@@ -251,7 +248,7 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
             pipes[each.path] = os.pipe()
         reader, writer = pipes[each.path]
         if each.data:
-            _libc.fcntl(writer, 1031, max(len(each.data), 65536))
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(each.data), 65536))
             os.write(writer, each.data)
         end = os.dup(writer if each.flags & os.O_ACCMODE == os.O_WRONLY else reader)
         os.set_blocking(end, not each.flags & os.O_NONBLOCK)
@@ -259,12 +256,12 @@ def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tup
     if each.kind == "eventfd":
         return os.eventfd(int(proc_inspect.numbers(each.data, "eventfd-count")[0], 16), each.flags & os.O_NONBLOCK)
     if each.kind == "epoll":
-        return int(_libc.epoll_create1(0))
+        return int(lib.mm_epoll())
     if each.kind == "closed":
         return _closed(each.data)
     if each.kind == "signalfd":
-        mask = struct.pack("=Q", int(proc_inspect.numbers(each.data, "sigmask")[0], 16))
-        return int(_libc.syscall(_SIGNALFD4, -1, mask, 8, each.flags & os.O_NONBLOCK))
+        mask = int(proc_inspect.numbers(each.data, "sigmask")[0], 16)
+        return int(lib.mm_signalfd(mask, each.flags & os.O_NONBLOCK))
     return _timer(each)
 
 
@@ -301,18 +298,16 @@ def _watch(each: DescriptorEntry) -> None:
     for line in proc_inspect.numbers(each.data, "tfd"):
         words = line.split()
         event = struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
-        _libc.epoll_ctl(each.descriptor, 1, int(words[0]), event)
+        lib.mm_epoll_add(each.descriptor, int(words[0]), event)
 
 
 def _timer(each: DescriptorEntry) -> int:
     info = each.data
     clock = int(proc_inspect.numbers(info, "clockid")[0])
-    fd: int = _libc.timerfd_create(clock, each.flags & os.O_NONBLOCK)
 
     def pair(name: str) -> tuple[int, int]:
         seconds, nanoseconds = proc_inspect.numbers(info, name)[0].strip("()").split(",")
         return int(seconds), int(nanoseconds)
 
     value = struct.pack("=qqqq", *pair("it_interval"), *pair("it_value"))
-    _libc.timerfd_settime(fd, 0, value, None)
-    return fd
+    return int(lib.mm_timerfd(clock, each.flags & os.O_NONBLOCK, value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import socket
@@ -11,13 +10,13 @@ import struct
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 
+from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class InUse(MetamoriError):
@@ -96,7 +95,7 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     if state == "listens":
         this.listen(int(fields["backlog"][0]))
     if to := _address(fields, "to"):
-        _libc.connect(this.fileno(), to, len(to))      # where nobody is there any more: as if he had gone later
+        lib.mm_connect(this.fileno(), to, len(to))      # where nobody is there any more: as if he had gone later
     return this
 
 
@@ -117,8 +116,8 @@ def _bind(this: socket.socket, entry: DescriptorEntry, address: bytes) -> None:
     before = this.getsockopt(_SOCKET, socket.SO_REUSEADDR)
     if this.type == socket.SOCK_STREAM:
         this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)
-    if _libc.bind(this.fileno(), address, len(address)) < 0:
-        number = ctypes.get_errno()
+    number = -lib.mm_bind(this.fileno(), address, len(address))
+    if number:
         if number in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
             raise InUse(entry)
         raise OSError(number, os.strerror(number))

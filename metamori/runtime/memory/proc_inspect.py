@@ -16,10 +16,10 @@ import zlib
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
+from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.store.format.records import DescriptorEntry, DescriptorKind, Launch, MappedEntry
 
-_KCMP, _KCMP_FILE = 312, 0
 _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 
@@ -88,14 +88,12 @@ def name_of(pid: int) -> str:
 @lru_cache(maxsize=1)
 def machine() -> tuple[bytes, ...]:
     """Processor features, and the CRC of the kernel's own page of code in every process (the vdso)."""
-    import ctypes
-
     flags = next((line for line in _read("/proc/cpuinfo").splitlines() if line.startswith(b"flags")), b":")
     features, code = b" ".join(sorted(flags.split(b":")[1].split())), b""
     for line in _read("/proc/self/maps").splitlines():
         if line.endswith(b"[vdso]"):
             start, end = (int(each, 16) for each in line.split()[0].split(b"-"))
-            code = b"%08x" % zlib.crc32(ctypes.string_at(start, end - start))
+            code = b"%08x" % zlib.crc32(ffi.buffer(ffi.cast("char *", start), end - start))
     return features, code
 
 
@@ -174,9 +172,7 @@ def changed(entry: MappedEntry) -> bool:
 
 
 def _same_description(pid: int, fd: int, other_pid: int, other: int) -> bool:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True).syscall(_KCMP, pid, other_pid, _KCMP_FILE, fd, other) == 0
+    return bool(lib.mm_same_description(pid, fd, other_pid, other))
 
 
 class _Open:
@@ -272,7 +268,7 @@ def _entry(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
 
 
 def _socket(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
-    from metamori.runtime.memory import sockets  # ctypes and more, which few programs need
+    from metamori.runtime.memory import sockets  # which few programs need
 
     found = sockets.look(this.pid, this.fd, sockets_of)
     if found.why_not:
@@ -309,8 +305,6 @@ def _standard(this: _Open) -> int:
 
 def _in_pipe(this: _Open) -> bytes:
     """What has been written into a pipe and not yet been read: copied, not taken."""
-    import ctypes
-
     source = os.open(this.link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         count, = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4))
@@ -319,7 +313,7 @@ def _in_pipe(this: _Open) -> bytes:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
             fcntl.fcntl(writer, 1031, max(count, 65536))  # F_SETPIPE_SZ
-            got = ctypes.CDLL(None).tee(source, writer, ctypes.c_size_t(count), 2)
+            got = lib.mm_tee(source, writer, count)
             if got != count:
                 raise Refused(f"descriptor {this.fd}: what is in the pipe cannot be copied")
             return os.read(reader, count)

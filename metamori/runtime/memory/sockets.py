@@ -14,7 +14,6 @@ What is found is lines of text in the descriptor's entry:
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -26,9 +25,9 @@ import termios
 from collections.abc import Collection
 from contextlib import closing
 
+from metamori._area import ffi, lib
 from metamori.tables.record import record
 
-_PIDFD_GETFD = 438
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
 _MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 _CLOSED = 7                                # TCP_CLOSE of the kernel's list of states
@@ -41,7 +40,6 @@ _OPTIONS = {
     _IPV6: (16, 18, 19, 23, 25, 26, 49, 51, 66, 67, 70),
     _TCP: (1, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25),
 }
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @record
@@ -70,9 +68,9 @@ def _taken(pid: int, fd: int) -> socket.socket:
     """The socket itself, for a moment."""
     process = os.pidfd_open(pid)
     try:
-        own = _libc.syscall(_PIDFD_GETFD, process, fd, 0)
+        own = lib.mm_take_descriptor(process, fd)
         if own < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise OSError(-own, os.strerror(-own))
         return socket.socket(fileno=own)
     finally:
         os.close(process)
@@ -84,7 +82,7 @@ def reset_at_end(pid: int) -> None:
         try:
             if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") and fd > 2:
                 with closing(_taken(pid, fd)) as this:
-                    if this.family in (socket.AF_INET, socket.AF_INET6) and _name(this, "getpeername"):
+                    if this.family in (socket.AF_INET, socket.AF_INET6) and _name(this, of_peer=True):
                         this.setsockopt(_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
         except OSError:
             continue                       # closed meanwhile
@@ -98,7 +96,7 @@ def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
     if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         return Found(what=what, why_not="belongs to another network namespace")
     unix = _unix(os.fstat(this.fileno()).st_ino) if family == socket.AF_UNIX else {}
-    own, other = _name(this, "getsockname"), _name(this, "getpeername")
+    own, other = _name(this), _name(this, of_peer=True)
     state = _state(this, unix, own, other, inside)
     lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
     if state == "listens":
@@ -154,12 +152,12 @@ def _to_read(this: socket.socket) -> int:
     return int(count)
 
 
-def _name(this: socket.socket, call: str) -> bytes | None:
+def _name(this: socket.socket, of_peer: bool = False) -> bytes | None:
     """A sockaddr as it is; None without one."""
-    buffer, length = ctypes.create_string_buffer(_SOCKADDR), ctypes.c_uint(_SOCKADDR)
-    if getattr(_libc, call)(this.fileno(), buffer, ctypes.byref(length)) < 0:
+    buffer, length = ffi.new("char[]", _SOCKADDR), ffi.new("uint32_t *", _SOCKADDR)
+    if lib.mm_name_of_socket(this.fileno(), of_peer, buffer, length) < 0:
         return None
-    return buffer.raw[:length.value]
+    return bytes(ffi.buffer(buffer, min(length[0], _SOCKADDR)))
 
 
 def _is_bound(family: int, name: bytes) -> bool:

@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 from metamori._area import ffi, lib
@@ -22,22 +22,11 @@ from metamori._area import ffi, lib
 PIECE_BYTES = 1 << 20
 _AT_ONCE = 16 * PIECE_BYTES         # of a long copy
 _FICLONERANGE = 0x4020940D
-_SYNC_FILE_RANGE_WRITE = 2
-_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
-_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
 _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
 _FOLDS = lib.mm_crc_folds() != 0    # else zlib is quicker
 _rename_new = lib.mm_rename_new
-
-
-@cache
-def _libc() -> Any:
-    """What `os` lacks. By its name: inside a program under us "everything loaded" begins with the preload library."""
-    import ctypes
-
-    return ctypes.CDLL("libc.so.6", use_errno=True)
 
 
 def umask() -> int:
@@ -189,20 +178,13 @@ class Door:
     def birth_ns(self, path: bytes, follow: bool = False) -> int:
         """When the file itself was made, not through a symbolic link unless told so; 0: not known (statx)."""
         try:
-            return self._birth_ns(path, follow)
+            return max(0, self._birth_ns(path, follow))
         except OSError:
             return 0
 
     @_let_in(0)
     def _birth_ns(self, path: bytes, follow: bool) -> int:
-        import ctypes
-
-        answer = ctypes.create_string_buffer(256)
-        if _libc().statx(_AT_FDCWD, path, 0 if follow else _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
-            raise OSError(ctypes.get_errno(), "statx")
-        known, = struct.unpack_from("=I", answer, 0)
-        seconds, nanoseconds = struct.unpack_from("=qI", answer, 80)
-        return seconds * 10**9 + nanoseconds if known & _STATX_BTIME else 0
+        return int(lib.mm_birth_ns(path, follow))
 
     @_let_in(0, 1, inside=True)
     def rename(self, source: bytes, target: bytes) -> None:
@@ -377,12 +359,9 @@ class Door:
 
     def punch_hole(self, fd: int, start: int, end: int) -> bool:
         """Make [start, end) read as zeros and free its blocks; False where the filesystem cannot."""
-        import ctypes
-
-        length = ctypes.c_int64(end - start)
-        if _libc().fallocate64(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(start), length) == 0:
+        code = -lib.mm_punch_hole(fd, start, end - start)
+        if code == 0:
             return True
-        code = ctypes.get_errno()
         if code in _NOT_SUPPORTED:
             return False
         raise OSError(code, os.strerror(code))
@@ -390,9 +369,7 @@ class Door:
 
 def _flush(fd: int, start: int, length: int) -> None:
     """The disk begins to write a range; nobody waits for it."""
-    import ctypes
-
-    _libc().sync_file_range(fd, ctypes.c_int64(start), ctypes.c_int64(length), _SYNC_FILE_RANGE_WRITE)
+    lib.mm_start_writing(fd, start, length)
 
 
 REAL = Door()
