@@ -45,25 +45,31 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
             "checkpoint, then restores", tuple(changed))
     if config.memory and index and store.meta(index).memory:
         process_restart.check_free(process_restart.check(store, index))   # before anything is touched
-    else:
-        restore.move_home(store, index)
-        if stdio:
-            truncate_stdio(store, index)
+        return index
+    restore.move_home(store, index)
+    if stdio:
+        truncate_stdio(store, index)
     child_loop.say(f"continuing from checkpoint {index}" if index else
                   "starting from the beginning: there is no checkpoint")
     return index
 
 
-def go_on(store: Store, config: Config, index: int, environ: dict[str, str], stdio: bool = False) -> int:
-    """The program comes back, with its memory if the index has it; the exit status of `run`."""
+def go_on(store: Store, config: Config, index: int, environ: dict[str, str], stdio: bool = False,
+          said: bool = True) -> int:
+    """The program comes back, with its memory if the index has it; the exit status of `run`. said: from where."""
     from metamori.cli.run import FAILED, follow
     from metamori.runtime.lifecycle.run_controller import Live, start_again
 
     if config.on_term:
         child_loop.hold_term()
+    def moved() -> None:
+        if stdio:
+            truncate_stdio(store, index)
+        if not said:                       # after that: it may go to the file that is cut
+            child_loop.say(f"continuing from checkpoint {index}")
+
     try:
-        session, pid = start_again(store, config, index, environ,
-                                   (lambda: truncate_stdio(store, index)) if stdio else lambda: None)
+        session, pid = start_again(store, config, index, environ, moved)
     except child_loop.CannotStart as error:
         child_loop.say(f"{error.filename}: {error.strerror}")
         opening.finish_unborn(store)

@@ -176,7 +176,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
                           "every checkpoint will be a full image of the program's memory")
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
-        return resume.go_on(store, config, index, own_part(environment(config)), stdio)
+        return resume.go_on(store, config, index, own_part(environment(config)), stdio, said=False)
     if config.on_term:
         child_loop.hold_term()
     area, said = begin_area(store, config, os.getpid(), launch_record.present(command))

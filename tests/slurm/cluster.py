@@ -44,7 +44,10 @@ KillWait=5
 MailProg=/bin/true
 SwitchType=switch/none
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} CoresPerSocket={cpus} RealMemory=1000 State=UNKNOWN
-PartitionName=p Nodes={host} Default=YES MaxTime=60 State=UP OverTimeLimit=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=p Nodes={host} Default=YES MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=2
+PartitionName=scavenge Nodes={host} MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
 """
 
 

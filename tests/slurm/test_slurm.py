@@ -3,6 +3,7 @@ told of in docs/how-to/slurm.md, whose loop and unit tests/packaging/test_pages.
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -121,6 +122,41 @@ def test_a_program_that_knows_nothing_is_requeued_twice(cluster: Cluster, tmp_pa
         assert (work / name).read_bytes() == (native / name).read_bytes(), out.read_text()
     assert printed(out) == said.stdout.splitlines(), out.read_text()
     assert out.read_text().count("continuing from checkpoint") == 2
+
+
+def test_a_program_that_is_preempted_goes_on_in_its_memory(cluster: Cluster, tmp_path: Path, heart: Path) -> None:
+    """By a job of another partition, with a grace time: SIGTERM waits for the checkpoint; the job is queued again."""
+    native, work = tmp_path / "native", tmp_path / "work"
+    native.mkdir()
+    work.mkdir()
+    job = submit(cluster, "preempted.sbatch", work, heart, "--partition=scavenge", "--exclusive")
+    wait_for(lambda: cluster.is_running(job) and lines(work / "log") >= 5, f"job {job} to get somewhere")
+    other = cluster.ask("sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap=sleep 1", cwd=work).strip()
+    finished(cluster, other)
+    runs_again(cluster, job, 1)
+    said = subprocess.run([heart], cwd=native, capture_output=True, text=True, check=True)
+    finished(cluster, job)
+    out = work / f"step.{job}.0"
+    for name in ("log", "grid"):
+        assert (work / name).read_bytes() == (native / name).read_bytes(), out.read_text()
+    assert printed(out) == said.stdout.splitlines(), out.read_text()
+    command = [sys.executable, "-m", "metamori", "log", "--json", "--store", str(work / f"checkpoints.{job}")]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["checkpoints"]
+    parent = next(each for each in found if each["index"] == found[-1]["parent"])
+    assert parent["memory"] > 0 and parent["message"] == "checkpoint", found      # what the second start began with
+
+
+def test_one_that_is_cancelled_is_not_queued_again(cluster: Cluster, tmp_path: Path, heart: Path) -> None:
+    """SIGTERM comes then, too. It can be continued by hand."""
+    job = submit(cluster, "preempted.sbatch", tmp_path, heart)
+    wait_for(lambda: cluster.is_running(job) and lines(tmp_path / "log") >= 5, f"job {job} to get somewhere")
+    cluster.ask("scancel", job)
+    finished(cluster, job)
+    assert cluster.field(job, "JobState") == ["CANCELLED"] and restarts(cluster, job) == 0
+    store = tmp_path / f"checkpoints.{job}"
+    again = [sys.executable, "-m", "metamori", "restart", "--store", str(store)]
+    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and (tmp_path / "log").read_text().endswith(f"step {STEPS}\ndone\n"), done
 
 
 def test_a_program_with_restart_files_goes_back_to_where_it_said(cluster: Cluster, tmp_path: Path) -> None:

@@ -117,6 +117,11 @@ class Live:
         if why := self._take_when_begun():
             child_loop.say(f"no checkpoint was taken at SIGTERM: {why}")
         self._term_answered = True
+        if self.config.requeue and not self._requeued and slurm.is_running(slurm.job()):
+            self._requeue(not why)         # a preemption; Slurm ends the program
+            if self._requeued:
+                self.session.area.head.memory.term = 0
+                return
         while signal.sigtimedwait({signal.SIGTERM}, 0):
             pass
         self.session.area.head.memory.term = 0   # one that comes from here on has a checkpoint of its own
@@ -134,14 +139,18 @@ class Live:
             self._tell(f"no checkpoint: {why}")
         if not self.config.requeue:
             return True
+        self._requeue(not why)
+        return False
+
+    def _requeue(self, taken: bool) -> None:
+        """If there is a checkpoint to continue from. What is wrong is said."""
         try:
-            if not (not why and self.config.resume_at == "*") and not self._has_checkpoint():
+            if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
             slurm.requeue(slurm.job())
             self._requeued = True
         except MetamoriError as error:
             child_loop.say(str(error))
-        return False
 
     def _has_checkpoint(self) -> bool:
         store, parent = self.session.store, self.session.area.head.parent

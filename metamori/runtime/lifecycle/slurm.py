@@ -27,6 +27,18 @@ def was_restarted(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
 
 
+def is_running(number: str) -> bool:
+    """Not being cancelled, nor at its time limit; in the grace time of a preemption a job still counts as running."""
+    import subprocess
+
+    try:
+        done = subprocess.run(["scontrol", "show", "job", "-o", number], capture_output=True, text=True,
+                              timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "JobState=RUNNING" in done.stdout.split()
+
+
 def requeue(number: str) -> None:
     """Ask the controller; it ends the job then. MetamoriError when it refuses."""
     import subprocess  # not for every run
