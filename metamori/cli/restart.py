@@ -70,8 +70,9 @@ def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: i
         if not os.path.isdir(launch.cwd):
             raise MetamoriError(f"the folder that the command ran in is gone: {os.fsdecode(launch.cwd)}")
     changed = store.changed_outside()
-    if changed and not arguments.force:
-        raise ChangedOutside(changed_text(changed), tuple(changed))
+    refused = [] if arguments.force else external_changes.refused(changed)
+    if refused:
+        raise ChangedOutside(changed_text(refused), tuple(refused))
     if changed:
         recorded = external_changes.record(store, REASON)
         output.say(f"the modified files were saved as checkpoint {recorded}")

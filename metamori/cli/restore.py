@@ -76,9 +76,10 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     lost = losses.at(arguments.index)
     if getattr(arguments, "dry_run", False):
         return _dry_run(arguments, store, changed, losses)
-    if changed and not arguments.force:
-        raise ChangedOutside(changed_text(changed) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
-                             tuple(changed))
+    refused = [] if arguments.force else external_changes.refused(changed)
+    if refused:
+        raise ChangedOutside(changed_text(refused) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
+                             tuple(refused))
     if lost and not arguments.force:
         raise Damaged(f"{lost_text(arguments.index, lost)}; --force restores the rest")
     return _restore(arguments, store, changed, losses)
@@ -160,13 +161,16 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     head = store.head.index
     target = arguments.index
     lost = losses.at(target)
+    refused = external_changes.refused(changed)
     work = Plan(target, Intent(target)) if changed or lost else restore.plan(store, target)
     changes = list(compare(store, head, arguments.index, exact=False))
     written = sum(op.end - op.start for op in work.intent.writes)
     saved = sum(save.end - save.start for save in work.saves)
     text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
-    if changed:
-        text.append("refused without --force: " + changed_text(changed))
+    if refused:
+        text.append("refused without --force: " + changed_text(refused))
+    elif changed:
+        text.append(f"{modified_text(changed)}; saved as a checkpoint first")
     if lost:
         text.append("refused without --force: " + lost_text(target, lost))
     if not changed and not lost:

@@ -35,8 +35,9 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     changed = [path for path in store.changed_outside() if path in chosen.paths]
     if arguments.dry_run:
         return _dry_run(arguments, store, chosen, changed, lost, losses)
-    if changed and not arguments.force:
-        raise ChangedOutside(restore.changed_text(changed), tuple(changed))
+    refused = [] if arguments.force else external_changes.refused(changed)
+    if refused:
+        raise ChangedOutside(restore.changed_text(refused), tuple(refused))
     if lost and not arguments.force:
         raise Damaged(f"{restore.lost_text(index, lost)}; --force restores the rest")
     recorded = external_changes.record(store, restore.REASON) if changed else 0
@@ -112,8 +113,8 @@ def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, change
     written = saved = 0
     said = [f"from checkpoint {head}, some files to {index}:", *map(line, changes)]
     notes: list[str] = []
-    if changed:
-        said.append("refused without --force: " + restore.changed_text(changed))
+    if refused := external_changes.refused(changed):
+        said.append("refused without --force: " + restore.changed_text(refused))
     if lost:
         said.append("refused without --force: " + restore.lost_text(index, lost))
     if not changed and not lost and not chosen.is_empty:

@@ -10,7 +10,7 @@ from metamori.config import Config
 from metamori.errors import ChangedOutside
 from metamori.runtime.lifecycle import child_loop, leave_run, process_restart, resume_point
 from metamori.store.read.store import Store
-from metamori.store.restore import restore
+from metamori.store.restore import external_changes, restore
 
 PATIENCE_S = 60.0
 
@@ -39,12 +39,16 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
     if index is None:
         return None
     changed = store.changed_outside()
-    if changed:
+    if refused := external_changes.refused(changed):
         raise ChangedOutside(
-            f"cannot resume, {modified_text(changed)}; 'metamori restore --force {index}' saves that state as a "
-            "checkpoint, then restores", tuple(changed))
-    if config.memory and index and store.meta(index).memory:
+            f"cannot resume, {modified_text(refused)}; 'metamori restore --force {index}' saves that state as a "
+            "checkpoint, then restores", tuple(refused))
+    with_memory = bool(config.memory and index and store.meta(index).memory)
+    if with_memory:
         process_restart.check_free(process_restart.check(store, index))   # before anything is touched
+    if changed:
+        external_changes.record(store, resume_point.BEFORE_RESTORE)
+    if with_memory:
         return index
     restore.move_home(store, index)
     if stdio:

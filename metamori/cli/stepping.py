@@ -31,8 +31,9 @@ def run(arguments: argparse.Namespace, way: str) -> int:
         return status
     with opening.for_writing(arguments) as store:
         changed = store.changed_outside()
-        if changed and not arguments.force:
-            raise ChangedOutside(restore.changed_text(changed), tuple(changed))
+        refused = [] if arguments.force else external_changes.refused(changed)
+        if refused:
+            raise ChangedOutside(restore.changed_text(refused), tuple(refused))
         if changed:
             output.say(f"the modified files were saved as checkpoint {external_changes.record(store, restore.REASON)}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False

@@ -74,6 +74,18 @@ def test_undo_and_redo_from_inside(lab: Lab) -> None:
     lab.verb("verify")
 
 
+def test_files_that_the_session_never_used_are_not_lost(lab: Lab) -> None:
+    """A restore inside puts them aside; when the session has ended they are still there to be restored."""
+    lab.run(["sh", "-c", "mkdir d; seq 30000 > big; seq 40000 > d/x"])     # longer than what has a second copy
+    want = lab.state()
+    shell = Shell(lab)
+    shell.do("$M restore 0; test ! -e big && echo more > other")
+    shell.end()
+    lab.verb("verify")
+    lab.restore(1)
+    lab.assert_state(want, "restored after the session")
+
+
 def test_what_is_open_for_writing_is_named(lab: Lab) -> None:
     shell = Shell(lab)
     shell.do("echo one > log; echo one > other; $M checkpoint")

@@ -36,7 +36,8 @@ def pending(area: Area) -> dict[int, AddressMap]:
 
 
 def kept_homes(session: Session) -> list[KeptHome]:
-    """Files without a name whose home the run put into the store, whatever branch knows them."""
+    """Files without a name whose home the run put into the store, whatever branch knows them: those that a program of
+    it removed, and those that a restore put aside, which no program of it may ever have opened."""
     area, layout, found = session.area, session.store.layout, []
     for slot in area.pifs():
         p = area.pif(slot)
@@ -46,7 +47,9 @@ def kept_homes(session: Session) -> list[KeptHome]:
             if os.path.exists(layout.kept(name)):
                 found.append(KeptHome(p.object, name))
                 break
-    return found
+    known = {each.inode for each in found} | {each.inode for each in session.store.head.kept}
+    aside = (int(name) for name in session.store.door.listdir(layout.kept_folder) if name.isdigit())
+    return found + [KeptHome(inode, b"%d" % inode) for inode in sorted(aside) if inode not in known]
 
 
 def put_home(session: Session, index: int) -> None:

@@ -14,8 +14,9 @@ from metamori._area import lib
 from metamori.runtime.area.run_area import NO_LIMIT, Touch
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import PifEntry
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
-from metamori.store.read.head import kept_homes, lstat_or_none
+from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
 from metamori.tables.view import differences
 

@@ -25,6 +25,7 @@ from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_u
 from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.store.restore import external_changes
 from metamori.store.restore.chosen_paths import Chosen
 from metamori.tables.record import record
 from metamori.tables.view import differences
@@ -109,8 +110,8 @@ def _move(session: Session, choose: Callable[[int], int], force: bool, some: Som
     changed = changed_beside(session, store.state(before), paths)
     if not force:
         _require_none(_written_and_held(area, paths))
-        if changed:
-            raise ChangedOutside(changed_text(changed), tuple(changed))
+        if refused := external_changes.refused(changed):
+            raise ChangedOutside(changed_text(refused), tuple(refused))
     take_up(session, changed)
     if _may_have_changed(area):
         recorded = _record(session)

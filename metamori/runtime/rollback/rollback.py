@@ -28,7 +28,7 @@ from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.files_beside import arrive, give_attributes
 from metamori.runtime.rollback.relocate import arrived, find_names, movable, named, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
-from metamori.store.format.records import Intent, KeptHome, PifEntry, UndoEntry
+from metamori.store.format.records import Intent, PifEntry, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.os_io import REAL
@@ -217,10 +217,6 @@ def _names(session: Session, now: State, then: State) -> NamesPlan:
     store = session.store
     kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
     kept.update({home.inode: home for home in run_homes(session)})
-    # put aside by an earlier restore and never opened for writing, or by this one before it was killed
-    for inode in {*then.pifs, *now.pifs}:
-        if inode not in kept and os.path.exists(store.layout.kept_by_move(inode)):
-            kept[inode] = KeptHome(inode, b"%d" % inode)
     return NamesPlan(store.door, store.layout, now, then, tuple(kept.values()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -75,7 +76,10 @@ def create(door: Door, layout: Layout) -> None:
 def _is_to_be_made(door: Door, layout: Layout) -> bool:
     """An empty folder that nobody else may use, or what a kill left of one. False when somebody else was faster."""
     if not commit.exists(door, layout.root):
-        os.makedirs(os.path.dirname(layout.root), exist_ok=True)
+        folder = os.path.dirname(layout.root)
+        os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):       # the door would open it up where it is one's own
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
     commit.make_folder(door, layout.root)
     names = set(door.listdir(layout.root))
     if b"format" in names:

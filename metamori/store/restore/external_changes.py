@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterable
 
 from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
@@ -23,6 +24,12 @@ from metamori.store.read.store import Store
 from metamori.store.restore import restore
 from metamori.tables.pif import NO_LIMIT, PifEntry
 from metamori.tables.record import replace
+
+
+def refused(changed: Iterable[bytes]) -> list[bytes]:
+    """Those of the changed paths that only --force may move away from. A look at a repository (`git status`) writes its
+    index anew, which is nobody's work: it is saved like the others, and the restore goes on."""
+    return [path for path in changed if not (os.path.basename(path) == b"index" and b"/.git/" in path)]
 
 
 def record(store: Store, reason: str) -> int:

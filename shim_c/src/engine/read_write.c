@@ -284,6 +284,16 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     return e ? e : r;
 }
 
+/* The disk may look as if it had room: its user has to know what that is held for.  A run that may prune does that. */
+static __attribute__((noinline, cold)) long full_disk(void)
+{
+    const struct mm_header *h = mm_area->head;
+    if (!h->max_bytes && !h->keep_last && mm_first_time(0x726f6f6d))
+        mm_say("the disk is full: redirected data needs as much room again until the run has ended; %llu MiB are held for "
+               "that. Free some space, or use --keep-last", (unsigned long long)(h->room * MM_BLOCK >> 20));
+    return -ENOSPC;
+}
+
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
                        uint64_t size)
 {
@@ -308,7 +318,7 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     if (r == 0)
         r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
-        return r;
+        return UNLIKELY(r == -ENOSPC) ? full_disk() : r;
     mm_stamp(p);
     if (at + r > size) {
         if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
