@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
     parser.add_argument("--each-command", action="store_true",
-                        help="COMMAND is bash: take a checkpoint before each command line, named by it")
+                        help="COMMAND is bash or zsh: take a checkpoint before each command line, named by it")
     parser.add_argument("--resume", action="store_true",
                         help="first restore the last checkpoint of an interrupted run, if there is one")
     parser.add_argument("--requeue", action="store_true",

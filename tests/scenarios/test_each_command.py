@@ -1,10 +1,11 @@
-"""run --each-command: a checkpoint before each line of a real bash, and the example for tools, typed as it stands."""
+"""run --each-command: a checkpoint before each line of a real bash or zsh; and the example for tools, as it stands."""
 
 from __future__ import annotations
 
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,12 +26,14 @@ def at_hand(lab: Lab) -> dict[str, str]:
 
 
 class Terminal:
-    """An interactive bash under `metamori run`, on a terminal."""
+    """An interactive shell under `metamori run`, on a terminal."""
 
-    def __init__(self, lab: Lab, env: dict[str, str]) -> None:
+    def __init__(self, lab: Lab, env: dict[str, str], shell: str = "bash") -> None:
         (Path(env["HOME"]) / ".bashrc").write_text("PS1='ready> '\nHISTCONTROL=ignoreboth\nfrom_bashrc=yes\n")
+        (Path(env["HOME"]) / ".zshrc").write_text(
+            "PS1='ready> '\nunsetopt zle prompt_sp prompt_cr\nsetopt hist_ignore_space\nfrom_zshrc=yes\n")
         self.main, side = pty.openpty()
-        self.process = subprocess.Popen([*lab.argv("run", "--each-command"), "--", "bash"], cwd=lab.work, env=env,
+        self.process = subprocess.Popen([*lab.argv("run", "--each-command"), "--", shell], cwd=lab.work, env=env,
                                         stdin=side, stdout=side, stderr=side, start_new_session=True)
         os.close(side)
         self.until("ready> ")
@@ -77,6 +80,42 @@ def test_a_real_bash_on_a_terminal(lab: Lab) -> None:
                     "exit 0", "end of run"]
 
 
+needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+
+
+@needs_zsh
+def test_a_real_zsh_on_a_terminal(lab: Lab) -> None:
+    terminal = Terminal(lab, at_hand(lab), "zsh")
+    assert "yes" in terminal.type("echo $from_zshrc $ZDOTDIR")
+    terminal.type("seq 3 > numbers")
+    terminal.type("(rm numbers)")
+    terminal.type(" echo hidden > secret")
+    assert "at checkpoint" in terminal.type("metamori undo")
+    terminal.type("metamori undo")
+    assert "1\r\n2\r\n3\r\n" in terminal.type("cat numbers")
+    terminal.type("metamori redo 2")
+    assert "hidden" in terminal.type("cat secret")
+    terminal.end()
+    said = [message for message in lab.messages().values() if message != "before going back"]
+    assert said[1:4] == ["echo $from_zshrc $ZDOTDIR", "seq 3 > numbers", "(rm numbers)"]
+    assert "echo hidden > secret" in said[4]
+
+
+@needs_zsh
+@pytest.mark.parametrize("how", ["-c", "stdin"])
+def test_a_zsh_that_is_not_interactive(lab: Lab, how: str) -> None:
+    text = ("echo 1 > a\nf() { echo 2 > b; }; f\nfalse\necho $? > status\n(echo 3 > c)\nmetamori undo\n"
+            "zsh -c 'echo 4 > d'\n")
+    done = subprocess.run([*lab.argv("run", "--each-command"), "--", "zsh", *(["-c", text] if how == "-c" else [])],
+                          cwd=lab.work, env=at_hand(lab), input=text if how == "stdin" else "", capture_output=True,
+                          text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(lab.work)) == ["a", "b", "d", "status"]
+    assert (lab.work / "status").read_text() == "1\n"
+    said = list(lab.messages().values())
+    assert said[1] == "echo 1 > a" and said[3:6] == ["f", "false", "echo $? > status"]
+
+
 @pytest.mark.parametrize("how", ["-c", "stdin", "script"])
 def test_a_bash_that_is_not_interactive(lab: Lab, how: str) -> None:
     text = "echo 1 > a\necho 2 > b; bash -c 'echo 3 > c'\nfalse\necho $? > status\nmetamori undo\n"
@@ -92,7 +131,7 @@ def test_a_bash_that_is_not_interactive(lab: Lab, how: str) -> None:
     assert (lab.work / "status").read_text() == "1\n"
 
 
-@pytest.mark.parametrize("words", [["sh"], ["bash", "--norc"], ["python3", "-c", "1"]])
+@pytest.mark.parametrize("words", [["sh"], ["bash", "--norc"], ["zsh", "-f"], ["python3", "-c", "1"]])
 def test_what_is_no_bash_is_refused(lab: Lab, words: list[str]) -> None:
     done = lab.run(words, "--each-command")
     assert done.returncode == 2 and b"--each-command" in done.stderr
