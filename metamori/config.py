@@ -63,7 +63,7 @@ class Config:
     on_signal: int = 0
     on_term: bool = False                  # a SIGTERM waits until a checkpoint is complete
     requeue: bool = False                  # on that signal have Slurm queue the job again
-    resume_at: str = "*"                   # which checkpoints' messages are of such that can be gone on from
+    resume_at: str = "*"                   # which checkpoints' messages are of such that can be continued from
     keep_last: int = 0                     # of the run's own checkpoints the newest so many stay
     max_bytes: int = 0                     # as many of them as take so many bytes of the store
     track: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ def lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
 
 
 def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
-    """`changed` were changed from outside: their state becomes an index before anything else."""
+    """`changed` were modified outside Metamori: their state becomes an index before anything else."""
     asked = arguments.index
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
     recorded = external_changes.record(store, REASON) if changed else 0
@@ -157,7 +157,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
 
 
 def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
-    """What the restore would do; when files were changed from outside or are lost, that it would not be done."""
+    """What the restore would do; when files were modified outside Metamori or are lost, that it would not be done."""
     head = store.head.index
     target = arguments.index
     lost = losses.at(target)

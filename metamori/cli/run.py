@@ -231,7 +231,7 @@ def follow(live) -> int:  # type: ignore[no-untyped-def]
 
 
 def _warn(command: str) -> bool:
-    """One line when the command itself cannot be followed; whether it must not even be offered the library."""
+    """One line when the command itself cannot be tracked; whether it must not even be offered the library."""
     import shutil
 
     from metamori.runtime.lifecycle import child_loop, elf

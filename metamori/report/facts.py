@@ -132,7 +132,7 @@ def _paths(pifs, now: State) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
 
 
 def _written(meta: Meta, offsets: Offsets, undos: dict[int, list[Undo]]) -> dict[int, AddressMap]:
-    """By object: what the interval redirected, and what it overwrote at home after saving it in its own buffer.
+    """By object: what the interval redirected, and what it overwrote in place after saving it in its own buffer.
     A commit changes nothing and saves too: at a run's end, after its last index, or with each index of single mode."""
     found: dict[int, AddressMap] = {}
     for redo in offsets.entries:

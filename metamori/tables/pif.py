@@ -80,7 +80,7 @@ class Pif:
     def truncate(self, size: int, *, at_home: bool = False) -> list[AML]:
         """The file was given this size, shorter or longer; returns pieces as write_range does.
 
-        `at_home`: the home file was given the size too, so that what it has beyond is zeros already.
+        `at_home`: the file itself was given the size too, so that what it has beyond is zeros already.
         """
         if size < 0:
             raise ValueError(f"a size is at least 0 bytes: {size}")
@@ -107,7 +107,7 @@ class Pif:
         return closed
 
     def reload(self, cumulative: AddressMap, entry: PifEntry) -> None:
-        """Go on from a checkpoint: its record and its cumulative map (thesis reloadFileMetaFile).
+        """Continue from a checkpoint: its record and its cumulative map (thesis reloadFileMetaFile).
 
         ValueError when the record is another file's or the map knows bytes beyond the size.
         """

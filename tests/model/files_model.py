@@ -107,7 +107,7 @@ class Names:
         return node
 
     def own(self, path: str) -> tuple[Node, str, Node]:
-        """The name itself, links not followed; it must exist."""
+        """The name itself, links not resolved; it must exist."""
         folder, name = self.place(path)
         if name not in folder.names:
             raise Refused(errno.ENOENT)

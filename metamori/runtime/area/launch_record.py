@@ -1,6 +1,6 @@
 """How a run's command was started: noted in the run area, and from there in the run's first checkpoint.
 
-So an index without memory can be gone on from too: its command runs again from its start, on the files as they were.
+So an index without memory can be continued from too: its command runs again from its start, on the files as they were.
 """
 
 from __future__ import annotations

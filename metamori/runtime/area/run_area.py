@@ -50,7 +50,7 @@ class Touch:
 
 @record
 class Preimage:
-    """Home bytes [start, end) of a PIF, saved at buffer_start of the run's buffer."""
+    """Bytes in place [start, end) of a PIF, saved at buffer_start of the run's buffer."""
 
     epoch: int
     after_index: int
@@ -218,7 +218,7 @@ class Area:
         self._frozen += 1
 
     def _stopped(self) -> bool:
-        """Whether a process is stopped (by a signal, or a debugger) in the middle of a followed call."""
+        """Whether a process is stopped (by a signal, or a debugger) in the middle of a tracked call."""
         for slot in self.processes():
             process = self.process(slot)
             try:

@@ -1,6 +1,6 @@
 """The log of what is durable in a live run (shim_c/src/engine/intent_log.c): its first record, marks, how it is read.
 
-It is read after a power cut only, when nothing else in the run area is believed. A record counts when it is whole (its
+It is read after a power cut only, when nothing else in the run area is trusted. A record counts when it is whole (its
 CRC says so); the one after the last whole one was never acknowledged. Zeros are skipped to the next block: the first
 block is the start's alone, marks begin at a block, and what lies before the mark of a durable checkpoint is given back.
 """
@@ -60,7 +60,7 @@ class Record:
         return self.buffer_start, self.start, self.end
 
     def identities(self) -> Iterator[Identity]:
-        """Of a mark: the files whose bytes are all at home, mapped by somebody."""
+        """Of a mark: the files whose bytes are all in place, mapped by somebody."""
         return _IDENTITY.iter_unpack(self.data)
 
 

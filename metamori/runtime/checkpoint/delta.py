@@ -188,7 +188,7 @@ class Fold:
         return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
 
     def _changed(self, pif: PifCut, inode: int, process: int) -> None:
-        """What changed at home unseen; over it the touched blocks, neighbours merged, cut off at the file's end
+        """What changed in place unseen; over it the touched blocks, neighbours merged, cut off at the file's end
         (thesis writeBinTreeToFile)."""
         amls = AddressMap(
             AML(block * BLOCK, min((block + count) * BLOCK, pif.size), self.run, buffer * BLOCK)
@@ -292,7 +292,7 @@ class Fold:
         return pif.mtime_ns if pif else st.st_mtime_ns
 
     def _untouched(self, path: bytes, st: os.stat_result) -> int:
-        """A file (or folder) that has a followed name, but whose bytes nobody touched: as it is, and as it was."""
+        """A file (or folder) that has a tracked name, but whose bytes nobody touched: as it is, and as it was."""
         born = self.store.door.birth_ns(path)      # a file that went may have had the same number
         now = lstat_or_none(self.store.door, path)
         if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:

@@ -59,7 +59,7 @@ def mappings(area: Area, inodes: set[int]) -> list[Mapping] | None:
 
 
 def held_outside(area: Area, inodes: set[int]) -> bool:
-    """Whether a process that is not in the run has such a file open: one forked by a program that is not followed may
+    """Whether a process that is not in the run has such a file open: one forked by a program that is not tracked may
     outlive it, and nobody counted it."""
     ours = {area.process(slot).pid for slot in area.processes()} | {area.head.supervisor, os.getpid()}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -113,7 +113,7 @@ class Watch:
 
     area: Area
     now: list[Mapping]
-    blind: bool                                # a program that is not followed may have written to any file
+    blind: bool                                # a program that is not tracked may have written to any file
     before: dict[int, tuple[int, frozenset[Mapping]]] = field(default_factory=dict)   # slot -> (unseen, mappings)
     noted: dict[int, tuple[int, frozenset[Mapping]]] = field(default_factory=dict)
     unseen: int = 0

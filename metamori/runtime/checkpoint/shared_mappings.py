@@ -28,7 +28,7 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     """Let go of the files that nobody maps any more; the run is frozen.
 
     The checkpoint that is being made looks at all of them once more, and when it is not written, the next one does.
-    While a program lives that is not followed, or what it forked and gave such a file, they stay at home.
+    While a program lives that is not tracked, or what it forked and gave such a file, they stay in place.
     """
     area.relink_mapped()
     lived = bool(area.head.outsiders)
@@ -52,7 +52,7 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
 
 
 def _shown(area: Area) -> set[int]:
-    """Files that a program which is not followed was given (by inode number alone, as below)."""
+    """Files that a program which is not tracked was given (by inode number alone, as below)."""
     flagged = [area.pif(slot) for slot in range(1, area.head.pif_count)]
     return {p.ino for p in flagged if p.flags & lib.MM_HOME and p.flags & lib.MM_ENGINE}
 

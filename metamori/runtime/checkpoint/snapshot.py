@@ -40,7 +40,7 @@ class Found:
 
 @mutable
 class PifCut:
-    """A touched file at the instant. home: where its bytes are at home, b"" when no name leads there."""
+    """A touched file at the instant. home: where its bytes are in place, b"" when no name leads there."""
 
     slot: int
     object: int
@@ -60,7 +60,7 @@ class PifCut:
     st: os.stat_result | None
     old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
     ranges: list[tuple[int, int, int]]
-    captured: list[AML] | None = None     # of a file whose bytes changed unseen: what differs at home from the parent
+    captured: list[AML] | None = None     # of a file whose bytes changed unseen: what differs in place from the parent
     held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
 
@@ -156,7 +156,7 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         if pif.flags & lib.MM_MAPPED:
             where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
-        # one that was never part of a checkpoint while it was mapped is wholly at home, where it stays from now on
+        # one that was never part of a checkpoint while it was mapped is wholly in place, where it stays from now on
         elif area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot):
             at_home = min(pif.size, pif.home_limit)
             pif.captured = capture.of(slot, pif.home, at_home, pif.cut, cut.preimages, None)

@@ -135,7 +135,7 @@ def _say(text: str) -> None:
 def _last_out(path: str, run: int) -> int:
     """The last process of a run by hand: what `metamori run` does otherwise. Several may be the last at once.
 
-    1: the run is over. 0: another process will end it, and until then this one is followed.
+    1: the run is over. 0: another process will end it, and until then this one is tracked.
     """
     session = _session(path)
     head = session.area.head

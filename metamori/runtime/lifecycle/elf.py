@@ -19,7 +19,7 @@ _SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which do not
 
 
 def why_not(path: str, depth: int = 0) -> str:
-    """Why a program file cannot be followed, a sentence part; "" when it can. OSError."""
+    """Why a program file cannot be tracked, a sentence part; "" when it can. OSError."""
     with open(path, "rb") as file:
         head = file.read(4096)
         if head[:2] == b"#!" and depth < _SCRIPT_DEPTH_MAX:
@@ -44,8 +44,8 @@ def why_not(path: str, depth: int = 0) -> str:
 
 
 def refuses(why: str) -> bool:
-    """Whether a program that cannot be followed must not be offered the library either: its loader would complain, or
-    fail. Others (static ones, or with other rights) hand it on to programs that can be followed."""
+    """Whether a program that cannot be tracked must not be offered the library either: its loader would complain, or
+    fail. Others (static ones, or with other rights) hand it on to programs that can be tracked."""
     return any(reason in why for reason in (_SANITIZED, _OTHER_LIBC, _32_BIT, _OTHER_MACHINE))
 
 
@@ -68,7 +68,7 @@ def _other_rights(fd: int) -> str:
 
 
 def remark(path: str) -> str:
-    """What goes past the C library although the program is followed, "" when nothing is known of it. OSError."""
+    """What goes past the C library although the program is tracked, "" when nothing is known of it. OSError."""
     with open(path, "rb") as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF" or len(head) < 64 or head[4] != 2:

@@ -1,4 +1,4 @@
-"""The end of a run: the last index, then the buffered bytes go home; also after everything was killed."""
+"""The end of a run: the last index, then the buffered bytes are written back; also after everything was killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["END", "alive", "close", "finish", "kept_homes", "pending", "put_home
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
-    """By object: the bytes whose truth is not at home (also where home holds what no longer belongs to the file)."""
+    """By object: the bytes whose truth is not in place (also where home holds what no longer belongs to the file)."""
     found: dict[int, AddressMap] = {}
     run = area.head.run
     for slot in area.pifs():
@@ -53,7 +53,7 @@ def kept_homes(session: Session) -> list[KeptHome]:
 
 
 def put_home(session: Session, index: int) -> None:
-    """Commit: every buffered byte goes home; the run area starts from a clean table. The index is the newest.
+    """Commit: every buffered byte is written back; the run area starts from a clean table. The index is the newest.
 
     Durable whatever --durability says: with the run area goes the only other place of bytes that were fsynced.
     """
@@ -104,7 +104,7 @@ def _all_at_home(area: Area) -> None:
                 p.home_limit = p.size
         if not isolated:
             p.home_limit = NO_LIMIT
-        # MM_SETTLED stays: what is appended goes home at once, so a restore or a kill has something to take back
+        # MM_SETTLED stays: what is appended is written back at once, so a restore or a kill has something to take back
         p.mtime_ns = 0
 
 

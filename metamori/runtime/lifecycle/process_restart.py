@@ -1,4 +1,4 @@
-"""A program goes on from an index: with its memory where the index holds it, else its command from the start.
+"""A program continues from an index: with its memory where the index holds it, else its command from the start.
 
 The files are at the index already. The new process is one of the same program file, started as the old one was; it
 finds its descriptors open, and the preload library fills its memory before anything of it runs
@@ -73,7 +73,7 @@ def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list:  # typ
 
 
 def launch_of(store: Store, index: int) -> Launch:
-    """How the run that goes on from an index was started, for its own record."""
+    """How the run that continues from an index was started, for its own record."""
     return launch_record.of_index(store, index)
 
 
@@ -109,7 +109,7 @@ def _environ(lines: tuple[bytes, ...]) -> dict[bytes, bytes]:
 
 
 def _followed(session: Session, meta: Meta, entry: MemoryEntry) -> dict[int, bytes]:
-    """Where the file of each followed descriptor is now; one without a name is followed again in the store."""
+    """Where the file of each followed descriptor is now; one without a name is tracked again in the store."""
     state = session.store.state(meta.index)
     fits = {fd: fit for fit in meta.fits if fit.process == entry.process for fd in (fit.descriptor, *fit.dup_list)}
     found = {}

@@ -1,4 +1,4 @@
-"""Where an interrupted run is gone on from: its last checkpoint, or the state that it began with.
+"""Where an interrupted run is continued from: its last checkpoint, or the state that it began with.
 
 What a run left behind when it was killed, was requeued or failed is an index too; but the program's own idea of where
 it is does not belong to it. So those are passed over, and the run's own checkpoints are not. A run that ended by itself
@@ -22,7 +22,7 @@ BEFORE_RESTORE = "before restore"          # or when a restore was to move the f
 
 
 def point(store: Store, with_memory: bool = False, named: str = "*") -> int | None:
-    """The index to go on from, on the branch that the files are on; None when nothing was interrupted.
+    """The index to continue from, on the branch that the files are on; None when nothing was interrupted.
 
     with_memory: only a checkpoint that holds the program's memory counts as one. named: only one whose message fits.
     """

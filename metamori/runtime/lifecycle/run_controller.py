@@ -60,7 +60,7 @@ class Live:
                                self.terminated if self.config.on_term else None, self.look_at_store)
 
     def look_at_store(self) -> None:
-        """Each second. When the run area is gone: what is redirected goes home at once, and a person is told."""
+        """Each second. When the run area is gone: what is redirected is written back at once, and a person is told."""
         if self._is_gone or not self._store_watch.is_gone():
             return
         self._is_gone = True
@@ -199,7 +199,7 @@ class Live:
         lib.mm_request_answer(self.session.area.pointer, -number)
 
     def _roll_back(self, index: int) -> int:
-        """The present state becomes an index of its own; the program goes on from `index`."""
+        """The present state becomes an index of its own; the program continues from `index`."""
         from metamori.runtime.lifecycle import process_restart
         from metamori.runtime.memory import sockets
         from metamori.runtime.rollback.rollback import NotThere

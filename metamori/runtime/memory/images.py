@@ -114,7 +114,7 @@ class Image:
         self.mapped = tuple(proc_inspect.mapped(self.pid))
 
     def _files(self, fit) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
-        """What a followed descriptor may lead to: the file that was opened, or that stands for it since."""
+        """What a tracked descriptor may lead to: the file that was opened, or that stands for it since."""
         pif = self.area.pif(fit.slot) if fit.slot else fit
         return {(fit.dev, fit.ino), (pif.dev, pif.ino)}
 
@@ -146,7 +146,7 @@ class Image:
         return entry
 
     def _read_back(self, entry: MemoryEntry) -> None:
-        """Nothing is acknowledged that could not be gone on from. In the tests' build every byte is read."""
+        """Nothing is acknowledged that could not be continued from. In the tests' build every byte is read."""
         door, base = self.store.door, entry.base
         below = self.store.layout.memory(base, self.store.meta(base).memory[0].process) if base else b""
         try:

@@ -94,7 +94,7 @@ class _Leavings:
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
         self.state = store.state(base.index)
         self.lost: list[bytes] = []
-        # in isolation nothing of it goes home
+        # in isolation nothing of it is written back
         self._good: dict[int, list[AML]] = {}
         if not base.flags & lib.MM_POWER and not self.isolated:
             self._good = torn_checkpoints.verified(store, self.state, None if base.everything else {base.run})
@@ -235,7 +235,7 @@ class _Leavings:
             [(block, buffer, 1) for block, buffer in sorted(blocks.items())])
 
     def _replayed(self, found: Found, records: list[Record]) -> tuple[int, dict[int, int]]:
-        """Smallest size since the base (0 where all was at home, or its buffer is torn: then all is said anew), and
+        """Smallest size since the base (0 where all was in place, or its buffer is torn: then all is said anew), and
         blocks in the buffer."""
         cut, blocks = NO_LIMIT, dict[int, int]()
         if found.object and (self._at_home(found.object) or found.object in self._good):

@@ -108,7 +108,7 @@ def _was_born(folder: str) -> bool:
 
 
 def _damaged(store: Store, folder: str, why: str) -> str:
-    """Nothing mapped is believed then."""
+    """Nothing mapped is trusted then."""
     return _from_what_is_durable(store, f"what the last run left in {folder} is damaged ({why})")
 
 

@@ -35,7 +35,7 @@ def drop(store: Store, run: int) -> str:
 
 def verified(store: Store, state: State, runs: set[int] | None) -> dict[int, list[AML]]:
     """Of files that have bytes in the buffers of these runs (None: of any) which are not what was signed: those that
-    are. The buffer was not synced; zeros of it may not be put home over old bytes that are intact."""
+    are. The buffer was not synced; zeros of it may not be written back over old bytes that are intact."""
     checked, found = signed_ranges(store, state.index), dict[int, list[AML]]()
     for inode in state.pifs:
         good, bad = [], False

@@ -253,7 +253,7 @@ class _Rollback:
 
     @property
     def _settled(self) -> bool:
-        """Put home in isolation, mapped no more: as in incremental mode, some bytes at home and some in the buffer."""
+        """Put home in isolation, mapped no more: as in incremental mode, some bytes in place and some in the buffer."""
         return bool(self.p.flags & lib.MM_SETTLED)
 
     @property
@@ -316,7 +316,7 @@ class _Rollback:
         self._attributes(pif)
 
     def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
-        """A file that is mapped: its bytes go back at home, where the mapping sees them, once those that an index
+        """A file that is mapped: its bytes go back in place, where the mapping sees them, once those that an index
         knows by their home alone are saved."""
         fd = REAL.open(self._home(), os.O_RDWR)
         try:
@@ -388,7 +388,7 @@ class _Rollback:
             self.p.home_limit = NO_LIMIT
 
     def _keep(self, fd: int, ranges: list[tuple[int, int]]) -> None:
-        """An undo record of home bytes that are about to go."""
+        """An undo record of bytes in place that are about to go."""
         entries = []
         for start, end in ranges:
             place, saved = self._save(fd, start, end)
@@ -425,7 +425,7 @@ class _Rollback:
                 self.area.table_set(self.p, first, place, count)
 
     def _blocks(self, changes: list[tuple[int, int, Piece]], size: int) -> Iterator[tuple[int, int, int | None]]:
-        """(first block, blocks, where they are in the buffer, or 0: at home), in order; None: one that has to be put
+        """(first block, blocks, where they are in the buffer, or 0: in place), in order; None: one that has to be put
         together."""
         done = -1                          # blocks up to here are right already
         for start, end, piece in changes:

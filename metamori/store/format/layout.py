@@ -13,7 +13,7 @@
     checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
     checkpoints/<k>.offset.<p>   the offset file of index k
     checkpoints/<k>.memory.<p>   the memory of process p at index k (image.py)
-    checkpoints/<a>.undo.<s>     pre-images of home bytes for the indexes up to a; s counts up over the store
+    checkpoints/<a>.undo.<s>     pre-images of bytes in place for the indexes up to a; s counts up over the store
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
     kept/<name>                  the homes of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter

@@ -9,7 +9,7 @@ States, and what makes the transition:
                                  then homes and buffer bytes are freed
   applied          --_apply-->   the prune file is removed
 A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
-leaves the prune file, and `recover` goes on from its beginning.
+leaves the prune file, and `recover` continues from its beginning.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def prune(
     first: the rules are about the indexes from this one on, and the bytes that these take.
 
     Raises Damaged where bytes that have to be signed anew are not what their record says, and MetamoriError when
-    the system fails: before anything was changed, or so that the next command goes on from there.
+    the system fails: before anything was changed, or so that the next command continues from there.
     """
     recover(store, durable)
     store.refresh()

@@ -1,7 +1,7 @@
 """What the store would be with only some of its indexes: which records merge, which bytes and homes are needed.
 
 Nothing is touched. A byte of a buffer is needed when a record of a kept index names it, or an undo record that
-some kept index looks into: one whose home bytes there are the index's own, and that no earlier record answers for.
+some kept index looks into: one whose bytes in place there are the index's own, and that no earlier record answers for.
 Of objects that no name and no descriptor of any kept index leads to nothing is needed.
 
 A live run looks at its own checkpoints only, those from `first` on. All that the ones before may need is needed then:

@@ -1,4 +1,4 @@
-"""What head notes of the user's files: who they were, so that changes from outside are noticed later."""
+"""What head notes of the user's files: who they were, so that external modifications are noticed later."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def wait_past(identities: Iterable[Identity]) -> None:
 def as_copied(door: Door, layout: Layout, head: Head) -> Head:
     """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
     and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
-    as rsync does; all others stay as noted, and so are changed from outside.
+    as rsync does; all others stay as noted, and so are modified outside Metamori.
 
     Two names of one file count as such only where they are.
     """

@@ -7,7 +7,7 @@ Invariants:
      live run.
   3. Whoever writes holds `lock` (a live run's supervisor holds it for the run), except that the processes of
      a run commit checkpoints under their supervisor's lock.
-  4. Before home bytes change that some index resolves to, an undo record of them is durable.
+  4. Before bytes in place change that some index resolves to, an undo record of them is durable.
   5. Offline, the files are at `head`: each named object's home has exactly its bytes at head.
 """
 
@@ -395,7 +395,7 @@ class Store(StoreLock):
         return self._is_copied
 
     def settle_in(self) -> None:
-        """This store is at home here, from now on: the caller holds the lock, and nothing is unfinished."""
+        """This store is in place here, from now on: the caller holds the lock, and nothing is unfinished."""
         invalidated.note(self)
         if self.is_copied:
             data = files.encode_head(self.head, self.layout.id)    # what it says of the records stays as it was

@@ -1,4 +1,4 @@
-"""The undo records of a store: pre-images of home bytes, saved before they were overwritten.
+"""The undo records of a store: pre-images of bytes in place, saved before they were overwritten.
 
 A record with after_index a holds bytes that the home had for every index up to a. Of a byte that several
 records know, the first one with after_index >= k says what it was at k.

@@ -31,9 +31,9 @@ OWNER_ALL = 0o700
 
 
 class NamesPlan:
-    """ops in order; kept homes afterwards; notes for a person.
+    """ops in order; kept files afterwards; notes for a person.
 
-    `here` is the state that the files are at, `homes` the kept homes then.
+    `here` is the state that the files are at, `homes` the kept files then.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class NamesPlan:
                          ino=found.st_ino)
 
     def _plan_stages(self) -> None:
-        """Choose the place of each leaving object between its old and new names, or its kept home."""
+        """Choose the place of each leaving object between its old and new names, or its kept file."""
         staying = {self._there.names[path].inode for path in self._in_place
                    if self._there.names[path].kind == "file"}
         for entry in self._leaving:

@@ -66,7 +66,7 @@ class _Partial:
         return NameEntry(path, "absent") if entry is None or elsewhere else entry
 
     def _as_at(self, state: State, index: int, inode: int) -> None:
-        """A file with all its buffered bytes as at some index; what is at home stays there."""
+        """A file with all its buffered bytes as at some index; what is in place stays there."""
         checked, buffers = self._store.checked(index), self._store.buffers
         for piece in state.pieces(inode):
             if piece.kind == BUFFER:

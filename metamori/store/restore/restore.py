@@ -7,7 +7,7 @@ States, and what makes the transition:
   applied           --_finish-->    head says the target
   head written      --_finish-->    at head: the intent is removed
 A stop in the first two states leaves the files as they were, and at most some saved bytes that nobody needs.
-A stop later leaves the intent, and `recover` goes on from its beginning.
+A stop later leaves the intent, and `recover` continues from its beginning.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def commit_home(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
     run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
 ) -> Plan:
-    """A run's end: names are at `index`, and what it redirected is put home. Head then says `index`."""
+    """A run's end: names are at `index`, and what it redirected is written back. Head then says `index`."""
     work = plan_commit(store, index, pending, kept)
     _carry_out(store, work, run, save_preimages, durable)
     return work

@@ -6,7 +6,7 @@ the target wants. Where they differ:
   want ZERO     zeros are;
   want HOME     nothing: a byte that resolves to the home is there, whatever index we are at;
   want LOST     nothing can be done; the caller decides.
-Home bytes that go away thereby, and that no undo record covers for the newest index, are saved first.
+Bytes in place that go away thereby, and that no undo record covers for the newest index, are saved first.
 
 The home of an object without a name at head may lack what the run had redirected, so of such a home only
 HOME pieces are trusted: it counts as HOME from end to end. The same is true at a run's end (`plan_commit`).
@@ -34,7 +34,7 @@ _ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all o
 
 
 class Save(NamedTuple):
-    """Home bytes [start, end) of an object, at `path` now, that have to be saved before they go."""
+    """Bytes in place [start, end) of an object, at `path` now, that have to be saved before they go."""
 
     inode: int
     path: bytes
@@ -235,7 +235,7 @@ def plan_names(
 
 
 def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:
-    """The pieces with BUFFER bytes that are not pending taken for HOME: they are at home already."""
+    """The pieces with BUFFER bytes that are not pending taken for HOME: they are in place already."""
     wanted: list[Piece] = []
     for piece in pieces:
         if piece.kind != BUFFER:

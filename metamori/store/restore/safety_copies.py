@@ -65,7 +65,7 @@ class _Copies:
         return self._entries
 
     def _candidates(self) -> Iterator[tuple[bytes, PifEntry, list[Piece]]]:
-        """Files of this run that have a name and bytes at home alone."""
+        """Files of this run that have a name and bytes in place alone."""
         state = self._state
         for inode in sorted(_of_run(self._store, state, self._run)):
             pif = state.pifs[inode]

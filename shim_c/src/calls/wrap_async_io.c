@@ -1,7 +1,7 @@
 /* wrap_async_io.c - what the kernel does by itself, at a time of its own: asynchronous engines (POSIX aio, libaio,
  * io_uring), watches, filesystems that go.
  *
- * One mechanism for all: before an engine can use a descriptor of a followed file, the file goes home and stays there;
+ * One mechanism for all: before an engine can use a descriptor of a tracked file, the file is written back and stays there;
  * may the engine write it, then its bytes may change unseen (settle.c), as with a writable mapping.
  * POSIX aio and libaio name the descriptor.  A ring may be given any: once a process has one, every descriptor of a
  * tracked file that it has or opens is taken for used.  A ring is noticed when it is made (the library's calls, or a
@@ -122,7 +122,7 @@ FROM_LIBURING(io_uring_queue_init_params, (unsigned entries, void *ring, void *p
 FROM_LIBURING(io_uring_queue_init_mem, (unsigned entries, void *ring, void *params, void *memory, size_t size),
               entries, ring, params, memory, size)
 
-/* Whoever watches a file waits for it to change where the kernel sees it: it goes home, and stays there while it is open
+/* Whoever watches a file waits for it to change where the kernel sees it: it is written back, and stays there while it is open
  * (`tail -f`).  One that nobody has written yet is known from here on, as if it had been opened for that. */
 static void watched(const char *path, uint32_t events)
 {
@@ -148,7 +148,7 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
     return REAL(inotify_add_watch)(watcher, path, events);
 }
 
-/* A filesystem that goes takes along only what is home. A device may be named instead of the folder. */
+/* A filesystem that goes takes along only what is in place. A device may be named instead of the folder. */
 EXPORT int umount2(const char *path, int flags)
 {
     struct statx st;

@@ -270,7 +270,7 @@ EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
     return noted(REAL(open_by_handle_at)(mount, handle, flags & ~O_TRUNC), flags, 0, 0, NULL);
 }
 
-/* A shared library has been written: the dynamic loader will open it by calls that nobody sees, and find what is at home.
+/* A shared library has been written: the dynamic loader will open it by calls that nobody sees, and find what is in place.
  * Where there is no room it finds what was there before, as it would without this. */
 static void shown_to_the_loader(int fd)
 {

@@ -1,7 +1,7 @@
 /* wrap_fd_passing.c - descriptors that travel: over unix sockets, and by pidfd_getfd.
  *
  * A receiver in the run goes on with the same description (descriptors.c asks the kernel which it is).  Whether the
- * receiver is in the run nobody can say for sure, so the bytes are home before they go; and if the other end belongs
+ * receiver is in the run nobody can say for sure, so the bytes are in place before they go; and if the other end belongs
  * to somebody else, what he writes is found by copying the file whole at each checkpoint.
  */
 #include "calls/calls.h"

@@ -1,6 +1,6 @@
 /* wrap_map.c - files mapped into memory.  A mapping shows (and changes) the home without asking anybody.
  *
- * Whoever maps a tracked file brings it home, where it stays (settle.c).  May the mapping write, then the file's bytes
+ * Whoever maps a tracked file writes it back, where it stays (settle.c).  May the mapping write, then the file's bytes
  * may change unseen from then on.  A shared mapping that cannot write yet, of a descriptor that can, only becomes one
  * that writes by mprotect: it is noted here, so that a program that maps for reading and writes with pwrite (LMDB)
  * costs no copy.

@@ -248,7 +248,7 @@ static int unlinked(const struct mm_pif *p)
 }
 
 /* The file that gets a name by its descriptor, or by a path that leads to that: nobody gives or takes one of it until
- * mm_pif_let_names_go.  NULL: none that is followed. */
+ * mm_pif_let_names_go.  NULL: none that is tracked. */
 static struct mm_pif *hold_linked(int dir, const char *path, int flags, int *held)
 {
     struct stat st;

@@ -2,9 +2,9 @@
  *
  * After a power cut nothing mapped is trusted: the run area may say what never was together.  The checkpoints are, and
  * this log, in which a record counts that is whole.  Invariants:
- *  1. Home bytes that an index needs are destroyed only when their pre-image is durable, and a record that names it.
+ *  1. Bytes in place that an index needs are destroyed only when their pre-image is durable, and a record that names it.
  *  2. An fsync of a file with redirected blocks is answered only when they are durable, and a record that names them.
- *  3. When redirected bytes have been put home, a durable record says so before anything else is done to them there.
+ *  3. When redirected bytes have been written back, a durable record says so before anything else is done to them there.
  *  4. A file loses its name to a copy (another inode) only when a durable record says whose copy that is.
  * A record is appended by a pwrite behind the last whole one, and the tail moves only then: what was acknowledged lies
  * before everything that was not.  Read by metamori/runtime/area/wal.py.
@@ -104,7 +104,7 @@ static long put(long log, uint64_t *at, const void *bytes, uint64_t n, uint32_t 
     return 0;
 }
 
-/* Home bytes into the record, from wherever they are read. */
+/* Bytes in place into the record, from wherever they are read. */
 static long put_bytes(long log, uint64_t *at, int from, uint64_t start, uint64_t n, uint32_t *crc)
 {
     SCRATCH(piece);
@@ -151,7 +151,7 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
     return e;
 }
 
-/* Home bytes [start, end) are in the buffer and are about to be destroyed; length: the file is about to be cut there,
+/* Bytes in place [start, end) are in the buffer and are about to be destroyed; length: the file is about to be cut there,
  * or MM_NO_LIMIT.  Durable after mm_ahead_sync.  Called with the PIF's lock held. */
 long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
 {
@@ -200,7 +200,7 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
     return e;
 }
 
-/* All bytes of a file were put home, from the buffer: there they are durable from now on.  With the PIF's lock held. */
+/* All bytes of a file were written back, from the buffer: there they are durable from now on.  With the PIF's lock held. */
 long mm_ahead_home(uint32_t slot, int home)
 {
     struct mm_ahead record;

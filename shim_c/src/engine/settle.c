@@ -1,6 +1,6 @@
 /* settle.c - files whose bytes are in place, because the kernel itself reads or changes them there.
  *
- * Settled: every byte has been put home, once, for one call that only the kernel can do.
+ * Settled: every byte has been written back, once, for one call that only the kernel can do.
  * MM_HOME: somebody has it mapped, so what is written must appear in place.  Writes are the kernel's own, after the
  *   pre-images of the blocks were saved (once in an epoch: the PIF's table `saved` says where).  fresh_from as ever.
  * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
@@ -42,7 +42,7 @@ static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start,
     return 0;
 }
 
-/* Buffered bytes to their places at home, whose own bytes there are saved before.  The table says of them what it said. */
+/* Buffered bytes to their places in the file, whose own bytes there are saved before.  The table says of them what it said. */
 static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
 {
     struct mm_range range[64];
@@ -146,7 +146,7 @@ void mm_settle_program(uint32_t slot, int fd)
     release(p, mask);
 }
 
-/* The file's bytes go home and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */
+/* The file's bytes are written back and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */
 long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);

@@ -40,7 +40,7 @@ void mm_duplicated(int fd, int to)
     mm_map(to, d.fit, d.slot, d.generation);
 }
 
-/* The kernel's close of a followed descriptor, or of any. */
+/* The kernel's close of a tracked descriptor, or of any. */
 long mm_close(int fd)
 {
     struct mm_going going;
@@ -72,7 +72,7 @@ static void go_on(void)
     sys_futex_wake(&mm_renumbering, 1 << 30);
 }
 
-/* From here to mm_let_calls_go no call of the process on a followed file is under way.  Not within one. */
+/* From here to mm_let_calls_go no call of the process on a tracked file is under way.  Not within one. */
 void mm_hold_calls(void)
 {
     mm_holding++;

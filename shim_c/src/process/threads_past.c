@@ -1,4 +1,4 @@
-/* threads_past.c - every other thread of this process has gone on from where it stood.
+/* threads_past.c - every other thread of this process has continued from where it stood.
  *
  * A call on a number that nobody follows is not counted: from its look at the process's array to its system call are some
  * thirty instructions.  A thread is past them when it is seen to wait in the kernel, or has run for longer than they take.

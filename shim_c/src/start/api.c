@@ -198,7 +198,7 @@ EXPORT int metamori_restore(int index)
         return fail(-EAGAIN);
     if (mm_memory_left_alone() < 0)
         return fail(-ESRCH);
-    if (mm_memory_run())               /* the program goes on from the checkpoint, in a new process: this one ends here */
+    if (mm_memory_run())               /* the program continues from the checkpoint, in a new process: this one ends here */
         return fail(mm_request(mm_area, MM_CALL_RESTORE, index, NULL));
     size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);
     struct mm_actions *list = REAL(mmap)(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

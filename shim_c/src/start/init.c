@@ -193,7 +193,7 @@ static int others_live(void)
     return 0;
 }
 
-/* The run is over, everything is at home, and frozen for good: no call is under way. */
+/* The run is over, everything is in place, and frozen for good: no call is under way. */
 static void when_over(void)
 {
     mm_holding++;

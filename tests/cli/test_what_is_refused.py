@@ -1,0 +1,86 @@
+"""What the command line says of words that do not go together, and of values that it cannot read."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from metamori import config
+from metamori.cli import main
+from metamori.errors import MetamoriError, Usage
+from metamori.runtime.lifecycle import elf, slurm
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["prune"], "prune needs --keep-last, --keep-every or --max-bytes"),
+    (["prune", "--max-bytes", "0"], "--max-bytes takes a size above 0"),
+    (["prune", "--max-bytes", "many"], "'many' is not a size; write 4096, 64K, 25M or 1G"),
+    (["prune", "--keep-every", "5 minutes"], "'5 minutes' is not a duration; write 30s, 10m or 2h"),
+    (["report", "cake"], "'cake' is no picture: timeline, heatmap, space, or FILE.html for one page with all"),
+    (["report", "a.html", "-o", "b.html"], "a page goes to the file that is named: metamori report FILE.html"),
+    (["restore", "1", "--to", "x", "--dry-run"], "--to goes with neither --dry-run nor --stdio"),
+    (["run", "--stdio", "--", "true"], "--stdio goes with --resume or --requeue"),
+    (["run", "--resume-at", "x", "--", "true"], "--resume-at goes with --resume or --requeue"),
+    (["run", "--each-command", "--", "zsh"], "--each-command is for bash, not for zsh"),
+    (["run", "--each-command", "--", "bash", "--norc"], "--each-command does not go with bash --norc"),
+    (["run", "--requeue", "--", "true"],
+     "--requeue is for a job of Slurm, and SLURM_JOB_ID is not set; in a loop of your own use --resume"),
+    (["config"], "say --cflags, --libs or both"),
+    ([], "a verb is missing (see metamori --help)"),
+])
+def test_words_that_do_not_go(words: list[str], said: str, capsys: pytest.CaptureFixture[str],
+                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert main.main(words) == 2
+    assert capsys.readouterr().err == f"metamori: {said}\n"
+
+
+def test_a_picture_is_not_for_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main.main(["report", "timeline"]) == 2
+    assert "a picture is not for a terminal: metamori report timeline -o timeline.svg" in capsys.readouterr().err
+
+
+def test_settings_that_are_neither() -> None:
+    with pytest.raises(Usage, match="mode is incremental or single, durability power or process: neither, power"):
+        config.Config.make({"mode": "neither"}, {})
+
+
+def test_a_job_that_cannot_be_requeued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Usage, match="--requeue needs the command scontrol, which is not in PATH here"):
+        slurm.job({"SLURM_JOB_ID": "7"})
+    with pytest.raises(MetamoriError, match=r"job 7 was not requeued: .*scontrol"):
+        slurm.requeue("7")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    with pytest.raises(MetamoriError, match="job 7 was not requeued: Invalid job id specified"):
+        slurm.requeue("7")
+
+
+def head(bits: int = 2, machine: int = 62) -> bytes:
+    return b"\x7fELF" + bytes((bits, 1, 1)) + bytes(9) + struct.pack("<HH", 2, machine) + bytes(44)
+
+
+@pytest.mark.parametrize(("content", "why"), [
+    (b"#!/none/sh\n", "its interpreter /none/sh is not there"),
+    (b"words\n", "it is no program: neither ELF nor a script with an interpreter line"),
+    (head(bits=1, machine=3), "it is a 32-bit program"),
+    (head(machine=8), "it is for another kind of processor"),
+])
+def test_a_program_that_cannot_be_tracked(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(content)
+    assert elf.why_not(str(path)) == why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a program of another user's")
+def test_a_program_with_other_rights(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(head())
+    os.chown(path, 1, 1)
+    path.chmod(0o4755)
+    assert elf.why_not(str(path)) == "it gets other rights (set-user-ID): the loader ignores the preload library"
