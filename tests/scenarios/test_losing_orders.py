@@ -322,3 +322,24 @@ def test_no_name_again_by_a_descriptor(lab: Lab, options: list[str]) -> None:
     assert driver.ask(f"linkfd {fd} again").split()[:2] == ["-1", "ENOENT"]
     assert driver.end() == 0
     assert not lab.work.joinpath("again").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=named)
+def test_mode_of_a_descriptor_whose_file_is_renamed(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """The call asks the descriptor for its name. Renamed then, and checkpointed, the file had its old mode in the index
+    after that, too."""
+    driver = begun(lab, *options, threads=2)
+    fd = number(driver.ask("open f r"))
+    stops.arm("attributes.named")
+    driver.ask(f"begin 0 fchmod {fd} 600")
+    stops.wait("attributes.named")
+    driver.must(["rename f h"])
+    driver.ask("begin 1 checkpoint")
+    time.sleep(0.3)                    # it is done, or waits: nothing tells
+    stops.go("attributes.named")
+    assert number(driver.ask("await 0")) == 0
+    assert number(driver.ask("await 1")) > 0
+    last = number(driver.ask("checkpoint"))
+    assert driver.end() == 0
+    lab.restore(last, "--to", lab.folder / "copy")
+    assert [path.stat().st_mode & 0o777 for path in (lab.folder / "copy").rglob("h")] == [0o600]

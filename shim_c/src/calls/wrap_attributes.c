@@ -20,42 +20,75 @@ static uint32_t enter_made(int fd)
     return 0;
 }
 
+/* A call on what a descriptor leads to. */
+struct on_fd {
+    int entered, named;
+    struct mm_names names;             /* where it is named */
+};
+
+/* Has the file this name? */
+static int has_name(int fd, const char *name)
+{
+    struct stat a, b;
+    return sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, name, &b, AT_SYMLINK_NOFOLLOW) == 0
+        && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* The name by which the kernel knows the file, held.  It may be renamed until then: so it is asked again. */
+static void hold_own_name(int fd, char *name, struct on_fd *on)
+{
+    for (;; mm_let_names_go(&on->names)) {
+        uint32_t ways = mm_ways();
+        on->named = mm_path_of(fd, name, 4096) == 0 && mm_tracked(name);
+        MM_STOP("attributes.named");
+        if (!on->named)
+            return;
+        mm_hold_names(&on->names, name, NULL);
+        if (LIKELY(ways == mm_ways()) && LIKELY(has_name(fd, name)))
+            return;
+    }
+}
+
 /* Where the descriptor's file is not one of those.  Its own name may be gone, and the file have others: a checkpoint then looks
- * at those that it knows.  Or it is the store's: a file without a name that a restore has opened again.
- * 1: a call has begun; 0: the file is not tracked; -errno. */
-static long enter_by_name(int fd)
+ * at those that it knows.  Or it is the store's: a file without a name that a restore has opened again.  Its name is held: a
+ * rename would come between what is noted and what changes.
+ * 0: a call has begun, or the file is not tracked; -errno. */
+static long enter_by_name(int fd, struct on_fd *on)
 {
     SCRATCH(name);
-    int tracked = following() && mm_path_of(fd, name, 4096) == 0 && mm_tracked(name);
-    if (!tracked && !(following() && pif_of(fd)))
+    if (!following() || (!pif_of(fd) && !(mm_path_of(fd, name, 4096) == 0 && mm_tracked(name))))
         return 0;
     enter();
-    uint32_t slot = tracked ? 0 : pif_of(fd);
-    long e = tracked ? mm_touch(name) : 0;
+    on->entered = 1;
+    hold_own_name(fd, name, on);
+    uint32_t slot = on->named ? 0 : pif_of(fd);
     if (slot)
         touched(slot, mm_pif_at(mm_area, slot));
-    if (e >= 0)
-        return 1;
-    leave();
-    return e;
+    return on->named ? mm_touch(name) : 0;
+}
+
+static inline int end_on_fd(const struct on_fd *on, int r)
+{
+    if (on->named) {
+        int saved = errno;
+        struct mm_names names = on->names;
+        mm_let_names_go(&names);
+        errno = saved;
+    }
+    if (on->entered)
+        leave();
+    return r;
 }
 
 /* The same of a descriptor.  0: the call is made now, and end_on_fd gets what it answered.  -1 with errno: it is not. */
-static inline int begin_on_fd(int fd, int *entered)
+static inline int begin_on_fd(int fd, struct on_fd *on)
 {
     uint32_t made = enter_made(fd);
-    long e = made ? 1 : enter_by_name(fd);
+    *on = (struct on_fd){ .entered = made != 0 };
     if (made)
         touched(made, mm_pif_at(mm_area, made));
-    *entered = e > 0;
-    return (int)result(e < 0 ? e : 0);
-}
-
-static inline int end_on_fd(int entered, int r)
-{
-    if (entered)
-        leave();
-    return r;
+    long e = made ? 0 : enter_by_name(fd, on);
+    return e < 0 ? end_on_fd(on, (int)result(e)) : 0;
 }
 
 EXPORT int chmod(const char *path, mode_t mode)
@@ -70,8 +103,8 @@ EXPORT int lchmod(const char *path, mode_t mode)
 }
 EXPORT int fchmod(int fd, mode_t mode)
 {
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fchmod)(fd, mode));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchmod)(fd, mode));
 }
 EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
 {
@@ -90,14 +123,14 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 }
 EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 {
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fchown)(fd, uid, gid));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchown)(fd, uid, gid));
 }
 EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
 {
-    int entered;
+    struct on_fd on;
     if ((flags & AT_EMPTY_PATH) && path && !*path)
-        return begin_on_fd(dir, &entered) ? -1 : end_on_fd(entered, REAL(fchownat)(dir, path, uid, gid, flags));
+        return begin_on_fd(dir, &on) ? -1 : end_on_fd(&on, REAL(fchownat)(dir, path, uid, gid, flags));
     struct noted n;
     return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchownat)(dir, path, uid, gid, flags));
 }
@@ -139,8 +172,8 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 }
 EXPORT int futimes(int fd, const struct timeval times[2])
 {
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(futimes)(fd, times), fd));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(futimes)(fd, times), fd));
 }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
@@ -156,9 +189,9 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
 {
     if (omitted(times))
         return REAL(utimensat)(dir, path, times, flags);
-    int entered;
+    struct on_fd on;
     if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
-        return begin_on_fd(dir, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(utimensat)(dir, path, times, flags), dir));
+        return begin_on_fd(dir, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(utimensat)(dir, path, times, flags), dir));
     struct noted n;
     return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, timed_name(REAL(utimensat)(dir, path, times, flags), &n));
 }
@@ -166,8 +199,8 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 {
     if (omitted(times))
         return REAL(futimens)(fd, times);
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, timed_fd(REAL(futimens)(fd, times), fd));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(futimens)(fd, times), fd));
 }
 
 EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
@@ -182,8 +215,8 @@ EXPORT int lsetxattr(const char *path, const char *name, const void *value, size
 }
 EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
 {
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fsetxattr)(fd, name, value, size, flags));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fsetxattr)(fd, name, value, size, flags));
 }
 EXPORT int removexattr(const char *path, const char *name)
 {
@@ -197,6 +230,6 @@ EXPORT int lremovexattr(const char *path, const char *name)
 }
 EXPORT int fremovexattr(int fd, const char *name)
 {
-    int entered;
-    return begin_on_fd(fd, &entered) ? -1 : end_on_fd(entered, REAL(fremovexattr)(fd, name));
+    struct on_fd on;
+    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fremovexattr)(fd, name));
 }
