@@ -62,6 +62,7 @@ class Config:
     every: float = 0.0                     # seconds between checkpoints, 0: none by itself
     on_signal: int = 0
     on_term: bool = False                  # a SIGTERM waits until a checkpoint is complete
+    on_checkpoint: str = ""                # a shell's line for each checkpoint
     requeue: bool = False                  # on that signal have Slurm queue the job again
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be continued from
     keep_last: int = 0                     # of the run's own checkpoints the newest so many stay

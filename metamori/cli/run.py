@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
+    parser.add_argument("--on-checkpoint", metavar="COMMAND",
+                        help="after each checkpoint run this shell command; METAMORI_INDEX is its number")
     parser.add_argument("--each-command", action="store_true",
                         help="COMMAND is bash or zsh: take a checkpoint before each command line, named by it")
     parser.add_argument("--resume", action="store_true",
@@ -97,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         "ignore": tuple(arguments.ignore) if arguments.ignore else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(on_signal) if on_signal else None,
-        "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue, "resume_at": arguments.resume_at,
+        "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue,
+        "on_checkpoint": arguments.on_checkpoint, "resume_at": arguments.resume_at,
         "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
         "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
@@ -227,6 +230,7 @@ def follow(live) -> int:  # type: ignore[no-untyped-def]
         return FAILED
     finally:
         live.session.store.close()
+    live.on_checkpoint.end(live.session.store.path)
     return child_loop.end_as(status)
 
 

@@ -38,6 +38,11 @@ def hold_term() -> None:
     _before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
+def blocked_before() -> set[int]:
+    """The signals that whoever started us had blocked."""
+    return _before or set()
+
+
 def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]) -> int:
     """Start the command; its pid. first: called in the new process before it becomes the command."""
     def become() -> None:

@@ -19,6 +19,7 @@ from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
+from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.runtime.memory.images import NotBegun
@@ -42,6 +43,7 @@ class Live:
     def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
         self.config, self.environ = config, environ
         self._go_on_with(session, pid)
+        self.on_checkpoint = OnCheckpoint(config.on_checkpoint, session.store.newest)
         self._said = ""
         self._requeued = False
         self._is_gone = False
@@ -57,10 +59,16 @@ class Live:
         return child_loop.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
                                self.signalled, self.serve if self.config.memory else None,
                                lambda due: launch_record.note_due(self.session.area, due),
-                               self.terminated if self.config.on_term else None, self.look_at_store)
+                               self.terminated if self.config.on_term else None, self.look)
+
+    def look(self) -> None:
+        """Each second."""
+        self.look_at_store()
+        if not self._is_gone:
+            self.on_checkpoint.look(self.session.store, self.session.area.head.newest)
 
     def look_at_store(self) -> None:
-        """Each second. When the run area is gone: what is redirected is written back at once, and a person is told."""
+        """When the run area is gone: what is redirected is written back at once, and a person is told."""
         if self._is_gone or not self._store_watch.is_gone():
             return
         self._is_gone = True
