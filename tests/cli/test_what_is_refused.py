@@ -19,13 +19,13 @@ from metamori.runtime.lifecycle import elf, slurm
     (["prune", "--max-bytes", "0"], "--max-bytes takes a size above 0"),
     (["prune", "--max-bytes", "many"], "'many' is not a size; write 4096, 64K, 25M or 1G"),
     (["prune", "--keep-every", "5 minutes"], "'5 minutes' is not a duration; write 30s, 10m or 2h"),
-    (["report", "cake"], "'cake' is no picture: timeline, heatmap, space, or FILE.html for one page with all"),
-    (["report", "a.html", "-o", "b.html"], "a page goes to the file that is named: metamori report FILE.html"),
-    (["restore", "1", "--to", "x", "--dry-run"], "--to goes with neither --dry-run nor --stdio"),
-    (["run", "--stdio", "--", "true"], "--stdio goes with --resume or --requeue"),
-    (["run", "--resume-at", "x", "--", "true"], "--resume-at goes with --resume or --requeue"),
-    (["run", "--each-command", "--", "zsh"], "--each-command is for bash, not for zsh"),
-    (["run", "--each-command", "--", "bash", "--norc"], "--each-command does not go with bash --norc"),
+    (["report", "cake"], "'cake' is not a picture: timeline, heatmap, space, or FILE.html for a page of all"),
+    (["report", "a.html", "-o", "b.html"], "name a file for the page: metamori report FILE.html"),
+    (["restore", "1", "--to", "x", "--dry-run"], "--to cannot be combined with --dry-run or --stdio"),
+    (["run", "--stdio", "--", "true"], "--stdio needs --resume or --requeue"),
+    (["run", "--resume-at", "x", "--", "true"], "--resume-at needs --resume or --requeue"),
+    (["run", "--each-command", "--", "dash"], "--each-command is for bash and zsh, not for dash"),
+    (["run", "--each-command", "--", "bash", "--norc"], "--each-command cannot be combined with bash --norc"),
     (["run", "--requeue", "--", "true"],
      "--requeue is for a job of Slurm, and SLURM_JOB_ID is not set; in a loop of your own use --resume"),
     (["config"], "say --cflags, --libs or both"),
@@ -41,7 +41,7 @@ def test_words_that_do_not_go(words: list[str], said: str, capsys: pytest.Captur
 def test_a_picture_is_not_for_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main.main(["report", "timeline"]) == 2
-    assert "a picture is not for a terminal: metamori report timeline -o timeline.svg" in capsys.readouterr().err
+    assert "a picture needs a file: metamori report timeline -o timeline.svg" in capsys.readouterr().err
 
 
 def test_settings_that_are_neither() -> None:
@@ -67,7 +67,7 @@ def head(bits: int = 2, machine: int = 62) -> bytes:
 
 @pytest.mark.parametrize(("content", "why"), [
     (b"#!/none/sh\n", "its interpreter /none/sh is not there"),
-    (b"words\n", "it is no program: neither ELF nor a script with an interpreter line"),
+    (b"words\n", "it is not a program: neither ELF nor a script with an interpreter line"),
     (head(bits=1, machine=3), "it is a 32-bit program"),
     (head(machine=8), "it is for another kind of processor"),
 ])
@@ -83,4 +83,4 @@ def test_a_program_with_other_rights(tmp_path: Path) -> None:
     path.write_bytes(head())
     os.chown(path, 1, 1)
     path.chmod(0o4755)
-    assert elf.why_not(str(path)) == "it gets other rights (set-user-ID): the loader ignores the preload library"
+    assert elf.why_not(str(path)) == "it changes its privileges (set-user-ID): the loader ignores the preload library"
