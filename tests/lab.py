@@ -79,9 +79,11 @@ def difference(have: Tree, want: Tree) -> str:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has reaped yet counts as ended."""
+    """Whether a process has ended, one that nobody has reaped yet too; not while a thread of it still holds what it had
+    open."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+        return state == "X" or (state == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1)
     except (FileNotFoundError, ProcessLookupError):
         return True
 

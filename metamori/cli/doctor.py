@@ -118,6 +118,8 @@ def _memory() -> Finding:
         return Finding("memory", None, f"not known: {error}")
     if platform.machine() != "x86_64" or not proc_inspect.machine()[1]:
         return Finding("memory", None, "run --memory: no, this is not Linux on x86-64")
+    if why := memory.no_return():
+        return Finding("memory", None, f"run --memory: no, nothing could be restarted: {why}")
     why = memory.all_of_it()
     how = f"complete each time: no dirty-page tracking ({why})" if why else "incremental"
     return Finding("memory", None, f"run --memory: yes, one process and its threads; images are {how}")

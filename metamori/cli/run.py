@@ -174,6 +174,8 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if config.memory:
         from metamori.runtime.memory import images
 
+        if why := images.no_return():
+            raise MetamoriError(f"no checkpoint with --memory could be restarted here: {why}")
         if why := images.all_of_it():
             child_loop.say(f"no dirty-page tracking ({why}): "
                           "every checkpoint will be a full image of the program's memory")

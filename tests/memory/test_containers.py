@@ -36,6 +36,29 @@ def test_it_comes_back_there_and_outside(tmp_path: Path, checked: str) -> None:
             assert (case.work / "lines").read_bytes() == case.native.files["lines"].content
 
 
+@pytest.mark.parametrize(("what", "words"), [("places", b"heap and stack lie"), ("moves", b"move the kernel's pages")])
+def test_where_nothing_could_be_restarted(tmp_path: Path, what: str, words: bytes) -> None:
+    """Said before a command is started, before a file is touched, and by doctor; without --memory all is as ever."""
+    confined, program = built(tmp_path, "confined.c"), built(tmp_path, "own.c")
+    case = Memory(tmp_path, [program])
+    assert case.start().wait(300) == case.native.status, case.errors()
+    head = case.log()["head"]
+
+    def done(*command: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([str(confined), *METAMORI, *map(str, command)], cwd=case.work, capture_output=True,
+                              env=case.environment() | {"CONFINED": what}, timeout=300, check=False)
+
+    (case.work / "lines").write_text("mine")
+    refused = done("run", "--memory", "--", program)
+    assert refused.returncode == 125 and words in refused.stderr and refused.stderr.count(b"\n") == 1, refused
+    assert (case.work / "lines").read_text() == "mine" and not refused.stdout
+    refused = done("restart", "--force", "2")
+    assert refused.returncode == 1 and words in refused.stderr and case.log()["head"] == head, refused
+    assert (case.work / "lines").read_text() == "mine"
+    assert words in done("doctor").stdout
+    assert done("run", "--", program).returncode == case.native.status
+
+
 def test_programs_lie_where_the_kernel_puts_them(tmp_path: Path) -> None:
     """Natively they do, and so they do in a run with memory: nothing in it needs the same addresses again."""
     program = ["/bin/sh", "-c", "head -n 1 /proc/self/maps"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from comeback import PROGRAMS, Memory
+from comeback import PROGRAMS, Memory, descendants
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -28,8 +29,12 @@ def running(run: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield run
     finally:
-        if run.poll() is None:
+        if run.poll() is None:             # its program, too: it would wait for ever for what nobody makes any more
+            victims = descendants(run.pid)
             run.kill()
+            for pid in victims:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def ports(case: Memory) -> dict[str, int]:

@@ -20,7 +20,7 @@ from metamori.runtime.area import launch_record
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import child_loop, socket_restart
-from metamori.runtime.memory import file_locks, proc_inspect
+from metamori.runtime.memory import file_locks, images, proc_inspect
 from metamori.store.format.records import DescriptorEntry, Launch, MemoryEntry, Meta
 from metamori.store.read import image
 from metamori.store.read.state import State
@@ -46,7 +46,7 @@ def check(store: Store, index: int) -> MemoryEntry:
     """Before anything is touched. CannotComeBack: another kernel, processor, library or user than recorded; Damaged: an
     image of the chain is not what its record says."""
     entry = store.meta(index).memory[0]
-    why = proc_inspect.machine_refuses(entry.machine)
+    why = images.no_return() or proc_inspect.machine_refuses(entry.machine)
     if not why and (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
         why = f"it ran as user {entry.uid}, group {entry.gid}"
     if not why:

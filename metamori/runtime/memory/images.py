@@ -38,6 +38,19 @@ def all_of_it() -> str:
     return os.strerror(-result) if result < 0 else ""
 
 
+_ON_RETURN = {lib.MM_NO_PLACES: "to say where its heap and stack lie (the kernel lacks CONFIG_CHECKPOINT_RESTORE",
+              lib.MM_NO_MOVE: "to move the kernel's pages (CONFIG_MSEAL_SYSTEM_MAPPINGS"}
+
+
+def no_return() -> str:
+    """Why no program could be restarted here with its memory; "" when it can."""
+    start, end = proc_inspect.vdso()
+    result: int = lib.mm_refused_on_return(start, end - start) if start else 0
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return f"a process is not allowed {_ON_RETURN[result]}, or a container's filter)" if result else ""
+
+
 class NotBegun(Refused):
     """The loader is still at work: the preload library has not come to its turn."""
 

@@ -89,12 +89,17 @@ def name_of(pid: int) -> str:
 def machine() -> tuple[bytes, ...]:
     """Processor features, and the CRC of the kernel's own page of code in every process (the vdso)."""
     flags = next((line for line in _read("/proc/cpuinfo").splitlines() if line.startswith(b"flags")), b":")
-    features, code = b" ".join(sorted(flags.split(b":")[1].split())), b""
+    features, (start, end) = b" ".join(sorted(flags.split(b":")[1].split())), vdso()
+    return features, b"%08x" % zlib.crc32(ffi.buffer(ffi.cast("char *", start), end - start)) if start else b""
+
+
+def vdso() -> tuple[int, int]:
+    """Where the kernel's own code lies in this process; 0, 0 without."""
     for line in _read("/proc/self/maps").splitlines():
         if line.endswith(b"[vdso]"):
             start, end = (int(each, 16) for each in line.split()[0].split(b"-"))
-            code = b"%08x" % zlib.crc32(ffi.buffer(ffi.cast("char *", start), end - start))
-    return features, code
+            return start, end
+    return 0, 0
 
 
 def machine_refuses(recorded: tuple[bytes, ...]) -> str:

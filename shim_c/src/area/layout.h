@@ -310,7 +310,10 @@ struct mm_ahead {
 struct mm_area;
 int mm_memory_stop(struct mm_area *area, uint32_t pid, int timeout_ms);
 void mm_memory_go(struct mm_area *area);
+#define MM_NO_PLACES 1
+#define MM_NO_MOVE 2
 int mm_changes_possible(void);
+int mm_refused_on_return(uint64_t vdso, uint64_t length);
 int mm_memory_wait(struct mm_area *area, int timeout_ms);
 int mm_request(struct mm_area *area, int what, long argument, const char *message);
 int mm_request_pending(struct mm_area *area);

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define PR_SET_MM 35
+#define PR_SET_MM_MAP_SIZE 15
 #define MEMORY_SIGNAL 32
 #define MEMORY_ASK 0x6d746d72ul
 
@@ -132,4 +134,24 @@ int mm_changes_possible(void)
     r = sys(SYS_ioctl, fd, _IOWR('f', 16, scan), &scan);
     sys_close((int)fd);
     return r < 0 ? (int)r : 0;
+}
+
+/* What a program that comes back here would be refused (memory/move.c): 0, MM_NO_PLACES, MM_NO_MOVE, or -errno.  vdso: the kernel's
+ * own code in this process, moved in a child that does nothing else. */
+int mm_refused_on_return(uint64_t vdso, uint64_t length)
+{
+    uint32_t size;
+    int status = 0;
+    if (sys(SYS_prctl, PR_SET_MM, PR_SET_MM_MAP_SIZE, &size, 0, 0) < 0)
+        return MM_NO_PLACES;
+    long child = sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        long to = sys(SYS_mmap, 0, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sys(SYS_exit_group, sys(SYS_mremap, vdso, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to);
+    }
+    if (child < 0)
+        return (int)child;
+    while (sys(SYS_wait4, child, &status, 0, 0) == -EINTR)
+        continue;
+    return status ? MM_NO_MOVE : 0;
 }
