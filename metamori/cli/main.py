@@ -94,11 +94,26 @@ def _status(words: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 1
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("metamori._"):
+            raise
+        _say(f"{error.name} is not built; build it with: make build")
+        return 125 if verb == "run" else 1
     except OSError as error:
-        _say(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error))
+        _say(_sentence(error))
         return 125 if verb == "run" else 1
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _sentence(error: OSError) -> str:
+    if error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the folder that you are in was removed; change to another one"
+    return str(error)
 
 
 def _top(words: list[str]) -> None:

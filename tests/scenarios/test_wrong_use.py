@@ -12,6 +12,8 @@ import pytest
 from conftest import Compile
 from lab import Lab
 
+import metamori
+
 
 def one_line(text: str) -> str:
     """Messages are one line each, without a traceback."""
@@ -272,3 +274,23 @@ def test_mistakes_are_told_in_one_line(lab: Lab) -> None:
         assert (done.returncode, done.stdout) == (status, ""), (typed, line)
         assert which in line and what_to_do in line and "Traceback" not in line, (typed, line)
     lab.assert_state(before, "nothing has happened to the files")
+
+
+@pytest.mark.parametrize("words, status", [("log", 1), ("run -- true", 125)])
+def test_the_folder_that_one_is_in_was_removed(lab: Lab, words: str, status: int) -> None:
+    environment = {name: value for name, value in lab.env.items() if name != "METAMORI_STORE"}
+    line = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", sys.executable, "-m", "metamori"]
+    done = subprocess.run([*line, *shlex.split(words)], cwd=lab.work, env=environment, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert (done.returncode, one_line(done.stderr)) == \
+        (status, "metamori: the folder that you are in was removed; change to another one")
+
+
+@pytest.mark.parametrize("words, status", [("log", 1), ("doctor", 1), ("run -- true", 125)])
+def test_a_tree_that_is_not_built(lab: Lab, words: str, status: int) -> None:
+    package = Path(metamori.__file__).parent
+    shutil.copytree(package, lab.work / "tree" / "metamori", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    done = subprocess.run([sys.executable, "-m", "metamori", *shlex.split(words)], cwd=lab.work, capture_output=True,
+                          text=True, timeout=100, check=False,
+                          env={**lab.env, "PYTHONPATH": str(lab.work / "tree"), "PYTHONDONTWRITEBYTECODE": "1"})
+    assert done.returncode == status and one_line(done.stderr).endswith("is not built; build it with: make build")
