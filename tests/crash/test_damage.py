@@ -31,7 +31,8 @@ class Made:
     folders: list[Path]                    # all of it, one on each filesystem
 
     def files(self) -> list[Path]:
-        found = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.name not in ("lock",)]
+        aside = ("lock", ".gitignore")     # nothing depends on what is in them
+        found = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.name not in aside]
         return [path for path in found if path.stat().st_size]
 
     def vouched(self, path: Path) -> set[int]:

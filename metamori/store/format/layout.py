@@ -6,6 +6,7 @@
     lock                         flock: held by a live run's supervisor, or by a verb that writes. It holds what no copy
                                  of the store has in common with it (inode number and change time of `format`), and
                                  the folder that it was in
+    .gitignore                   "*\\n": git neither lists the store nor cleans it away
     head                         the index that the user's files are at, and their identities then
     intent                       present while files are being moved: the redo list
     prune                        present while indexes are being pruned: what is to be put, removed and freed
@@ -72,6 +73,10 @@ class Layout:
     @property
     def lock(self) -> bytes:
         return self._in(b"lock")
+
+    @property
+    def gitignore(self) -> bytes:
+        return self._in(b".gitignore")
 
     @property
     def head(self) -> bytes:

@@ -111,6 +111,7 @@ def _make(door: Door, layout: Layout) -> None:
     for folder in layout.folders:
         commit.make_folder(door, folder)
     layout.id = layout.number(int.from_bytes(os.urandom(4)) or 1, FORMAT_VERSION, surroundings(layout))
+    commit.write_file(door, layout.gitignore, b"*\n", durable=False)
     commit.write_file(door, layout.head, files.encode_head(Head(0), layout.id))
     commit.write_file(door, layout.format, format_line(layout.id))
     note_place(door, layout)
