@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pty
 import re
@@ -153,3 +154,12 @@ assert open("f").read() == "kept\\n"
     assert os.listdir(lab.work) == ["f"]
     lab.verb("redo")
     assert (lab.work / "g").read_text() == "more\n"
+
+
+def test_all_files_of_the_shells_are_in_the_package() -> None:
+    """Also those whose names begin with a point, which a `*` does not mean."""
+    package = ROOT / "metamori"
+    patterns = re.findall(r'^metamori = (\[.*\])$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+    known = {path for pattern in ast.literal_eval(patterns) for path in package.glob(pattern)
+             if "*" not in pattern or not path.name.startswith(".")}
+    assert {path for path in (package / "cli" / "shells").rglob("*") if path.is_file()} <= known
