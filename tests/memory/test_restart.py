@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built
+from comeback import METAMORI, Memory, built
+from stops import Stops
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -59,3 +63,24 @@ def test_a_file_that_never_had_a_name(tmp_path: Path) -> None:
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])
     case.everywhere(case.run_and_kill("150ms", 4))
+
+
+def test_no_image_holds_a_descriptor_of_the_library(tmp_path: Path) -> None:
+    """At its end the program looks in /proc whether `metamori run` is alive: a restart would look for that process."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/bin/sh", "-c", "read line < go; echo said"], ends=False)
+    os.mkfifo(case.work / "go")
+    case.added |= stops.env
+    run = case.start()
+    with (case.work / "go").open("w") as file:
+        stops.arm("alive.opened")
+        file.write("go\n")
+    stops.wait("alive.opened")
+    asks = subprocess.Popen([*METAMORI, "checkpoint"], cwd=case.work, env=case.environment())
+    time.sleep(1)
+    stops.go("alive.opened")
+    asks.wait(300)
+    assert run.wait(300) == 0, case.errors()
+    for index in case.images():
+        done = case.verb("restart", "--force", str(index))
+        assert done.returncode == 0, done

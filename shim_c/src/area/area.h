@@ -27,6 +27,7 @@ extern struct mm_descriptor mm_fds[MM_FDS];
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
 extern int mm_active;                    /* part of the run: a call that begins now is followed */
 extern struct mm_process *mm_self;
+extern uint32_t *mm_as_a_call;
 extern uint32_t mm_self_process;
 extern int mm_buffer_fd;
 

@@ -105,6 +105,7 @@ void mm_memory_joined(void)
     if (!mm_area_place || !(h->flags & MM_MEMORY))
         return;
     mm_memory_head = h;
+    mm_as_a_call = &mm_self->calls;
     MM_STOP("memory.joins");
     mm_handler_install();
     unblock();
