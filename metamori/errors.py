@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno as _errno
 
+RUN_FAILED = 125                           # what `run` answers where the other verbs have their codes
+
 
 class MetamoriError(Exception):
     """Something failed; the message is one sentence for a person."""

@@ -26,7 +26,6 @@ def take(path: str, message: str) -> int:
     from metamori.cli import output
     from metamori.runtime.area.run_area import Area
     from metamori.runtime.checkpoint.session import Session
-    from metamori.runtime.lifecycle import end_run
     from metamori.store.read.store import Store
 
     store = Store.open(path)
@@ -35,9 +34,9 @@ def take(path: str, message: str) -> int:
     except OSError:
         raise NoLiveRun(f"no run is alive in {path}; metamori run -- COMMAND begins one") from None
     try:
-        if not end_run.alive(area) and not _supervised(area):
+        if not area.pids() and not area.is_supervised():
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
-        if area.head.flags & lib.MM_MEMORY and _supervised(area):
+        if area.head.flags & lib.MM_MEMORY and area.is_supervised():
             return _asked(area, message)
         session = Session(store, area)
         index = session.checkpoint(message)
@@ -60,10 +59,3 @@ def _asked(area, message: str) -> int:  # type: ignore[no-untyped-def]
         why = ffi.string(area.head.request.message).decode(errors="replace")
         raise MetamoriError(f"no checkpoint was taken: {why or os.strerror(-index)}")
     return index
-
-
-def _supervised(area) -> bool:  # type: ignore[no-untyped-def]
-    from metamori._area import lib
-
-    pid = area.head.supervisor
-    return bool(pid) and lib.mm_start_time(pid) == area.head.supervisor_start

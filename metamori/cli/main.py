@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from metamori.errors import MetamoriError, Usage
+from metamori.errors import RUN_FAILED, MetamoriError, Usage
 
 VERBS = {
     "run": "run a command and track its files",
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _status(words: list[str]) -> int:
-    """The exit status. `run` itself answers 125 where the other verbs have their codes."""
+    """The exit status. `run` has one for all its errors."""
     gc.set_threshold(_COLLECT_AFTER)
     verb = words[0] if words and words[0] in VERBS else ""
     try:
@@ -90,7 +90,7 @@ def _status(words: list[str]) -> int:
         return status
     except MetamoriError as error:
         _say(str(error))
-        return 125 if verb == "run" and not isinstance(error, Usage) else error.exit_code
+        return RUN_FAILED if verb == "run" and not isinstance(error, Usage) else error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 1
@@ -98,10 +98,10 @@ def _status(words: list[str]) -> int:
         if not (error.name or "").startswith("metamori._"):
             raise
         _say(f"{error.name} is not built; build it with: make build")
-        return 125 if verb == "run" else 1
+        return RUN_FAILED if verb == "run" else 1
     except OSError as error:
         _say(_sentence(error))
-        return 125 if verb == "run" else 1
+        return RUN_FAILED if verb == "run" else 1
     except KeyboardInterrupt:
         return _INTERRUPTED
 

@@ -64,7 +64,7 @@ def complete(store: Store) -> None:
     if run_area:
         if importlib.util.find_spec("metamori._area") is None:
             raise MetamoriError("the last run was killed; completing it needs the built library: make build")
-        from metamori.runtime.recovery.recover import finish_if_needed, require_over
+        from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 
         require_over(store)
     if prune.recover(store):
@@ -132,6 +132,6 @@ def tracked_glob(store: Store, text: str) -> Callable[[bytes], bool] | None:
 
 def finish_unborn(store: Store) -> None:
     """A run whose program could not be started: nothing has happened in it."""
-    from metamori.runtime.recovery.recover import finish_if_needed
+    from metamori.runtime.lifecycle.recover import finish_if_needed
 
     finish_if_needed(store)

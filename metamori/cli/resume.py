@@ -7,12 +7,13 @@ import time
 from metamori.cli import opening
 from metamori.cli.restore import modified_text, truncate_stdio
 from metamori.config import Config
-from metamori.errors import ChangedOutside
+from metamori.errors import RUN_FAILED, ChangedOutside
 from metamori.runtime.lifecycle import child_loop, leave_run, process_restart, resume_point
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, restore
 
 PATIENCE_S = 60.0
+
 
 def wait_for(store: Store) -> None:
     """The run that was interrupted may still be ending: a job is started again as soon as its script is gone."""
@@ -61,8 +62,7 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
 def go_on(store: Store, config: Config, index: int, environ: dict[str, str], stdio: bool = False,
           said: bool = True) -> int:
     """The program comes back, with its memory if the index has it; the exit status of `run`. said: from where."""
-    from metamori.cli.run import FAILED, follow
-    from metamori.runtime.lifecycle.run_controller import Live, start_again
+    from metamori.runtime.lifecycle.run_controller import Live, follow, start_again
 
     if config.on_term:
         child_loop.hold_term()
@@ -77,5 +77,5 @@ def go_on(store: Store, config: Config, index: int, environ: dict[str, str], std
     except child_loop.CannotStart as error:
         child_loop.say(f"{error.filename}: {error.strerror}")
         opening.finish_unborn(store)
-        return FAILED
+        return RUN_FAILED
     return follow(Live(session, config, pid, environ))

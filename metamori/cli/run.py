@@ -8,9 +8,9 @@ import signal
 from collections.abc import Mapping
 
 from metamori.config import Config, parse_count, parse_duration, parse_size
-from metamori.errors import MetamoriError, StoreBusy, Usage
+from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage
 
-FAILED, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
+CANNOT_EXECUTE, NOT_FOUND = 126, 127
 OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/base/old_names.h, old_libc.c)
 # METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/base/check.h)
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))),
@@ -110,10 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _run(config, command, resumes, arguments.stdio)
     except OSError as error:
         child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}")
-        return FAILED
+        return RUN_FAILED
     except MetamoriError as error:
         child_loop.say(str(error))
-        return FAILED
+        return RUN_FAILED
 
 
 OURS = ("LD_PRELOAD", "METAMORI_STORE", "METAMORI_SUPERVISED", "METAMORI_PYTHON", "METAMORI_LIBPYTHON",
@@ -198,7 +198,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
     from metamori.runtime.checkpoint.session import Session
-    from metamori.runtime.lifecycle.run_controller import Live  # while the command already runs
+    from metamori.runtime.lifecycle.run_controller import Live, follow  # while the command already runs
 
     return follow(Live(Session(store, area), config, pid, own_part(environ)))
 
@@ -214,26 +214,6 @@ def too_old(libc: str) -> str:
     """`libc`, such as "glibc 2.12", when its programs cannot load the preload library; else ""."""
     version = tuple(int(part) for part in libc.removeprefix("glibc ").split(".")[:2] if part.isdigit())
     return libc if version and version < OLDEST_LIBC else ""
-
-
-def follow(live) -> int:  # type: ignore[no-untyped-def]
-    """A run that has begun, to its end; the exit status of `run`."""
-    from metamori.runtime.lifecycle import child_loop
-    from metamori.runtime.lifecycle.run_controller import StoreGone
-
-    status = live.run()
-    try:
-        live.end(status)
-    except StoreGone as error:
-        child_loop.say(str(error))
-        return FAILED
-    except (MetamoriError, OSError) as error:
-        child_loop.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
-        return FAILED
-    finally:
-        live.session.store.close()
-    live.on_checkpoint.end(live.session.store.path)
-    return child_loop.end_as(status)
 
 
 def _warn(command: str) -> bool:

@@ -56,17 +56,14 @@ def _live(store: Store) -> dict[str, Any]:
     from metamori._area import lib
     from metamori.runtime.area import launch_record
     from metamori.runtime.area.run_area import BLOCK, Area
-    from metamori.runtime.lifecycle import end_run
 
     try:
         area = Area(store.path)
     except OSError:
         return {}
     try:
-        pids = end_run.alive(area)
-        supervised = bool(area.head.supervisor) and \
-            lib.mm_start_time(area.head.supervisor) == area.head.supervisor_start
-        if not pids and not supervised:
+        pids = area.pids()
+        if not pids and not area.is_supervised():
             return {}
         files = [area.pif(slot) for slot in area.pifs()]
         launch = launch_record.of_run(area)

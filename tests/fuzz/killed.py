@@ -22,7 +22,7 @@ from lab import wait_until
 
 from metamori.cli import opening
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.runtime.recovery import recover
+from metamori.runtime.lifecycle import recover
 from metamori.store.read.store import Store
 
 REGIONS = ("header", "processes", "fits", "pifs", "pages", "journal", "strings", "chunks", "frames", "ahead")

@@ -15,8 +15,7 @@ import pytest
 from metamori._area import lib
 
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.lifecycle import end_run
-from metamori.runtime.recovery import recover
+from metamori.runtime.lifecycle import recover
 
 EXITING = 4  # PF_EXITING in field 9 of /proc/PID/stat
 
@@ -31,7 +30,7 @@ def area(tmp_path: Path) -> Iterator[Area]:
 def both_say(area: Area) -> bool:
     """`metamori run` asks the file, the other verbs the mapped area."""
     said = recover._alive(area.path)
-    assert bool(end_run.alive(area)) == said
+    assert bool(area.pids()) == said
     return said
 
 

@@ -256,6 +256,15 @@ class Area:
             if lib.mm_proc(self._area, slot).pid:
                 yield slot
 
+    def pids(self, but: int = 0) -> list[int]:
+        """Of the processes that are alive, without one."""
+        return [pid for pid in (self.process(slot).pid for slot in self.processes()) if pid != but]
+
+    def is_supervised(self) -> bool:
+        """Whether the `metamori run` of this run is alive."""
+        pid = self.head.supervisor
+        return bool(pid) and lib.mm_start_time(pid) == self.head.supervisor_start
+
     def await_births(self) -> None:
         """Until each child that was forked is among the processes: its parents may have ended before it first ran."""
         lib.mm_await_births(self._area)

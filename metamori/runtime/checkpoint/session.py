@@ -17,9 +17,11 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint import sync as durable
+from metamori.runtime.checkpoint.context import RunContext
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.checkpoint.snapshot import Cut
+from metamori.runtime.checkpoint.write_back import put_home
 from metamori.runtime.memory import images as memory
 from metamori.store.format.records import MemoryEntry
 from metamori.store.read.state import State
@@ -27,24 +29,15 @@ from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
 
-class Session:
-    """A store and its run area. Every runtime of the run has its own; the truth is in the files."""
+class Session(RunContext):
+    """A live run, for whoever takes its checkpoints."""
 
     def __init__(self, store: Store, area: Area) -> None:
-        self.store, self.area = store, area
-        self.said = ""                     # what a person should hear; whoever says it takes it away
+        super().__init__(store, area)
         self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
         self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
         self._records = -1                 # head.records when all that it counts was known here
-
-    @property
-    def durable(self) -> bool:
-        return bool(self.area.head.flags & lib.MM_POWER)
-
-    @property
-    def single(self) -> bool:
-        return bool(self.area.head.flags & lib.MM_SINGLE)
 
     def checkpoint(
         self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False,
@@ -62,8 +55,7 @@ class Session:
             index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
             auto_prune.prune(self)
             if home:
-                from metamori.runtime.lifecycle import end_run
-                end_run.put_home(self, index)
+                put_home(self, index)
             if over:
                 self.area.head.flags |= lib.MM_OVER
             return index
@@ -95,10 +87,6 @@ class Session:
         instants.settle_cut(self.area, cut, index)
         self._records = self.area.head.records
         return index
-
-    def will_write_records(self) -> None:
-        """Before each record that is added under the session lock: whoever has that next looks for them."""
-        self.area.head.records += 1
 
     def give_up(self, fold: Fold) -> None:
         """Say what others changed before this run came to it; only then does the run area know these files."""

@@ -93,7 +93,7 @@ def _begin(path: str) -> int:
     _lock(store)
     try:
         area = os.path.join(path, "run")
-        if os.path.exists(area) and end_run.alive(Area(path)):
+        if os.path.exists(area) and Area(path).pids():
             return 0
         session, said = begin(store, Config.make({"store": path}))
         pid = os.getpid()                  # in it before the lock goes: a run without processes is a killed one

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from metamori._area import ffi, lib
 from metamori.config import Config
-from metamori.errors import MetamoriError
+from metamori.errors import RUN_FAILED, MetamoriError
 from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
@@ -251,14 +251,14 @@ class Live:
             reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
         session.area.await_births()
         deadline = time.monotonic() + 0.05
-        while end_run.alive(session.area) and time.monotonic() < deadline:
+        while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
         index = end_run.finish(session, reason, killed)
         self._say_of_limits()
         self._say_of_term(status)
         if killed:
             self._say_what_is_left(reason, index)
-        if end_run.alive(session.area):     # daemons: the last of them commits the rest
+        if session.area.pids():     # daemons: the last of them commits the rest
             session.area.head.flags &= ~lib.MM_SUPERVISED
             session.area.head.supervisor = 0
             session.area.close()
@@ -283,6 +283,23 @@ class Live:
         if self.config.memory and last:
             child_loop.say(f"the program can continue from checkpoint {last}: "
                           f"metamori restart --store {store.path} {last}")
+
+
+def follow(live: Live) -> int:
+    """A run that has begun, to its end; the exit status of `run`."""
+    status = live.run()
+    try:
+        live.end(status)
+    except StoreGone as error:
+        child_loop.say(str(error))
+        return RUN_FAILED
+    except (MetamoriError, OSError) as error:
+        child_loop.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
+        return RUN_FAILED
+    finally:
+        live.session.store.close()
+    live.on_checkpoint.end(live.session.store.path)
+    return child_loop.end_as(status)
 
 
 def _signal(number: int) -> str:

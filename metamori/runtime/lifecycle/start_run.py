@@ -89,7 +89,7 @@ def begin_area(
 
 def _complete(store: Store) -> str:
     """What was interrupted before; a line for a person, or ""."""
-    from metamori.runtime.recovery.recover import finish_if_needed, require_over
+    from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
     from metamori.store.restore import restore
 
     require_over(store)

@@ -19,7 +19,6 @@ from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import end_run
 from metamori.runtime.rollback import live_part
 from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_up
 from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
@@ -65,8 +64,7 @@ def live_area(store: Store) -> Area | None:
         area = Area(store.path)
     except OSError:
         return None
-    pid = area.head.supervisor
-    if end_run.alive(area) or (pid and lib.mm_start_time(pid) == area.head.supervisor_start):
+    if area.pids() or area.is_supervised():
         return area
     area.close()
     return None

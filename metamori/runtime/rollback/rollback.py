@@ -22,7 +22,7 @@ from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
-from metamori.runtime.lifecycle.end_run import kept_homes as run_homes
+from metamori.runtime.checkpoint.write_back import kept_homes as run_homes
 from metamori.runtime.rollback import descriptors
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.files_beside import arrive, give_attributes

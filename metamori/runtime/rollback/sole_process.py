@@ -8,7 +8,6 @@ import os
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.lifecycle.end_run import alive
 
 
 class OthersAlive(MetamoriError):
@@ -19,7 +18,7 @@ class OthersAlive(MetamoriError):
 
 def require_alone(area: Area, pid: int) -> None:
     """OthersAlive unless the process is the only one: of the run, and it has no child that is about to join it."""
-    if alive(area, pid) or any(lib.mm_start_time(child) for child in _children(pid)):
+    if area.pids(but=pid) or any(lib.mm_start_time(child) for child in _children(pid)):
         raise OthersAlive("other processes of the run are alive")
 
 

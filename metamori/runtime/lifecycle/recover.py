@@ -113,6 +113,6 @@ def _damaged(store: Store, folder: str, why: str) -> str:
 
 
 def _from_what_is_durable(store: Store, *why: str) -> str:
-    from metamori.runtime.recovery import crash_recovery
+    from metamori.runtime.recovery import crash_recovery  # not for a run that was killed on a machine that runs on
 
     return crash_recovery.recover(store, *why)

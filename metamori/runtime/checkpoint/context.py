@@ -1,0 +1,27 @@
+"""What checkpoints, their commit and their pruning need of a live run: its store and its run area."""
+
+from __future__ import annotations
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import Area
+from metamori.store.read.store import Store
+
+
+class RunContext:
+    """A store and its run area. Every runtime of the run has its own; the truth is in the files."""
+
+    def __init__(self, store: Store, area: Area) -> None:
+        self.store, self.area = store, area
+        self.said = ""                     # what a person should hear; whoever says it takes it away
+
+    @property
+    def durable(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_POWER)
+
+    @property
+    def single(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_SINGLE)
+
+    def will_write_records(self) -> None:
+        """Before each record that is added under the session lock: whoever has that next looks for them."""
+        self.area.head.records += 1

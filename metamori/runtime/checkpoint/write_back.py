@@ -1,0 +1,105 @@
+"""A commit: the buffered bytes of a run go into their files, and the run area starts from a clean table."""
+
+from __future__ import annotations
+
+import os
+
+from metamori._area import lib
+from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import BLOCK, CHUNK, NO_LIMIT, Area
+from metamori.runtime.checkpoint import sync
+from metamori.runtime.checkpoint.context import RunContext
+from metamori.store.format.layout import parse_record_name
+from metamori.store.format.records import KeptHome
+from metamori.store.format.row_table import no_collection
+from metamori.store.restore import restore, safety_copies
+from metamori.tables.aml import AML, AddressMap
+
+
+def pending(area: Area) -> dict[int, AddressMap]:
+    """By object: the bytes whose truth is not in place (also where home holds what no longer belongs to the file)."""
+    found: dict[int, AddressMap] = {}
+    run = area.head.run
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
+            continue
+        found[p.object] = AddressMap(AML(block * BLOCK, (block + count) * BLOCK, run, buffer * BLOCK)
+                                     for block, buffer, count in area.ranges(p, 0, 0))
+        if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
+            for start, end in list(found[p.object].gaps(p.home_limit, p.size)):
+                found[p.object].insert(AML(start, end, run, start))
+    return found
+
+
+def kept_homes(context: RunContext) -> list[KeptHome]:
+    """Files without a name whose home the run put into the store, whatever branch knows them: those that a program of
+    it removed, and those that a restore put aside, which no program of it may ever have opened."""
+    area, layout, found = context.area, context.store.layout, []
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if not p.object or not p.flags & lib.MM_KEPT or not p.flags & lib.MM_NAMELESS:
+            continue
+        for name in (area.kept_name(slot), b"%d" % p.object):   # the second in the middle of a restore
+            if os.path.exists(layout.kept(name)):
+                found.append(KeptHome(p.object, name))
+                break
+    known = {each.inode for each in found} | {each.inode for each in context.store.head.kept}
+    aside = (int(name) for name in context.store.door.listdir(layout.kept_folder) if name.isdigit())
+    return found + [KeptHome(inode, b"%d" % inode) for inode in sorted(aside) if inode not in known]
+
+
+def put_home(context: RunContext, index: int) -> None:
+    """Commit: every buffered byte is written back; the run area starts from a clean table. The index is the newest.
+
+    Durable whatever --durability says: with the run area goes the only other place of bytes that were fsynced.
+    """
+    area, store = context.area, context.store
+    area.freeze()
+    try:
+        area.give_room()
+        make_durable(context, index)
+        with no_collection():
+            restore.commit_home(store, index, pending(area), save_preimages=not context.single, run=area.head.run,
+                             durable=True, kept=kept_homes(context))
+            if not context.single:         # after the commit, which has the room that is left
+                safety_copies.keep(store, index, area.head.run, clone=context.durable)
+        _all_at_home(area)
+        size = store.buffers.size(area.head.run)
+        area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))
+        area.head.epoch_block = area.head.committed_block = area.head.next_block
+    finally:
+        area.thaw()
+
+
+def make_durable(context: RunContext, index: int) -> None:
+    """What a commit is made from, before its list is written: with --durability process neither the records of the run
+    are on the disk yet nor its buffer. In single mode those of the commit before are."""
+    area, store = context.area, context.store
+    if context.durable:
+        return
+    store.buffers.sync(area.head.run)
+    start = wal.began(area.path)
+    first = index if context.single or start is None else start.index + 1
+    names = ((raw, parse_record_name(raw)) for raw in store.door.listdir(store.layout.checkpoints))
+    paths = [store.layout.record(raw) for raw, name in names if name is not None and name.index >= first]
+    sync.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints})
+
+
+def _all_at_home(area: Area) -> None:
+    isolated = bool(area.head.flags & lib.MM_ISOLATE)
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if p.flags & lib.MM_NAMELESS:      # only its descriptors lead to it: its bytes stay where they are
+            continue
+        area.drop_frames(slot)
+        area.table_clear(p)
+        if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
+            p.flags &= ~lib.MM_VIRTUAL
+            p.fresh_from = NO_LIMIT if isolated else p.size
+            if isolated:                   # past this the home has nothing
+                p.home_limit = p.size
+        if not isolated:
+            p.home_limit = NO_LIMIT
+        # MM_SETTLED stays: what is appended is written back at once, so a restore or a kill has something to take back
+        p.mtime_ns = 0
