@@ -1,64 +1,73 @@
-"""Which buffered ranges to let go first: the least recently used (thesis 4.3.2).
+"""What was used last, as much of it as has room: the least recently used goes first (thesis 4.3.2).
 
-Invariants (asserted by `check`): keys run from oldest to youngest; `nbytes` is the sum of their sizes.
-The table only orders keys; moving the bytes is its caller's work, followed by `forget`.
+Invariants (asserted by `check`): keys run from oldest to youngest; `weight` is the sum of what the values weigh; above
+`room` only one is held.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
-class Recency:
-    """Keys with their sizes in bytes, oldest first, against a budget in bytes."""
+def _one(_: object) -> int:
+    return 1
 
-    __slots__ = ("_sizes", "budget", "nbytes")
 
-    def __init__(self, budget: int) -> None:
-        if budget < 0:
-            raise ValueError(f"a budget is at least 0 bytes: {budget}")
-        self.budget = budget
-        self.nbytes = 0
-        self._sizes: OrderedDict[Hashable, int] = OrderedDict()
+def _nothing(_: object) -> None:
+    pass
 
-    def touch(self, key: Hashable, nbytes: int) -> None:
-        """`key` was used and has `nbytes` bytes now: it is the youngest (thesis makeNewYoungest)."""
-        if nbytes < 0:
-            raise ValueError(f"a size is at least 0 bytes: {nbytes}")
-        self.nbytes += nbytes - self._sizes.get(key, 0)
-        self._sizes[key] = nbytes
-        self._sizes.move_to_end(key)
 
-    def forget(self, key: Hashable) -> None:
-        """`key` is no longer in memory; a key that was not known is no error."""
-        self.nbytes -= self._sizes.pop(key, 0)
+class Recent(Generic[Key, Value]):
+    """Values by key, oldest first. weigh: what a value takes of the room, each time the same; 1 by default. let_go:
+    called for each value that leaves by itself or by `clear`."""
 
-    def over(self) -> int:
-        """Bytes over the budget, 0 when within it."""
-        return max(0, self.nbytes - self.budget)
+    __slots__ = ("_held", "_let_go", "_weigh", "room", "weight")
 
-    def oldest(self, nbytes: int) -> list[Hashable]:
-        """The fewest oldest keys that free `nbytes` bytes, all keys if there is not so much."""
-        keys: list[Hashable] = []
-        for key, size in self._sizes.items():
-            if nbytes <= 0:
-                break
-            keys.append(key)
-            nbytes -= size
-        return keys
+    def __init__(self, room: int, weigh: Callable[[Value], int] = _one,
+                 let_go: Callable[[Value], object] = _nothing) -> None:
+        self.room, self.weight = room, 0
+        self._weigh, self._let_go = weigh, let_go
+        self._held: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key) -> Value | None:
+        """None when it is not held; else it is the youngest now (thesis makeNewYoungest)."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+        return found
+
+    def put(self, key: Key, value: Value) -> None:
+        """The youngest from now on, in place of what the key had; the oldest go as long as there is no room."""
+        before = self._held.pop(key, None)
+        self._held[key] = value
+        self.weight += self._weigh(value) - (0 if before is None else self._weigh(before))
+        while self.weight > self.room and len(self._held) > 1:
+            self._drop(*self._held.popitem(last=False))
 
     def clear(self) -> None:
-        self._sizes.clear()
-        self.nbytes = 0
+        while self._held:
+            self._drop(*self._held.popitem())
+
+    def values(self) -> Iterator[Value]:
+        """Oldest first. Nothing becomes younger by it."""
+        return iter(self._held.values())
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._held)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._sizes
+    def __contains__(self, key: object) -> bool:
+        return key in self._held
+
+    def _drop(self, _: Key, value: Value) -> None:
+        self.weight -= self._weigh(value)
+        self._let_go(value)
 
     def check(self) -> None:
         """Assert the invariants; raises AssertionError."""
-        assert self.nbytes == sum(self._sizes.values()), (self.nbytes, self._sizes)
-        assert all(size >= 0 for size in self._sizes.values()), self._sizes
+        assert self.weight == sum(map(self._weigh, self._held.values())), (self.weight, self._held)
+        assert self.weight <= self.room or len(self._held) == 1, (self.weight, self.room)

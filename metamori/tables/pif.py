@@ -1,19 +1,19 @@
 """Physical File: the file itself and where its bytes live (thesis 4.2, fig. 4.3; on disk fig. 4.8).
 
-The maps are those of fig. 4.5. A write goes into the map of the running interval and into the cumulative
-map; closing the interval starts a new map and keeps the old one in `epochs`, newest last.
-
-Invariants (asserted by `check`): every mapped byte lies below `size`; what the running interval maps, the
-cumulative map maps alike; `cut`, the smallest size since the interval began, is at most `size`.
+While a run lives its PIFs are in the run area (`struct mm_pif`), each with a block table, where C keeps them. A
+checkpoint takes those that changed out of it (`Pif`), folds their blocks into AMLs, and records them (`PifEntry`).
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Sequence
+
 from metamori.tables.aml import AML, AddressMap
-from metamori.tables.lru import Recency
-from metamori.tables.record import field, mutable, names_of, record
+from metamori.tables.record import mutable, record
 
 NO_LIMIT = 2**63 - 1
+Blocks = tuple[int, int, int]     # first block in the file, first in the run's buffer, how many
 
 
 @record
@@ -40,95 +40,44 @@ class PifEntry:
 
 @mutable
 class Pif:
-    """A live tracked file. Fields as in PifEntry, and its maps."""
+    """A touched file at the instant of a checkpoint, out of the run area. home: where its bytes are in place, b"" when
+    no name leads there."""
 
-    inode: int
+    slot: int
+    object: int
     dev: int
     ino: int
     btime_ns: int
-    filename: bytes
+    flags: int
+    created: bool                    # by the run, since the last checkpoint
+    preexisting: bool                # it was there before the run
+    refs: int
+    path: bytes
+    home: bytes
     size: int
-    count: int = 0
-    was_created: int = 0
-    was_deleted: int = 0
-    home_limit: int = NO_LIMIT
-    cut: int = -1                    # -1 at birth: size
-    mode: int = 0
-    uid: int = 0
-    gid: int = 0
-    mtime_ns: int = 0
-    kept: bytes = b""
-    current: AddressMap = field(default_factory=AddressMap)
-    cumulative: AddressMap = field(default_factory=AddressMap)
-    epochs: list[AddressMap] = field(default_factory=list)
-    cache: Recency = field(default_factory=lambda: Recency(0))
+    home_limit: int
+    cut: int
+    mtime_ns: int
+    st: os.stat_result | None
+    old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
+    ranges: Sequence[Blocks]
+    captured: Sequence[AML] | None = None   # its bytes changed unseen: what differs in place from the parent
+    held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
-    def __post_init__(self) -> None:
-        if self.cut < 0:
-            self.cut = self.size
+    def redirected(self, run: int, block_bytes: int) -> AddressMap:
+        """What went to the buffer since the last checkpoint, cut off at the file's end."""
+        return folded(self.ranges, run, block_bytes, self.size)
 
-    def write_range(self, aml: AML) -> list[AML]:
-        """Bytes were redirected to the buffer (thesis BTreeInsertSameCkpt and BTreeInsert).
+    def with_captured(self, redirected: AddressMap) -> AddressMap:
+        """All AMLs of the interval: where nothing was redirected, what changed unseen and was stored."""
+        if not self.captured:
+            return redirected
+        amls = AddressMap(self.captured)
+        amls.overlay(redirected)
+        return amls
 
-        Returns the pieces of this interval that it overrides: no index needs their buffer bytes.
-        """
-        freed = self.current.insert(aml)
-        self.cumulative.insert(aml)
-        self.size = max(self.size, aml.end)
-        return freed
 
-    def truncate(self, size: int, *, at_home: bool = False) -> list[AML]:
-        """The file was given this size, shorter or longer; returns pieces as write_range does.
-
-        `at_home`: the file itself was given the size too, so that what it has beyond is zeros already.
-        """
-        if size < 0:
-            raise ValueError(f"a size is at least 0 bytes: {size}")
-        freed = self.current.cut(size)
-        self.cumulative.cut(size)
-        self.cut = min(self.cut, size)
-        if not at_home and size < self.size:
-            self.home_limit = min(self.home_limit, size)
-        self.size = size
-        return freed
-
-    def entry(self) -> PifEntry:
-        """This file as a checkpoint records it: to be taken before `close_epoch` resets `cut`."""
-        return PifEntry(self.inode, self.dev, self.ino, self.btime_ns, self.count, self.filename,
-                        self.was_created, self.was_deleted, self.size, self.home_limit, self.cut, self.mode,
-                        self.uid, self.gid, self.mtime_ns, self.kept)
-
-    def close_epoch(self) -> AddressMap:
-        """The interval ends: returns its map, the entries of its offset file, and starts a new one."""
-        closed = self.current
-        self.epochs.append(closed)
-        self.current = AddressMap()
-        self.cut = self.size
-        return closed
-
-    def reload(self, cumulative: AddressMap, entry: PifEntry) -> None:
-        """Continue from a checkpoint: its record and its cumulative map (thesis reloadFileMetaFile).
-
-        ValueError when the record is another file's or the map knows bytes beyond the size.
-        """
-        if entry.inode != self.inode:
-            raise ValueError(f"record of file {entry.inode} for file {self.inode}")
-        if any(cumulative.find(entry.size, NO_LIMIT)):
-            raise ValueError(f"file {entry.inode} has {entry.size} bytes, its map more")
-        for name in names_of(PifEntry):
-            setattr(self, name, getattr(entry, name))
-        self.cut = entry.size
-        self.cumulative = cumulative.copy()
-        self.current = AddressMap()
-        self.epochs.clear()
-        self.cache.clear()
-
-    def check(self) -> None:
-        """Assert the invariants; raises AssertionError."""
-        for table in (self.current, self.cumulative):
-            table.check()
-            assert not any(table.find(self.size, NO_LIMIT)), (self.size, table)
-        for aml in self.current:
-            assert list(AddressMap(self.cumulative.find(aml.start, aml.end))) == [aml], aml
-        assert 0 <= self.cut <= self.size, (self.cut, self.size)
-        self.cache.check()
+def folded(ranges: Iterable[Blocks], run: int, block_bytes: int, size: int = NO_LIMIT) -> AddressMap:
+    """Runs of a block table as AMLs below `size`, neighbours merged (thesis writeBinTreeToFile)."""
+    return AddressMap(AML(block * block_bytes, min((block + count) * block_bytes, size), run, buffer * block_bytes)
+                      for block, buffer, count in ranges if block * block_bytes < size)

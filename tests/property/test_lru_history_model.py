@@ -1,4 +1,4 @@
-"""Recency against a plain list, History against a plain dict of parents."""
+"""Recent against a plain list, History against a plain dict of parents."""
 
 import pytest
 from hypothesis import settings
@@ -6,52 +6,53 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from metamori.tables.history import History
-from metamori.tables.lru import Recency
+from metamori.tables.lru import Recent
 
 keys = st.integers(0, 8)
+ROOM = 100
 
 
-class RecencyMachine(RuleBasedStateMachine):
+class RecentMachine(RuleBasedStateMachine):
+    """A value is (number, weight): no two are the same."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.table = Recency(100)
-        self.model: list[tuple[int, int]] = []
+        self.gone: list[tuple[int, int]] = []
+        self.table: Recent[int, tuple[int, int]] = Recent(ROOM, lambda value: value[1], self.gone.append)
+        self.model: list[tuple[int, tuple[int, int]]] = []
+        self.count = 0
 
-    @rule(key=keys, nbytes=st.integers(0, 60))
-    def touch(self, key: int, nbytes: int) -> None:
-        self.table.touch(key, nbytes)
-        self.model = [pair for pair in self.model if pair[0] != key] + [(key, nbytes)]
+    @rule(key=keys, weight=st.integers(0, 130))
+    def put(self, key: int, weight: int) -> None:
+        self.count += 1
+        self.table.put(key, (self.count, weight))
+        self.model = [pair for pair in self.model if pair[0] != key] + [(key, (self.count, weight))]
+        expected = []
+        while sum(value[1] for _, value in self.model) > ROOM and len(self.model) > 1:
+            expected.append(self.model.pop(0)[1])
+        assert self.gone == expected
+        self.gone.clear()
 
     @rule(key=keys)
-    def forget(self, key: int) -> None:
-        self.table.forget(key)
-        self.model = [pair for pair in self.model if pair[0] != key]
-
-    @rule(nbytes=st.integers(-5, 300))
-    def oldest(self, nbytes: int) -> None:
-        count = next((n for n in range(len(self.model) + 1) if sum(s for _, s in self.model[:n]) >= nbytes),
-                     len(self.model))
-        assert self.table.oldest(nbytes) == [key for key, _ in self.model[:count]]
-
-    @rule()
-    def swap_to_budget(self) -> None:
-        for key in self.table.oldest(self.table.over()):
-            self.forget(key)
-        assert self.table.over() == 0
+    def get(self, key: int) -> None:
+        found = dict(self.model).get(key)
+        assert self.table.get(key) == found
+        if found is not None:
+            self.model = [pair for pair in self.model if pair[0] != key] + [(key, found)]
 
     @rule()
     def clear(self) -> None:
         self.table.clear()
+        assert sorted(self.gone) == sorted(value for _, value in self.model)
+        self.gone.clear()
         self.model = []
 
     @invariant()
     def agrees(self) -> None:
         self.table.check()
-        assert self.table.nbytes == sum(size for _, size in self.model)
-        assert self.table.over() == max(0, self.table.nbytes - 100)
-        assert len(self.table) == len(self.model)
-        assert all(key in self.table for key, _ in self.model)
-        assert self.table.oldest(10**9) == [key for key, _ in self.model]
+        assert self.table.weight == sum(value[1] for _, value in self.model)
+        assert list(self.table.values()) == [value for _, value in self.model]
+        assert len(self.table) == len(self.model) and all(key in self.table for key, _ in self.model)
 
 
 class HistoryMachine(RuleBasedStateMachine):
@@ -100,7 +101,7 @@ class HistoryMachine(RuleBasedStateMachine):
                 self.table.chain(unknown)
 
 
-RecencyMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+RecentMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 HistoryMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
-TestRecency = RecencyMachine.TestCase
+TestRecent = RecentMachine.TestCase
 TestHistory = HistoryMachine.TestCase

@@ -1,77 +1,64 @@
-"""Pif against a byte model, and the rule that rebuilds a cumulative map from the records of a chain."""
+"""A PIF's blocks folded into AMLs, against a list of bytes; and the rule that a chain of records is folded by."""
 
-import copy
+from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from metamori.runtime.area import run_area
+from metamori.tables import pif
 from metamori.tables.aml import AML, AddressMap
-from metamori.tables.pif import Pif
-from metamori.tables.view import BUFFER, HOME, ZERO, resolve
+from metamori.tables.pif import Pif, folded
 
-TOP = 30
-
-
-def buffer_bytes(amls) -> set[int]:
-    return {aml.offset + i for aml in amls for i in range(aml.end - aml.start)}
-
-
-class PifMachine(RuleBasedStateMachine):
-    """The file holds 20 bytes that nobody writes; everything goes to the buffer of run 1, byte after byte."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pif = Pif(inode=1, dev=2, ino=3, btime_ns=4, filename=b"/f", size=20)
-        self.model: list[object] = [(HOME, b) for b in range(20)]
-        self.next = 0
-        self.rebuilt = AddressMap()
-        self.saved: list[tuple] = []
-
-    @rule(start=st.integers(0, TOP), length=st.integers(1, 10), again=st.booleans())
-    def write(self, start: int, length: int, again: bool) -> None:
-        offset = start if again and not self.saved and not len(self.pif.current) else self.next
-        self.next = max(self.next, offset + length)
-        owned = buffer_bytes(self.pif.current.find(start, start + length))
-        assert buffer_bytes(self.pif.write_range(AML(start, start + length, 1, offset))) == owned
-        self.model += [ZERO] * (start - len(self.model))
-        self.model[start:start + length] = [(BUFFER, offset + i) for i in range(length)]
-
-    @rule(size=st.integers(0, TOP))
-    def truncate(self, size: int) -> None:
-        self.pif.truncate(size)
-        self.model = self.model[:size] + [ZERO] * (size - len(self.model))
-
-    @rule()
-    def checkpoint(self) -> None:
-        entry = self.pif.entry()
-        closed = self.pif.close_epoch()
-        self.rebuilt.cut(entry.cut)
-        self.rebuilt.overlay(closed)
-        assert self.rebuilt == self.pif.cumulative, "C_k is not (C_parent cut to cut_k) under D_k"
-        self.saved.append((entry, self.rebuilt.copy(), list(self.model)))
-
-    @precondition(lambda self: self.saved)
-    @rule(data=st.data())
-    def restore(self, data) -> None:
-        entry, cumulative, self.model = copy.deepcopy(data.draw(st.sampled_from(self.saved)))
-        self.pif.reload(cumulative, entry)
-        self.rebuilt = cumulative.copy()
-        assert self.pif.size == entry.size and not self.pif.epochs and len(self.pif.current) == 0
-
-    @invariant()
-    def agrees(self) -> None:
-        self.pif.check()
-        assert self.pif.size == len(self.model)
-        seen: list[object] = []
-        for piece in resolve(self.pif.size, self.pif.home_limit, self.pif.cumulative, []):
-            for b in range(piece.start, piece.end):
-                if piece.kind == BUFFER:
-                    seen.append((BUFFER, piece.offset + b - piece.start))
-                else:
-                    seen.append((HOME, b) if piece.kind == HOME and b < 20 else ZERO)
-        assert seen == self.model
+BLOCK = 4
+RUN = 7
+BLOCKS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 3)), max_size=6)
+AMLS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 12), st.integers(100, 200)), max_size=4)
+Place = tuple[int, int]
 
 
-PifMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
-TestPif = PifMachine.TestCase
+def in_file_order(steps: list[tuple[int, int, int]]) -> list[pif.Blocks]:
+    """As a block table gives them: none meets another. Of each step: how far on it begins."""
+    found, at = [], 0
+    for gap, buffer, count in steps:
+        found.append((at + gap, buffer, count))
+        at += gap + count
+    return found
+
+
+def of_file(size: int, ranges: list[pif.Blocks], captured: list[AML] | None = None) -> Pif:
+    return Pif(slot=1, object=2, dev=3, ino=4, btime_ns=0, flags=0, created=False, preexisting=True, refs=1, path=b"/f",
+               home=b"/f", size=size, home_limit=pif.NO_LIMIT, cut=size, mtime_ns=0, st=None, old=(0, 0, 0, 0, 0),
+               ranges=ranges, captured=captured)
+
+
+def places(amls: AddressMap) -> dict[int, Place]:
+    return {at: (run, offset + at - start) for start, end, run, offset in amls for at in range(start, end)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(BLOCKS, st.integers(0, 60), AMLS)
+def test_what_is_recorded_of_an_interval(steps: list[tuple[int, int, int]], size: int,
+                                         others: list[tuple[int, int, int]]) -> None:
+    ranges = in_file_order(steps)
+    captured = AddressMap(AML(start, start + length, RUN, offset) for start, length, offset in others)
+    file = of_file(size, ranges, list(captured))
+    redirected = {at: (RUN, buffer * BLOCK + at - block * BLOCK) for block, buffer, count in ranges
+                  for at in range(block * BLOCK, min((block + count) * BLOCK, size))}
+    found = file.redirected(RUN, BLOCK)
+    assert places(found) == redirected and found.nbytes == len(redirected)
+    found.check()
+    both = file.with_captured(found)
+    both.check()
+    assert places(both) == places(captured) | redirected
+    assert file.with_captured(file.redirected(RUN, BLOCK)) == both, "the fold changes nothing that it reads"
+
+
+@given(BLOCKS)
+def test_a_whole_table(steps: list[tuple[int, int, int]]) -> None:
+    ranges = in_file_order(steps)
+    assert folded(ranges, RUN, BLOCK).nbytes == BLOCK * sum(count for _, _, count in ranges)
+
+
+def test_no_limit_is_the_run_areas() -> None:
+    assert pif.NO_LIMIT == run_area.NO_LIMIT

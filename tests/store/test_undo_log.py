@@ -45,6 +45,7 @@ def test_bounded_as_unbounded(steps: list, room: int) -> None:  # type: ignore[t
             added.append((after_index, entries))
             store.undo_log.add(tuple(entries), after_index, durable=False)
             held = store.undo_log._held
+            held.check()
             assert len(held) <= 1 or sum(len(each.entries) for each in held.values()) <= room
         again = Store.open(os.path.join(folder, "store"))
         for log in (store.undo_log, again.undo_log):

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
+
 from metamori.store.format.records import Meta, NameEntry
-from metamori.store.read import meta_cache
-from metamori.store.read.meta_cache import Recent
+from metamori.store.read import store as stored
+from metamori.store.read.store import Store
 
 
 def meta(index: int, names: int) -> Meta:
     return Meta(index, index - 1, 0, "", "", 1, 1, names=tuple(NameEntry(b"/%d" % n, "absent") for n in range(names)))
 
 
-def test_held_as_long_as_there_is_room() -> None:
-    held = Recent()
-    half = meta_cache.ENTRIES // 2
-    held.put(meta(1, half - 10))
-    held.put(meta(2, half - 10))
-    assert held.get(1) and held.get(2) and held.get(1)
-    held.put(meta(3, 100))               # 2 was asked for before 1
-    assert held.get(2) is None and held.get(1) and held.get(3)
-    held.put(meta(3, 5))
-    held.put(meta(4, half - 10))         # what is put again weighs what it weighs now
-    assert held.get(1) and held.get(3) and held.get(4)
-    held.put(meta(5, 2 * meta_cache.ENTRIES))
-    assert held.get(5) and not any(map(held.get, (1, 3, 4)))
-    held.clear()
-    held.put(meta(6, half))
-    assert held.get(5) is None and held.get(6)
+def test_held_as_long_as_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "META_ENTRIES", 28)
+    store = Store.create_or_open(os.fspath(tmp_path / "store"))
+    for index, names in ((1, 12), (2, 12), (3, 2)):
+        store.commit_checkpoint(meta(index, names), durable=False)
+        assert store.meta(1).index == 1
+    assert 1 in store._metas and 3 in store._metas and 2 not in store._metas   # asked for before 1
+    assert len(store.meta(2).names) == 12                                      # read again
+    store.commit_checkpoint(meta(4, 100), durable=False)
+    assert list(store._metas.values()) == [store.meta(4)]
+    store._metas.check()
+    store.forget()
+    assert not len(store._metas)

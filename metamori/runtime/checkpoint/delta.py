@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable
 from typing import Literal
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
-from metamori.runtime.checkpoint.snapshot import Cut, Found, PifCut, examine, look
+from metamori.runtime.checkpoint.snapshot import Cut, Found, examine, look
 from metamori.store.format.records import (
     FitEntry,
     Meta,
@@ -24,7 +23,7 @@ from metamori.store.format.records import (
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.xattrs import Xattrs
 from metamori.store.read.store import Store
-from metamori.tables.aml import AML, AddressMap
+from metamori.tables.pif import Pif
 from metamori.tables.record import replace
 
 Identity = tuple[int, int]
@@ -134,7 +133,7 @@ class Fold:
         self._knows(identity, inode)
         return inode, True
 
-    def _file(self, pif: PifCut, process: int) -> None:
+    def _file(self, pif: Pif, process: int) -> None:
         inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._object(
             (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
@@ -170,7 +169,7 @@ class Fold:
         elif pif.captured or pif.ranges:
             self._changed(pif, inode, process)
 
-    def _is_as_known(self, pif: PifCut, known: PifEntry) -> bool:
+    def _is_as_known(self, pif: Pif, known: PifEntry) -> bool:
         """Whether a file that the run has just come to had the bytes that the indexes count on: whether size and time
         were as recorded, or as head noted them."""
         was = {pif.old[:2], self._old(pif)[:2]}
@@ -180,31 +179,22 @@ class Fold:
             self._at_head = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
         return self._at_head.get((pif.dev, pif.ino)) in was
 
-    def _old(self, pif: PifCut) -> tuple[int, int, int, int, int]:
+    def _old(self, pif: Pif) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
         noted = self._noted.get((pif.dev, pif.ino))
         if noted is None or (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns):
             return pif.old
         return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
 
-    def _changed(self, pif: PifCut, inode: int, process: int) -> None:
-        """What changed in place unseen; over it the touched blocks, neighbours merged, cut off at the file's end
-        (thesis writeBinTreeToFile)."""
-        amls = AddressMap(
-            AML(block * BLOCK, min((block + count) * BLOCK, pif.size), self.run, buffer * BLOCK)
-            for block, buffer, count in pif.ranges if block * BLOCK < pif.size)
-        self.bytes_added += amls.nbytes
-        if pif.captured:
-            amls, above = AddressMap(pif.captured), amls
-            amls.overlay(above)
-        self._offsets(inode, process, amls)
-
-    def _offsets(self, inode: int, process: int, amls: Iterable[AML]) -> None:
+    def _changed(self, pif: Pif, inode: int, process: int) -> None:
+        """The AMLs of the interval. What was captured is in `bytes_added` since the cut."""
+        redirected = pif.redirected(self.run, BLOCK)
+        self.bytes_added += redirected.nbytes
         self.offsets.extend(
             OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
-            for aml in amls)
+            for aml in pif.with_captured(redirected))
 
-    def _copy_whole(self, pif: PifCut, inode: int, process: int) -> None:
+    def _copy_whole(self, pif: Pif, inode: int, process: int) -> None:
         """A file that no name leads to, only a descriptor: all of it."""
         if not pif.size or not pif.home:
             return
@@ -360,7 +350,7 @@ class Fold:
 
     def _fits(self) -> list[FitEntry]:
         found = []
-        for entry, slot in self.cut.fits:
-            inode = (self.objects.get(slot, 0) or self.area.pif(slot).object) if slot else 0
-            found.append(replace(entry, inode=inode))
+        for fit in self.cut.fits:
+            inode = (self.objects.get(fit.slot, 0) or self.area.pif(fit.slot).object) if fit.slot else 0
+            found.append(replace(fit.entry, inode=inode))
         return found

@@ -22,7 +22,8 @@ from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.io.xattrs import Xattrs
 from metamori.store.io.xattrs import read as read_xattrs
-from metamori.tables.aml import AML
+from metamori.tables.fit import Fit
+from metamori.tables.pif import Pif
 from metamori.tables.record import field, mutable, replace
 
 _REGULAR_OPEN_FLAGS = 0o17777777
@@ -39,32 +40,6 @@ class Found:
 
 
 @mutable
-class PifCut:
-    """A touched file at the instant. home: where its bytes are in place, b"" when no name leads there."""
-
-    slot: int
-    object: int
-    dev: int
-    ino: int
-    btime_ns: int
-    flags: int
-    created: bool                    # by the run, since the last checkpoint
-    preexisting: bool                # it was there before the run
-    refs: int
-    path: bytes
-    home: bytes
-    size: int
-    home_limit: int
-    cut: int
-    mtime_ns: int
-    st: os.stat_result | None
-    old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
-    ranges: list[tuple[int, int, int]]
-    captured: list[AML] | None = None     # of a file whose bytes changed unseen: what differs in place from the parent
-    held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
-
-
-@mutable
 class Cut:
     """One instant."""
 
@@ -72,11 +47,11 @@ class Cut:
     epoch: int
     next_block: int
     journal_end: int
-    pifs: list[PifCut] = field(default_factory=list)
+    pifs: list[Pif] = field(default_factory=list)
     touches: dict[bytes, Touch] = field(default_factory=dict)
     preimages: list[Preimage] = field(default_factory=list)
     found: dict[bytes, Found] = field(default_factory=dict)
-    fits: list[tuple[FitEntry, int]] = field(default_factory=list)   # with the PIF slot
+    fits: list[Fit] = field(default_factory=list)
     processes: list[ProcessEntry] = field(default_factory=list)
     inherited: list[InheritedEntry] = field(default_factory=list)
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
@@ -260,7 +235,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
             return
 
 
-def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
+def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     head, p = area.head, area.pif(slot)
     path = area.pif_path(p)
     home, st = b"", None
@@ -277,7 +252,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> PifCut:
         home, st = _open_home(area, slot, p)
     itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
-    return PifCut(
+    return Pif(
         slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
         p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
         max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
@@ -319,7 +294,8 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                cut.fits.append((entry, area.fit(fit).slot or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))))
+                file = area.fit(fit).slot or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
+                cut.fits.append(Fit(entry, file))
         for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:
                 _inherited(cut, process.number, fd, folder)

@@ -14,6 +14,7 @@ from metamori.store.format.records import KeptHome
 from metamori.store.format.row_table import no_collection
 from metamori.store.restore import restore, safety_copies
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.pif import folded
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
@@ -24,8 +25,7 @@ def pending(area: Area) -> dict[int, AddressMap]:
         p = area.pif(slot)
         if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
             continue
-        found[p.object] = AddressMap(AML(block * BLOCK, (block + count) * BLOCK, run, buffer * BLOCK)
-                                     for block, buffer, count in area.ranges(p, 0, 0))
+        found[p.object] = folded(area.ranges(p, 0, 0), run, BLOCK)
         if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
             for start, end in list(found[p.object].gaps(p.home_limit, p.size)):
                 found[p.object].insert(AML(start, end, run, start))

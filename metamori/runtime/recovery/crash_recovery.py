@@ -21,7 +21,7 @@ from metamori.runtime.area import name_journal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
 from metamori.runtime.area.wal import Record, began, began_ns, read
 from metamori.runtime.checkpoint.delta import Fold
-from metamori.runtime.checkpoint.snapshot import Cut, PifCut, look
+from metamori.runtime.checkpoint.snapshot import Cut, look
 from metamori.runtime.recovery import torn_checkpoints
 from metamori.runtime.recovery.file_locator import Found, Remains
 from metamori.runtime.recovery.recovery_base import REASON, Base, base_of
@@ -31,6 +31,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import restore
 from metamori.store.restore.redo import Applier, read_intent
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.pif import Pif
 from metamori.tables.record import replace
 from metamori.tables.view import BUFFER
 
@@ -212,7 +213,7 @@ class _Leavings:
     def _at_home(self, inode: int) -> bool:
         return self.remains.identity(self.state.pifs[inode]) in self._homes
 
-    def _pif(self, slot: int, found: Found, records: list[Record]) -> PifCut:
+    def _pif(self, slot: int, found: Found, records: list[Record]) -> Pif:
         """A file at the instant: the home's bytes, and on top those that the log vouches for."""
         st, known, last = found.st, self.state.pifs.get(found.object), records[-1] if records else None
         settled = self.isolated and (st.st_dev, st.st_ino) in self.base.settled
@@ -227,7 +228,7 @@ class _Leavings:
             for each in records:
                 if each.kind == lib.MM_AHEAD_SYNCED and each.flags & lib.MM_VIRTUAL:
                     size, limit = each.size, each.home_limit
-        return PifCut(
+        return Pif(
             slot, found.object, st.st_dev, st.st_ino, found.btime_ns,
             (lib.MM_KEPT | lib.MM_NAMELESS if found.kept else 0) | (lib.MM_VIRTUAL if virtual else 0),
             bool(last and last.created), not (last and last.created), 0, found.path, found.home, size, limit,

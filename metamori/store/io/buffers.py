@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -19,6 +18,7 @@ from metamori.store.io.coalesced_io import SHORT, Part, Range, Stretches, copy_a
 from metamori.store.io.commit import PRIVATE_FILE, fsync_folder
 from metamori.store.io.os_io import PIECE_BYTES, Door
 from metamori.tables.crc import crc32_zeros
+from metamori.tables.lru import Recent
 
 BLOCK_BYTES = 4096
 _HOLE_BYTES = 64 << 10
@@ -32,7 +32,7 @@ class Buffers:
     def __init__(self, door: Door, layout: Layout) -> None:
         self._door = door
         self._layout = layout
-        self._open: OrderedDict[int, int] = OrderedDict()
+        self._open: Recent[int, int] = Recent(_OPEN_MAX, let_go=door.close)
 
     def runs(self) -> list[int]:
         """Numbers of the runs that have a buffer, ascending."""
@@ -168,8 +168,7 @@ class Buffers:
         fsync_folder(self._door, self._layout.buffers)
 
     def close(self) -> None:
-        while self._open:
-            self._door.close(self._open.popitem()[1])
+        self._open.clear()
 
     def writer(self, run: int) -> int:
         """The buffer of a run, open for writing; the caller closes it."""
@@ -178,15 +177,13 @@ class Buffers:
         return fd
 
     def _reader(self, run: int) -> int:
-        fd = self._open.pop(run, -1)
-        if fd < 0:
+        fd = self._open.get(run)
+        if fd is None:
             try:
                 fd = self._door.open(self._layout.buffer(run), os.O_RDONLY)
             except FileNotFoundError as error:
                 raise Damaged(f"{os.fsdecode(self._layout.buffer(run))} is missing") from error
-        self._open[run] = fd
-        if len(self._open) > _OPEN_MAX:
-            self._door.close(self._open.popitem(last=False)[1])
+            self._open.put(run, fd)
         return fd
 
     def _short(self, run: int, start: int, length: int) -> str:

@@ -14,9 +14,8 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Container, Iterable
+from typing import TypeVar
 
 from metamori.errors import Damaged, MetamoriError, NoSuchCheckpoint, StoreBusy
 from metamori.store.format import files
@@ -31,14 +30,20 @@ from metamori.store.read import create, invalidated
 from metamori.store.read.checksums import Checked, missing, signed_ranges
 from metamori.store.read.counters import Counters
 from metamori.store.read.head import as_copied, born_then, identity_now, objects_at, present_head, wait_past
-from metamori.store.read.meta_cache import Recent
 from metamori.store.read.state import State
 from metamori.store.read.undos import UndoLog
 from metamori.tables.history import History, spans_text
+from metamori.tables.lru import Recent
 from metamori.tables.record import replace
 
+META_ENTRIES = 50_000                      # names, files and descriptors in the records held: about 20 MB
 _STATE_CACHE = 8
 _Record = TypeVar("_Record")
+
+
+def _weight(meta: Meta) -> int:
+    """What a record takes in memory, in entries."""
+    return 1 + len(meta.names) + len(meta.initial_names) + len(meta.pifs) + len(meta.initial_pifs) + len(meta.fits)
 
 
 class Store(StoreLock):
@@ -50,8 +55,8 @@ class Store(StoreLock):
         self.undo_log = UndoLog(door, self.layout)
         self._history = History()
         self._process_of: dict[int, int] = {}
-        self._metas = Recent()
-        self._states: OrderedDict[int, State] = OrderedDict()
+        self._metas: Recent[int, Meta] = Recent(META_ENTRIES, _weight)
+        self._states: Recent[int, State] = Recent(_STATE_CACHE)
         self._initial_names: dict[bytes, NameEntry] = {}
         self._initial_pifs: dict[int, PifEntry] = {}
         self._single_floor = 0
@@ -60,7 +65,7 @@ class Store(StoreLock):
         self._counters = Counters(door, self.layout)
         self._loaded = False
         self.damaged: dict[int, str] = {}  # indexes whose record cannot be read, or whose parent's cannot, and why
-        self._checked: OrderedDict[int, tuple[int, Checked]] = OrderedDict()   # and as of which undo record
+        self._checked: Recent[int, tuple[int, Checked]] = Recent(_STATE_CACHE)   # and as of which undo record
         self._head: Head | None = None
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
         self._is_copied: bool | None = None
@@ -161,11 +166,9 @@ class Store(StoreLock):
     def forget(self) -> None:
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
-        caches: tuple[MutableMapping[Any, Any] | Recent, ...] = (
-            self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs, self.damaged,
-            self._checked)
-        for cache in caches:
-            cache.clear()
+        for known in (self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs,
+                      self.damaged, self._checked):
+            known.clear()
         self._objects = None
         self.undo_log.forget()
 
@@ -259,7 +262,7 @@ class Store(StoreLock):
         meta = self._decoded(path, files.decode_meta)
         if meta.index != index:
             raise Damaged(f"{os.fsdecode(path)} is the record of checkpoint {meta.index}")
-        self._metas.put(meta)
+        self._metas.put(meta.index, meta)
         return meta
 
     def _decoded(self, path: bytes, decode: Callable[[bytes, int], _Record]) -> _Record:
@@ -271,13 +274,6 @@ class Store(StoreLock):
             raise Damaged(f"{os.fsdecode(path)} is missing") from None
         except files.FormatError as error:
             raise Damaged(f"{os.fsdecode(path)}: {error}") from error
-
-    @staticmethod
-    def _remember(cache: OrderedDict[int, Any], key: int, value: object, limit: int) -> None:
-        cache[key] = value
-        cache.move_to_end(key)
-        if len(cache) > limit:
-            cache.popitem(last=False)
 
     def require(self, index: int) -> None:
         """NoSuchCheckpoint unless the index exists."""
@@ -338,7 +334,7 @@ class Store(StoreLock):
         known, last = self._checked.get(index), self.undo_log.last()
         if known is None or known[0] != last:
             known = last, signed_ranges(self, index)
-            self._remember(self._checked, index, known, _STATE_CACHE)
+            self._checked.put(index, known)
         return known[1]
 
     def state(self, index: int, doubtful: bool = False) -> State:
@@ -369,7 +365,7 @@ class Store(StoreLock):
                 state = state.successor(nothing)
                 state.is_doubtful = True
                 return state
-        self._remember(self._states, index, state, _STATE_CACHE)
+        self._states.put(index, state)
         return state
 
     def root_state(self) -> State:
@@ -471,7 +467,7 @@ class Store(StoreLock):
         except FileExistsError:
             raise MetamoriError(there) from None
         self._process_of[meta.index] = meta.process
-        self._metas.put(meta)
+        self._metas.put(meta.index, meta)
         self._learn(meta)
         return meta
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -20,6 +19,7 @@ from metamori.store.format.row_table import part, runs
 from metamori.store.io import commit
 from metamori.store.io.os_io import Door
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.lru import Recent
 from metamori.tables.view import NOTHING
 
 _COMBINED_MAX = 4096
@@ -37,12 +37,11 @@ class UndoLog:
         self._door = door
         self._layout = layout
         self._known: set[tuple[int, int]] = set()
-        self._held: OrderedDict[tuple[int, int], Undo] = OrderedDict()
-        self._weight = 0                   # entries in those
+        self._held: Recent[tuple[int, int], Undo] = Recent(_HELD_MAX, lambda undo: len(undo.entries))
         self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._given_up: set[int] = set()   # files of which a record says that bytes are lost
-        self._combined: dict[tuple[int, int, int], AddressMap] = {}
+        self._combined: Recent[tuple[int, int, int], AddressMap] = Recent(_COMBINED_MAX)
         self._loaded = False
         self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
 
@@ -72,7 +71,6 @@ class UndoLog:
         self._last = 0
         self._known.clear()
         self._held.clear()
-        self._weight = 0
         self._by_inode.clear()
         self._given_up.clear()
         self._combined.clear()
@@ -115,26 +113,18 @@ class UndoLog:
         key = (undo.after_index, undo.seq)
         self._known.add(key)
         self._last = max(self._last, undo.seq)
-        self._hold(key, undo)
+        self._held.put(key, undo)
         for inode in {inode for inode, _, _ in runs(undo.entries, 0)}:
             insort(self._by_inode.setdefault(inode, []), key)
         self._given_up.update(undo.entries[low].inode for run, start, end in runs(undo.entries, 3) if not run
                               for low in range(start, end))
         self._combined.clear()
 
-    def _hold(self, key: tuple[int, int], undo: Undo) -> None:
-        self._held[key] = undo
-        self._weight += len(undo.entries)
-        while self._weight > _HELD_MAX and len(self._held) > 1:
-            self._weight -= len(self._held.popitem(last=False)[1].entries)
-
     def _record(self, key: tuple[int, int]) -> Undo:
         found = self._held.get(key)
         if found is None:
             found = self._read(*key)
-            self._hold(key, found)
-        else:
-            self._held.move_to_end(key)
+            self._held.put(key, found)
         return found
 
     def add(self, entries: tuple[UndoEntry, ...], after_index: int, durable: bool, alone: bool = False) -> Undo:
@@ -165,9 +155,7 @@ class UndoLog:
             cached = AddressMap()
             for key in reversed(keys):
                 cached.overlay(AddressMap(self._amls(self._record(key), inode)))
-            if len(self._combined) >= _COMBINED_MAX:
-                self._combined.clear()
-            self._combined[(inode, *keys[0])] = cached
+            self._combined.put((inode, *keys[0]), cached)
         return cached
 
     @staticmethod
