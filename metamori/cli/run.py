@@ -86,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, option) and not (arguments.resume or arguments.requeue):
             raise Usage(f"--{option.replace('_', '-')} needs --resume or --requeue")
     if arguments.each_command:
-        from metamori.cli import each_command
+        from metamori.cli import shells
 
-        command, more = each_command.prepared(command)
+        command, more = shells.prepared(command)
         os.environ.update(more)
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({

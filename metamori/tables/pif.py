@@ -6,11 +6,14 @@ checkpoint takes those that changed out of it (`Pif`), folds their blocks into A
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.record import mutable, record
+
+if TYPE_CHECKING:                          # what a stat said is a value too
+    from os import stat_result
 
 NO_LIMIT = 2**63 - 1
 Blocks = tuple[int, int, int]     # first block in the file, first in the run's buffer, how many
@@ -58,11 +61,11 @@ class Pif:
     home_limit: int
     cut: int
     mtime_ns: int
-    st: os.stat_result | None
+    st: stat_result | None
     old: tuple[int, int, int, int, int]   # size, mtime_ns, mode, uid, gid before the run touched it
     ranges: Sequence[Blocks]
     captured: Sequence[AML] | None = None   # its bytes changed unseen: what differs in place from the parent
-    held: os.stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
+    held: stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
 
     def redirected(self, run: int, block_bytes: int) -> AddressMap:
         """What went to the buffer since the last checkpoint, cut off at the file's end."""

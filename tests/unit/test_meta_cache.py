@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metamori.store.format.records import Meta, NameEntry
-from metamori.store.read import store as stored
+from metamori.store.read import catalog
 from metamori.store.read.store import Store
 
 
@@ -17,7 +17,7 @@ def meta(index: int, names: int) -> Meta:
 
 
 def test_held_as_long_as_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "META_ENTRIES", 28)
+    monkeypatch.setattr(catalog, "META_ENTRIES", 28)
     store = Store.create_or_open(os.fspath(tmp_path / "store"))
     for index, names in ((1, 12), (2, 12), (3, 2)):
         store.commit_checkpoint(meta(index, names), durable=False)

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 from lab import ROOT
+from rooms import MOST_FILES, Uses, circles
 
 # From the top down: a room uses itself and those to its right (docs/ARCHITECTURE.md).
 ROOMS = ["start", "calls", "libc", "memory", "process", "descriptors", "names", "engine", "area", "base"]
 FLOOR = {room: number for number, room in enumerate(ROOMS)}
 SOURCES = ROOT / "shim_c" / "src"
-MOST_FILES = 25
-
-Uses = dict[str, set[str]]
 
 
 def objects() -> dict[str, Path]:
@@ -48,18 +46,6 @@ def uses() -> Uses:
             if symbol in defined:
                 result[source].add(defined[symbol])
     return result
-
-
-def circles(graph: Uses) -> list[list[str]]:
-    """Files from which a way leads back to themselves: what is left when all that use nothing have gone, and all that
-    nobody uses."""
-    left = {file: there - {file} for file, there in graph.items()}
-    while True:
-        used = {each for there in left.values() for each in there}
-        gone = {file for file, there in left.items() if not there or file not in used}
-        if not gone:
-            return [[file, *sorted(there)] for file, there in sorted(left.items())]
-        left = {file: there - gone for file, there in left.items() if file not in gone}
 
 
 def room(file: str) -> str:

@@ -16,7 +16,6 @@ from metamori.runtime.area.run_area import BLOCK, Area, make_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
-from metamori.store.read.checksums import missing
 from metamori.store.read.head import require_kept
 from metamori.store.read.store import Store
 
@@ -49,7 +48,7 @@ def begin_area(
 
         external_changes.record(store, BEFORE_RUN)
     store.refresh()
-    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *missing(store)):
+    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *store.missing()):
         raise Damaged(f"the store is damaged: {why}")
     for kept in store.head.kept:
         require_kept(store.door, store.layout, kept)

@@ -1,4 +1,4 @@
-"""What the records of a store vouch for: buffer bytes by their checksums, and each other by their numbers.
+"""What the records of a store vouch for: buffer bytes by their checksums.
 
 A checksum is of a whole range; whoever needs a part of it pays for all of it, once.
 """
@@ -8,17 +8,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING
 
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
 from metamori.store.io.buffers import Buffers
+from metamori.store.read.catalog import Catalog
 
-if TYPE_CHECKING:
-    from metamori.store.read.store import Store
-
-_NAMED_MAX = 20                        # a damaged or hostile record may say that there were any number
 Signed = tuple[int, int, int, int]     # run, start, end, crc
 
 
@@ -48,7 +43,7 @@ class Checked:
                 self._good.add((run, low, high))
 
 
-def signed_ranges(store: Store, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
+def signed_ranges(store: Catalog, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
     """What the buffer bytes that an index may resolve to have to be. only: by run, the bytes [start, end) of its buffer
     that will be asked about; without it all of them."""
     def found() -> Iterator[Signed]:
@@ -66,20 +61,3 @@ def signed_ranges(store: Store, index: int, only: Mapping[int, tuple[int, int]] 
     ranges = found() if only is None else (
         each for each in found() if each[1] < (span := only.get(each[0], nothing))[1] and each[2] > span[0])
     return Checked(store.buffers, store.layout, ranges)
-
-
-def missing(store: Store) -> list[str]:
-    """Records that were there once and are not, in words. Up to the last prune numbers may be missing with reason."""
-    head, folder = store.head, os.fsdecode(store.layout.checkpoints)
-    store.look()                           # a live run writes a record before the head that counts it
-    known = store.history.indexes
-    there = {*known, *store.damaged}
-    newest = max(head.newest, *there)
-    first = store.last_pruned() + 1
-    metas = (f"{folder}/{index}.meta.* is missing" for index in range(newest, first - 1, -1) if index not in there)
-    if store.is_pruned:
-        return list(islice(metas, _NAMED_MAX))
-    last = max([head.undos, *(store.meta(index).undos for index in known[-1:] if index)])
-    undos = {seq for _, seq in store.undo_log.names()}
-    records = (f"{folder}/*.undo.{seq} is missing" for seq in range(1, last + 1) if seq not in undos)
-    return [*islice(metas, _NAMED_MAX), *islice(records, _NAMED_MAX)]

@@ -5,16 +5,12 @@ It may have overwritten bytes of all of them in place, made and removed files, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from metamori.errors import Damaged
 from metamori.store.io import commit
-
-if TYPE_CHECKING:
-    from metamori.store.read.store import Store
+from metamori.store.read.catalog import Catalog
 
 
-def up_to(store: Store) -> int:
+def up_to(store: Catalog) -> int:
     """The newest index of which nobody knows what a run has done to its files; -1: there is none."""
     alive, run_area = store.layout.alive, store.layout.run_area
     was_alive = commit.exists(store.door, alive) and not commit.exists(store.door, run_area)
@@ -27,14 +23,14 @@ def up_to(store: Store) -> int:
     return int(text) if text.strip().isdigit() else store.newest
 
 
-def require_none(store: Store, index: int) -> None:
+def require_none(store: Catalog, index: int) -> None:
     """Damaged when nobody knows what a run has done to an index's files."""
     if index <= (lost := up_to(store)):
         raise Damaged("a run's own records were removed while it was alive: what it did to the files is not known, "
                       f"and checkpoints up to {lost} may have lost data")
 
 
-def note(store: Store) -> None:
+def note(store: Catalog) -> None:
     """For good: indexes that come after this are not concerned. The caller holds the lock."""
     if (lost := up_to(store)) >= 0:
         commit.write_file(store.door, store.layout.lost, b"%d\n" % lost)

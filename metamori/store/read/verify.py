@@ -17,7 +17,6 @@ from metamori.errors import Damaged
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import image, invalidated
-from metamori.store.read.checksums import missing
 from metamori.store.read.head import require_kept
 from metamori.store.read.holders import Holders, Losses, sentence
 from metamori.store.read.store import Store
@@ -81,7 +80,7 @@ def _undos(store: Store, report: Report) -> Iterator[str]:
 
 def _head(store: Store, report: Report) -> Iterator[str]:
     head = store.head
-    yield from missing(store)
+    yield from store.missing()
     if head.index not in store.history:
         yield f"{os.fsdecode(store.layout.head)} is at checkpoint {head.index}, which is not there"
     elif not report.problems and not report.notes:

@@ -22,7 +22,6 @@ from metamori.store.format.records import Intent, KeptHome, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
-from metamori.store.read.checksums import missing
 from metamori.store.read.head import identity_now, kept_now
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
@@ -43,7 +42,7 @@ def require_known(store: Store, index: int) -> None:
     What a damaged checkpoint says of paths before it was taken is needed by every index that is older, and by those
     after it; not by one of another branch that is younger, when head is of another branch too.
     """
-    for why in missing(store):
+    for why in store.missing():
         raise Damaged(why)
     for bad, why in store.damaged.items():
         if index < bad or store.head.index < bad:
@@ -52,7 +51,7 @@ def require_known(store: Store, index: int) -> None:
 
 def unknown(store: Store) -> list[str]:
     """Records that are missing or cannot be read, in words."""
-    return [*missing(store), *(f"checkpoint {index}: {why}" for index, why in sorted(store.damaged.items()))]
+    return [*store.missing(), *(f"checkpoint {index}: {why}" for index, why in sorted(store.damaged.items()))]
 
 
 def move_home(

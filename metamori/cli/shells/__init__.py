@@ -1,4 +1,4 @@
-"""A shell that takes a checkpoint before each command line: run --each-command. It reads files of shells/."""
+"""A shell that takes a checkpoint before each command line: run --each-command. It reads the files beside this."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from metamori.errors import Usage
 
-_SHELLS = Path(__file__).resolve().parent / "shells"
+_SHELLS = Path(__file__).resolve().parent
 _UNREAD = {                                # with these it reads other files, or none
     "bash": ("-l", "--login", "--norc", "--posix", "--rcfile", "--init-file"),
     "zsh": ("-f", "--no-rcs", "--emulate"),
