@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import base64
 
-from metamori.cli import indexes, opening, output
+from metamori import indexes
+from metamori.cli import opening, output
 from metamori.errors import MetamoriError, Usage
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read.reader import Reader

@@ -7,7 +7,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from metamori.cli import indexes, opening, output
+from metamori import indexes
+from metamori.cli import opening, output
 from metamori.errors import MetamoriError
 from metamori.printed import name_text
 from metamori.store.read.compare import Change, compare

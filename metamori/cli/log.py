@@ -6,7 +6,8 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from metamori.cli import indexes, opening, output, within
+from metamori import indexes
+from metamori.cli import opening, output, within
 from metamori.config import parse_count
 from metamori.errors import Damaged
 from metamori.printed import columns, cut, line_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from metamori.cli import indexes, opening, output
+from metamori import indexes
+from metamori.cli import opening, output
 from metamori.cli.resume import go_on
 from metamori.cli.run import add_on_term, add_outside, environment, own_part, signal_number
 from metamori.config import Config, parse_duration
@@ -57,7 +58,8 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
 
 def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
     """Whatever speaks against it, before anything is moved."""
-    from metamori.cli.restore import REASON, changed_text
+    from metamori.cli.restore import REASON
+    from metamori.cli.restore_texts import changed_text
     from metamori.runtime.area import launch_record
     from metamori.runtime.lifecycle import process_restart
     from metamori.store.restore import external_changes

@@ -11,7 +11,9 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from metamori.cli import indexes, opening, output, within
+from metamori import indexes
+from metamori.cli import opening, output, within
+from metamori.cli import restore_texts as texts
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.printed import line_text, name_text
@@ -19,7 +21,7 @@ from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE as REASON
 from metamori.store.format.records import InheritedEntry, Intent
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
-from metamori.store.read.holders import Losses, sentence
+from metamori.store.read.holders import Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import export, external_changes, partial_checkpoint, restore
 from metamori.store.restore.restore_plan import Plan
@@ -78,15 +80,11 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
         return _dry_run(arguments, store, changed, losses)
     refused = [] if arguments.force else external_changes.refused(changed)
     if refused:
-        raise ChangedOutside(changed_text(refused) + (f"; {lost_text(arguments.index, lost)}" if lost else ""),
-                             tuple(refused))
+        also = f"; {texts.lost_text(arguments.index, lost)}" if lost else ""
+        raise ChangedOutside(texts.changed_text(refused) + also, tuple(refused))
     if lost and not arguments.force:
-        raise Damaged(f"{lost_text(arguments.index, lost)}; --force restores the rest")
+        raise Damaged(f"{texts.lost_text(arguments.index, lost)}; --force restores the rest")
     return _restore(arguments, store, changed, losses)
-
-
-def lost_text(index: int, lost: list[bytes]) -> str:
-    return sentence(index, lost, output.path_text)
 
 
 def _copy(arguments: argparse.Namespace) -> int:
@@ -97,7 +95,7 @@ def _copy(arguments: argparse.Namespace) -> int:
         only = opening.tracked_paths(store, there, there, arguments.paths) if arguments.paths else None
         lost = [path for path in losses.at(arguments.index) if only is None or path in only]
         if lost and not arguments.force:
-            raise Damaged(f"{lost_text(arguments.index, lost)}; --force copies the rest")
+            raise Damaged(f"{texts.lost_text(arguments.index, lost)}; --force copies the rest")
         made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force,
                              only)
         unknown = restore.unknown(store)
@@ -107,25 +105,11 @@ def _copy(arguments: argparse.Namespace) -> int:
         output.say(f"files from outside of {os.path.dirname(store.path)} are in {output.path_text(made.outside)}: "
                    "others have their places")
     if lost:
-        output.say(lost_text(arguments.index, lost))
+        output.say(texts.lost_text(arguments.index, lost))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
                   f"copied checkpoint {arguments.index} ({made.names} names) to {name_text(arguments.to)}")
     return Damaged.exit_code if lost or unknown else 0
-
-
-def changed_text(changed: list[bytes]) -> str:
-    return f"{modified_text(changed)}; --force saves that state as a checkpoint, then restores"
-
-
-def modified_text(changed: list[bytes]) -> str:
-    names = ", ".join(output.path_text(path) for path in changed[:5])
-    more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-    return f"modified outside Metamori: {names}{more}"
-
-
-def lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
-    return [{**output.path_fields(path), "range": [start, end]} for path, start, end in ranges]
 
 
 def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
@@ -138,14 +122,14 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     before = store.head.index
     target = partial_checkpoint.without(store, asked, lost) if lost else asked
     if lost:
-        output.say(f"{lost_text(asked, paths)}; everything else was restored, as checkpoint {target}")
+        output.say(f"{texts.lost_text(asked, paths)}; everything else was restored, as checkpoint {target}")
     work = restore.move_home(store, target, unknown=arguments.force)
     for note in work.notes:
         output.say(note)
     truncated = truncate_stdio(store, asked) if arguments.stdio else []
     data: dict[str, Any] = {
         "index": target, "from": before, "recorded": recorded or None, "notes": work.notes,
-        "lost": lost_fields(ranges),
+        "lost": texts.lost_fields(ranges),
         "truncated": [output.path_fields(path) for path in truncated],
     }
     if asked <= invalidated.up_to(store):
@@ -168,18 +152,18 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     saved = sum(save.end - save.start for save in work.saves)
     text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
     if refused:
-        text.append("refused without --force: " + changed_text(refused))
+        text.append("refused without --force: " + texts.changed_text(refused))
     elif changed:
-        text.append(f"{modified_text(changed)}; saved as a checkpoint first")
+        text.append(f"{texts.modified_text(changed)}; saved as a checkpoint first")
     if lost:
-        text.append("refused without --force: " + lost_text(target, lost))
+        text.append("refused without --force: " + texts.lost_text(target, lost))
     if not changed and not lost:
         text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
     text += map(line_text, work.notes)
     data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": lost_fields(losses.ranges(target))}
+            "lost": texts.lost_fields(losses.ranges(target))}
     output.result(arguments, data, "\n".join(text))
     return 0
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import Any
 
-from metamori.cli import opening, output, restore
+from metamori.cli import opening, output
+from metamori.cli import restore_texts as texts
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
-from metamori.printed import line_text, name_text
+from metamori.printed import line_text
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
 from metamori.store.read.holders import Losses
@@ -18,8 +18,6 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, restore_plan
 from metamori.store.restore import restore as moves
 from metamori.store.restore.chosen_paths import Chosen
-
-_NAMED_MAX = 3
 
 
 def put_back(arguments: argparse.Namespace, store: Store) -> int:
@@ -37,23 +35,23 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
         return _dry_run(arguments, store, chosen, changed, lost, losses)
     refused = [] if arguments.force else external_changes.refused(changed)
     if refused:
-        raise ChangedOutside(restore.changed_text(refused), tuple(refused))
+        raise ChangedOutside(texts.changed_text(refused), tuple(refused))
     if lost and not arguments.force:
-        raise Damaged(f"{restore.lost_text(index, lost)}; --force restores the rest")
-    recorded = external_changes.record(store, restore.REASON) if changed else 0
+        raise Damaged(f"{texts.lost_text(index, lost)}; --force restores the rest")
+    recorded = external_changes.record(store, BEFORE_RESTORE) if changed else 0
     if recorded:
         output.say(f"the modified files were saved as checkpoint {recorded}")
         chosen, _ = _chosen(arguments, store, gone)
     if lost:
-        output.say(restore.lost_text(index, lost))
+        output.say(texts.lost_text(index, lost))
     before, notes = store.head.index, []
     if not chosen.is_empty:
-        notes = _move(store, chosen, message(arguments.paths, index))
+        notes = _move(store, chosen, texts.message(arguments.paths, index))
     for note in notes:
         output.say(note)
     ranges = [each for each in losses.ranges(index) if each[0] in lost]
-    output.result(arguments, answer(store.head.index, before, recorded, chosen, notes)
-                  | {"lost": restore.lost_fields(ranges)}, text(store.head.index, before, index, chosen))
+    output.result(arguments, texts.answer(store.head.index, before, recorded, chosen, notes)
+                  | {"lost": texts.lost_fields(ranges)}, texts.text(store.head.index, before, index, chosen))
     return Damaged.exit_code if lost else 0
 
 
@@ -83,29 +81,6 @@ def _move(store: Store, chosen: Chosen, said: str) -> list[str]:
     return moves.move_home(store, part.index, unknown=True, part=part).notes
 
 
-def message(words: Sequence[str], index: int) -> str:
-    """What `log` says of it."""
-    more = f" and {len(words) - _NAMED_MAX} more" if len(words) > _NAMED_MAX else ""
-    return f"{', '.join(map(name_text, words[:_NAMED_MAX]))}{more} as at {index}"
-
-
-def answer(index: int, before: int, recorded: int, chosen: Chosen, notes: list[str]) -> dict[str, Any]:
-    """The fields of `restore`, and the paths that were brought back."""
-    return {"index": index, "from": before, "recorded": recorded or None, "notes": notes, "lost": [], "truncated": [],
-            "paths": [output.path_fields(path) for path in chosen.changed]}
-
-
-def text(index: int, before: int, asked: int, chosen: Chosen) -> str:
-    """What a person is told."""
-    names = [output.path_text(path) for path in chosen.changed]
-    if not names:
-        return f"nothing of it is different from checkpoint {asked}"
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    verb = "is" if len(names) == 1 else "are"
-    listed = ", ".join(names[:_NAMED_MAX])
-    return f"{listed}{more} {verb} as at checkpoint {asked}; the files are at checkpoint {index}, they were at {before}"
-
-
 def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, changed: list[bytes], lost: list[bytes],
              losses: Losses) -> int:
     head, index = store.head.index, arguments.index
@@ -114,9 +89,9 @@ def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, change
     said = [f"from checkpoint {head}, some files to {index}:", *map(line, changes)]
     notes: list[str] = []
     if refused := external_changes.refused(changed):
-        said.append("refused without --force: " + restore.changed_text(refused))
+        said.append("refused without --force: " + texts.changed_text(refused))
     if lost:
-        said.append("refused without --force: " + restore.lost_text(index, lost))
+        said.append("refused without --force: " + texts.lost_text(index, lost))
     if not changed and not lost and not chosen.is_empty:
         after, part = chosen.after()
         work = restore_plan.make_plan(store, index, part, after)
@@ -126,6 +101,6 @@ def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, change
     data = {"index": index, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": restore.lost_fields([each for each in losses.ranges(index) if each[0] in lost])}
+            "lost": texts.lost_fields([each for each in losses.ranges(index) if each[0] in lost])}
     output.result(arguments, data, "\n".join([*said, *map(line_text, notes)]))
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from metamori.cli import opening
-from metamori.cli.restore import modified_text, truncate_stdio
+from metamori.cli.restore import truncate_stdio
+from metamori.cli.restore_texts import modified_text
 from metamori.config import Config
 from metamori.errors import RUN_FAILED, ChangedOutside
 from metamori.runtime.lifecycle import child_loop, leave_run, process_restart, resume_point

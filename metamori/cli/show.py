@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from metamori.cli import indexes, opening, output
+from metamori import indexes
+from metamori.cli import opening, output
 from metamori.printed import line_text, name_text
 from metamori.store.format.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.tables.pif import NO_LIMIT

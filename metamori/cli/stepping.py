@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from metamori.cli import opening, output, restore, within
+from metamori.cli import opening, output, restore, restore_texts, within
 from metamori.config import parse_count
 from metamori.errors import ChangedOutside
 from metamori.store.read.store import Store
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, way: str) -> int:
         changed = store.changed_outside()
         refused = [] if arguments.force else external_changes.refused(changed)
         if refused:
-            raise ChangedOutside(restore.changed_text(refused), tuple(refused))
+            raise ChangedOutside(restore_texts.changed_text(refused), tuple(refused))
         if changed:
             output.say(f"the modified files were saved as checkpoint {external_changes.record(store, restore.REASON)}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False

@@ -20,7 +20,7 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     with store:
         if not commit.exists(store.door, store.layout.run_area):
             return None
-        from metamori.cli import restore_paths
+        from metamori.cli import restore_texts as texts
         from metamori.runtime.checkpoint.session import Session
         from metamori.runtime.rollback import live_rollback
 
@@ -30,7 +30,7 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
         try:
             session, which = Session(store, area), choose(store)
             some = live_rollback.Some(lambda here, there: opening.tracked_paths(store, here, there, words),
-                                      lambda index: restore_paths.message(words, index)) if words else None
+                                      lambda index: texts.message(words, index)) if words else None
             moved = live_rollback.move_live(session, which, arguments.force, some)
         finally:
             area.close()
@@ -39,8 +39,8 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     if moved.held:
         output.say(f"descriptors stay at their old positions: {live_rollback.listed(moved.held)}")
     if moved.chosen is not None:
-        output.result(arguments, restore_paths.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
-                      restore_paths.text(moved.index, moved.before, moved.asked, moved.chosen))
+        output.result(arguments, texts.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
+                      texts.text(moved.index, moved.before, moved.asked, moved.chosen))
         return 0
     data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
                             "notes": [], "lost": [], "truncated": []}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
-from metamori.cli import indexes
+from metamori import indexes
 from metamori.errors import MetamoriError, NoSuchCheckpoint, Usage
 from metamori.store.format.records import Meta
 from metamori.tables.record import replace
