@@ -162,4 +162,5 @@ def test_all_files_of_the_shells_are_in_the_package() -> None:
     patterns = re.findall(r'^metamori = (\[.*\])$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
     known = {path for pattern in ast.literal_eval(patterns) for path in package.glob(pattern)
              if "*" not in pattern or not path.name.startswith(".")}
-    assert {path for path in (package / "cli" / "shells").rglob("*") if path.is_file()} <= known
+    assert {path for path in (package / "cli" / "shells").rglob("*")
+            if path.is_file() and path.suffix != ".pyc"} <= known

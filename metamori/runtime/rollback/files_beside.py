@@ -6,7 +6,6 @@ A reader that has such a file open finds the PIF at its next call.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Container, Iterable
 
@@ -78,11 +77,10 @@ def arrive(session: Session, now: State, then: State, known: dict[int, int]) -> 
 def _new_pif(session: Session, inode: int, home: bytes) -> int:
     """The slot; 0 where there is nothing at `home`, or a file that is tracked already."""
     area = session.area
-    try:
-        found = os.lstat(home)
-    except FileNotFoundError:
+    found = lstat_or_none(REAL, home)
+    if found is None or not stat.S_ISREG(found.st_mode):
         return 0
-    if not stat.S_ISREG(found.st_mode) or area.find_pif(found.st_dev, found.st_ino, REAL.birth_ns(home)):
+    if area.find_pif(found.st_dev, found.st_ino, REAL.birth_ns(home)):
         return 0
     slot = area.new_pif(home, home)
     p = area.pif(slot)

@@ -178,13 +178,16 @@ class Door:
     def birth_ns(self, path: bytes, follow: bool = False) -> int:
         """When the file itself was made, not through a symbolic link unless told so; 0: not known (statx)."""
         try:
-            return max(0, self._birth_ns(path, follow))
+            return self._birth_ns(path, follow)
         except OSError:
             return 0
 
     @_let_in(0)
     def _birth_ns(self, path: bytes, follow: bool) -> int:
-        return int(lib.mm_birth_ns(path, follow))
+        born = int(lib.mm_birth_ns(path, follow))
+        if born < 0:
+            raise OSError(-born, os.strerror(-born), path)
+        return born
 
     @_let_in(0, 1, inside=True)
     def rename(self, source: bytes, target: bytes) -> None:
