@@ -66,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without words it is the program itself, which ends here: to take the interpreter apart is a tenth of a short run."""
     if argv is not None:
         return _status(list(argv))
+    if sys.stdout is None:                 # closed: what verbs print goes nowhere
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     status = _status(sys.argv[1:])
     try:
         for stream in filter(None, (sys.stdout, sys.stderr)):

@@ -294,3 +294,12 @@ def test_a_tree_that_is_not_built(lab: Lab, words: str, status: int) -> None:
                           text=True, timeout=100, check=False,
                           env={**lab.env, "PYTHONPATH": str(lab.work / "tree"), "PYTHONDONTWRITEBYTECODE": "1"})
     assert done.returncode == status and one_line(done.stderr).endswith("is not built; build it with: make build")
+
+
+def test_standard_output_is_closed(lab: Lab) -> None:
+    """What a verb prints goes nowhere; the command of a run finds it closed, as natively."""
+    for words in (["run", "--", "sh", "-c", "echo 1 >file; echo 2"], ["log"], ["restore", "0"]):
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *lab.argv(words[0]), *words[1:]], cwd=lab.work,
+                              env=lab.env, capture_output=True, text=True, timeout=100, check=False)
+        assert "Traceback" not in done.stderr and done.returncode == (words[0] == "run"), (words, done)
+    assert not (lab.work / "file").exists()
