@@ -68,7 +68,7 @@ static void make_area(void)
         abort();
     uint32_t process = mm_process_join(area, 1234, 5), fit = mm_fit_new(area);
     uint32_t one = a_file(11, "/somewhere/one"), two = a_file(12, "/somewhere/two");
-    mm_fit_at(area, fit)->pif = one;
+    mm_fit_at(area, fit)->slot = one;
     mm_pif_at(area, one)->refs = 1;
     mm_fit_ref(area, fit);
     mm_fd_set(area, process, 3, fit);
@@ -79,7 +79,7 @@ static void make_area(void)
     mm_page_give(area, page);
     mm_page_give(area, other);
     struct mm_touch touch = { .type = MM_TOUCH, .path_length = 4, .xattrs_length = 4 };
-    struct mm_preimage image = { .type = MM_PREIMAGE, .pif = one, .start = 0, .end = 4096 };
+    struct mm_preimage image = { .type = MM_PREIMAGE, .slot = one, .start = 0, .end = 4096 };
     mm_journal_append(area, &touch, sizeof touch, "/a/bnote", 8);
     mm_journal_append(area, &image, sizeof image, "", 0);
     for (int r = 0; r < REGIONS; r++) {

@@ -63,7 +63,8 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         "what is outside of docs is named, not linked"
 
 
-@pytest.mark.parametrize("page", (ROOT / "docs").rglob("*.md"), ids=lambda page: str(page.relative_to(ROOT / "docs")))
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")),
+                         ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_code_fits_beside_the_contents(page: Path) -> None:
     """At a width of 1280 pixels a line of code has 88 characters."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
