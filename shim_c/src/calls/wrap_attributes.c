@@ -26,14 +26,6 @@ struct on_fd {
     struct mm_names names;             /* where it is named */
 };
 
-/* Has the file this name? */
-static int has_name(int fd, const char *name)
-{
-    struct stat a, b;
-    return sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, name, &b, AT_SYMLINK_NOFOLLOW) == 0
-        && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 /* The name by which the kernel knows the file, held.  It may be renamed until then: so it is asked again. */
 static void hold_own_name(int fd, char *name, struct on_fd *on)
 {
@@ -44,7 +36,7 @@ static void hold_own_name(int fd, char *name, struct on_fd *on)
         if (!on->named)
             return;
         mm_hold_names(&on->names, name, NULL);
-        if (LIKELY(ways == mm_ways()) && LIKELY(has_name(fd, name)))
+        if (LIKELY(ways == mm_ways()) && LIKELY(mm_leads_to(name, fd)))
             return;
     }
 }

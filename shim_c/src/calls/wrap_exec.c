@@ -96,67 +96,48 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
     return run_searched(file, argv, envp);
 }
 
-/* The words of an argument list, its first one aside and the NULL at its end included. */
-static size_t words_in(va_list list)
+/* The words of an argument list, and where there is one the environment behind them. */
+static int run_list(int (*how)(const char *, char *const[], char *const[]), const char *path, const char *first, va_list *list,
+                    int with_environment)
 {
+    va_list counted;
     size_t n = 1;
-    while (va_arg(list, char *))
+    va_copy(counted, *list);
+    while (first && va_arg(counted, char *))
         n++;
-    return n;
-}
-
-/* Into argv, which has room for n + 1; what follows the words in the list may be an environment. */
-static void take_words(char **argv, const char *first, size_t n, va_list *list)
-{
-    argv[0] = (char *)first;
-    for (size_t i = 1; i <= n; i++)
+    va_end(counted);
+    char *argv[n + 1];
+    argv[0] = (char *)first;               /* NULL ends the list */
+    for (size_t i = 1; first && i <= n; i++)
         argv[i] = va_arg(*list, char *);
+    return how(path, argv, with_environment ? va_arg(*list, char *const *) : environ);
 }
 
 EXPORT int execl(const char *path, const char *first, ...)
 {
-    char *none[1] = { NULL };
-    if (!first)                            /* it ends the list */
-        return run(path, none, environ);
     va_list list;
     va_start(list, first);
-    size_t n = words_in(list);
+    int r = run_list(run, path, first, &list, 0);
     va_end(list);
-    char *argv[n + 1];
-    va_start(list, first);
-    take_words(argv, first, n, &list);
-    va_end(list);
-    return run(path, argv, environ);
+    return r;
 }
 
 EXPORT int execlp(const char *file, const char *first, ...)
 {
-    char *none[1] = { NULL };
-    if (!first)                            /* it ends the list */
-        return run_searched(file, none, environ);
     va_list list;
     va_start(list, first);
-    size_t n = words_in(list);
+    int r = run_list(run_searched, file, first, &list, 0);
     va_end(list);
-    char *argv[n + 1];
-    va_start(list, first);
-    take_words(argv, first, n, &list);
-    va_end(list);
-    return run_searched(file, argv, environ);
+    return r;
 }
 
 EXPORT int execle(const char *path, const char *first, ...)
 {
     va_list list;
     va_start(list, first);
-    size_t n = words_in(list);
+    int r = run_list(run, path, first, &list, 1);
     va_end(list);
-    char *argv[n + 1];
-    va_start(list, first);
-    take_words(argv, first, n, &list);
-    char *const *environment = va_arg(list, char *const *);
-    va_end(list);
-    return run(path, argv, environment);
+    return r;
 }
 
 /* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */

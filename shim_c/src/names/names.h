@@ -65,6 +65,7 @@ int mm_named(const char *path);
 void mm_by_another_name(uint32_t slot, const char *path);
 
 /* paths.c */
+int mm_leads_to(const char *path, int fd);
 int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 

@@ -105,15 +105,19 @@ static int path_of_fd(int fd, char *out, size_t room)
     return 0;
 }
 
+/* Is this a path of the open file? */
+int mm_leads_to(const char *path, int fd)
+{
+    struct stat a, b;
+    return sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, path, &b, AT_SYMLINK_NOFOLLOW) == 0
+        && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 /* The path of an open file, if it still has that name. */
 int mm_path_of(int fd, char *out, size_t room)
 {
-    struct stat a, b;
     int e = path_of_fd(fd, out, room);
-    if (e == 0 && sys(SYS_fstat, fd, &a) == 0 && sys(SYS_newfstatat, AT_FDCWD, out, &b, AT_SYMLINK_NOFOLLOW) == 0
-        && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return 0;
-    return -ENOENT;
+    return e == 0 && mm_leads_to(out, fd) ? 0 : -ENOENT;
 }
 
 static int canonical_whole(int dir, const char *path, char *out, size_t room)
