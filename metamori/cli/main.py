@@ -87,7 +87,7 @@ def _status(words: list[str]) -> int:
             _top(words)
             return 0
         module = importlib.import_module(f"metamori.cli.{verb}")
-        status: int = module.run(verb_parser(verb, module).parse_args(words[1:]))
+        status: int = module.run(_parsed(verb_parser(verb, module), words[1:]))
         sys.stdout.flush()
         return status
     except MetamoriError as error:
@@ -145,6 +145,13 @@ def verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
         parser.add_argument("--json", action="store_true", help="print one JSON value")
     module.add_arguments(parser)
     return parser
+
+
+def _parsed(parser: Parser, words: list[str]) -> argparse.Namespace:
+    """Options may stand between other words, but not where the words after them are a command of their own."""
+    if any(action.nargs == argparse.REMAINDER for action in parser._actions):
+        return parser.parse_args(words)
+    return parser.parse_intermixed_args(words)
 
 
 def _step_out() -> None:

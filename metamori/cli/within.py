@@ -37,7 +37,7 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     if session.said:
         output.say(session.said)
     if moved.held:
-        output.say(f"descriptors stay at their old positions: {live_rollback.listed(moved.held)}")
+        output.say(f"restored under who goes on writing: {live_rollback.listed(moved.held)}")
     if moved.chosen is not None:
         output.result(arguments, texts.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
                       texts.text(moved.index, moved.before, moved.asked, moved.chosen))

@@ -93,7 +93,7 @@ def test_what_is_open_for_writing_is_named(lab: Lab) -> None:
     said = shell.do("$M undo", status=11)
     assert "open for writing" in said and "/log by bash (" in said and "other" not in said
     assert (lab.work / "log").read_text() == "one\ntwo\n" and (lab.work / "other").read_text() == "two\n"
-    assert "descriptors stay" in shell.do("$M undo --force")
+    assert "who goes on writing: " in shell.do("$M undo --force")
     assert shell.do("cat log other") == "one\none\n"
     shell.do("echo three >&7")
     assert shell.do("cat log") == "one\nthree\n"

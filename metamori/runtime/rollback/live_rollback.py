@@ -2,7 +2,8 @@
 
 The same walk as for a resumed job (resumed_job.py), with two differences: the present becomes an index first, in the
 same freeze, so that nothing lies between what is kept and what is moved away from; and files that would change while
-a process has them open for writing are named, and nothing is touched.
+a process has them open for writing are named, and nothing is touched. With `force` the positions of what is open for
+writing go back too (positions.py, docs/adr/0046).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.rollback import live_part
+from metamori.runtime.rollback import live_part, positions
 from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_up
 from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
 from metamori.store.read.state import State
@@ -131,6 +132,8 @@ def _move(session: Session, choose: Callable[[int], int], force: bool, some: Som
         index = live_part.record(session, chosen, some.message(index))
     adopt(session, index)
     back_or_as_it_is(session, index, reopened=False)
+    if force:
+        positions.move_back(session, asked, then, chosen.paths if chosen is not None else None)
     return Moved(index, before, recorded, tuple(held), asked, chosen)
 
 
