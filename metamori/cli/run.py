@@ -227,7 +227,7 @@ def _warn(command: str) -> bool:
         why = elf.why_not(path) if path else ""
     except OSError:
         return False
-    if why and not why.startswith("it is no program"):
+    if why and why != elf.NO_PROGRAM:
         child_loop.say(f"{path} cannot be tracked: {why}. Its files are not checkpointed")
     return elf.refuses(why)
 

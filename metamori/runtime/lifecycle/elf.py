@@ -14,6 +14,7 @@ _LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-a
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
 _SCRIPT_DEPTH_MAX = 4
 _32_BIT, _OTHER_MACHINE = "it is a 32-bit program", "it is for another kind of processor"
+NO_PROGRAM = "it is not a program: neither ELF nor a script with an interpreter line"     # execvp gives it to a shell
 _OTHER_LIBC = "its C library is not the GNU one"
 _SANITIZED = "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library"
 
@@ -30,7 +31,7 @@ def why_not(path: str, depth: int = 0) -> str:
             why = why_not(interpreter, depth + 1)
             return f"its interpreter {interpreter}: {why}" if why else ""
         if head[:4] != b"\x7fELF" or len(head) < 64:
-            return "it is not a program: neither ELF nor a script with an interpreter line"
+            return NO_PROGRAM
         rights = _other_rights(file.fileno())
         if rights:
             return f"it changes its privileges ({rights}): the loader ignores the preload library"
