@@ -84,7 +84,7 @@ def flipped(bench: Bench) -> None:
 
 CASES: dict[str, tuple[Callable[[Bench], object] | None, tuple[object, ...], int, str]] = {
     "changed outside": (other_work, ("restore", 1), 14,
-                        "modified outside Metamori: files/old; --force saves that state as a checkpoint, then restores"),
+                        "modified outside Metamori: files/old; --force saves that state as a checkpoint, then "),
     "one of the chosen": (other_new, ("restore", 2, "files/new"), 14, "--force saves that state as a checkpoint"),
     "lost": (lost_bytes, ("restore", 1), 12, "; --force restores the rest"),
     "one of the chosen lost": (lost_bytes, ("restore", 1, "files/old"), 12, "; --force restores the rest"),
@@ -178,7 +178,8 @@ def test_help_names_each_verb_and_what_it_does(capfd: pytest.CaptureFixture[str]
         assert line in lines
 
 
-def test_the_version_of_what_is_not_installed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_of_what_is_not_installed(capfd: pytest.CaptureFixture[str],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -217,7 +218,7 @@ def test_what_the_doctor_says_of_a_program(capfd: pytest.CaptureFixture[str], in
 
 
 @pytest.mark.parametrize(("change", "options", "quoted"), [
-    (("os.confstr", lambda _: "glibc 2.12"), (), "the C library is glibc 2.12; programs can be tracked with glibc 2.17"),
+    (("os.confstr", lambda _: "glibc 2.12"), (), "C library is glibc 2.12; programs can be tracked with glibc 2.17"),
     (("metamori.runtime.memory.images.no_return", lambda: "a process is not allowed it"), ("--memory",),
      "no checkpoint with --memory could be restarted here: a process is not allowed it"),
 ])

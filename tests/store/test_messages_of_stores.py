@@ -124,7 +124,7 @@ def test_an_offset_file_with_too_few_ranges(lab: Laboratory) -> None:
 def test_a_format_file_that_is_none(lab: Laboratory) -> None:
     path = lab.folder / "format"
     path.write_text("words\n")
-    with pytest.raises(Damaged, match="format: not the format file of a store \(at byte 0\)"):
+    with pytest.raises(Damaged, match=r"format: not the format file of a store \(at byte 0\)"):
         lab.store()
     path.write_bytes(format_line(0x1234, 9))
     with pytest.raises(MetamoriError, match="is a store of format version 9; this Metamori knows 2"):

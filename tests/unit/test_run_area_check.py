@@ -1,0 +1,98 @@
+"""What is said of a run area that leads outside of itself (shim_c/src/area/area_check.c)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from metamori._area import ffi, lib
+
+from metamori.errors import MetamoriError
+from metamori.runtime.area.run_area import Area
+
+FAR = 1 << 30
+SLOT = 1
+
+
+@pytest.fixture
+def area(tmp_path: Path) -> Iterator[Area]:
+    """Two files, one with a buffered block and one in the cache; a process with a descriptor."""
+    area = Area(str(tmp_path), create=True)
+    for number in (1, 2):
+        assert lib.mm_pif_new(area.pointer, 1, 100 + number, 0, b"/file%d" % number) == number
+    assert lib.mm_table_set(area.pointer, area.pif(SLOT), 0, 5, 1) == 0
+    assert lib.mm_frame_take(area.pointer, 2, 0)
+    process = lib.mm_process_join(area.pointer, os.getpid(), lib.mm_start_time(os.getpid()))
+    assert lib.mm_fd_set(area.pointer, process, 3, 0) == 0
+    yield area
+    area.close()
+
+
+def put(what: str, value: int) -> Callable[[Area], None]:
+    """A field of the header."""
+    return lambda area: setattr(area.head, what, value)
+
+
+def put_pif(what: str, value: int) -> Callable[[Area], None]:
+    return lambda area: setattr(area.pif(SLOT), what, value)
+
+
+def no_room_at_all(area: Area) -> None:
+    area.pif(SLOT).path, area.pif(SLOT).path_capacity = FAR, 0
+
+
+def comes_round(area: Area) -> None:
+    area.pif(1).next_dirty, area.pif(2).next_dirty, area.head.dirty = 2, 1, 1
+
+
+def put_process(area: Area) -> None:
+    area.process(1).fd_root = FAR
+
+
+def put_frame(area: Area) -> None:
+    lib.mm_frame_at(area.pointer, 1).slot = FAR
+
+
+def put_chunk(area: Area) -> None:
+    with open(os.path.join(area.path, "chunks"), "r+b") as file:
+        file.seek(4)
+        file.write(b"\xff\xff\0\0")
+
+
+def behind_the_end(area: Area) -> None:
+    with open(os.path.join(area.path, "pifs"), "r+b") as file:
+        file.seek(area.head.pif_count * ffi.sizeof("struct mm_pif"))
+        file.write(b"x")
+
+
+def cut(area: Area) -> None:
+    os.truncate(os.path.join(area.path, "fits"), 100)
+
+
+@pytest.mark.parametrize(("damage", "said"), [
+    (cut, "fits has 100 bytes, and should have "),
+    (lambda area: os.unlink(os.path.join(area.path, "cache")), "cache is missing"),
+    (put("strings_tail", FAR), "the header counts more than strings holds"),
+    (put_pif("path", FAR), "the path of file 1 has no room"),
+    (put_pif("next_hash", 9), "file 1 is in a list that leads nowhere"),
+    (no_room_at_all, "the path of file 1 lies outside"),
+    (put_pif("root", FAR), "the block table of file 1 leads outside"),
+    (comes_round, "a list of the header has no end"),
+    (put_process, "the descriptors of process 1 lie outside"),
+    (put_frame, "frame 1 lies outside"),
+    (put_chunk, "a chunk leads to no frame"),
+    (behind_the_end, "pifs holds something behind its end"),
+    (put("journal_tail", 100), "the journal is broken at byte 8"),
+])
+def test_what_is_unsound(area: Area, damage: Callable[[Area], None], said: str) -> None:
+    assert area.unsound() == ""
+    damage(area)
+    assert area.unsound().startswith(said)
+
+
+def test_a_journal_that_cannot_be_read(area: Area) -> None:
+    area.head.journal_tail = 100
+    with pytest.raises(MetamoriError, match="the run area's journal is broken at byte 8"):
+        list(area.journal(8))
