@@ -68,3 +68,32 @@ class NoLiveRun(MetamoriError):
 
     exit_code = 15
     errno = _errno.ESRCH
+
+
+_ALWAYS = {"cffi": "cffi", "_cffi_backend": "cffi", "sortedcontainers": "sortedcontainers"}
+_LEVELS = ("numpy", "mpi4py", "xxhash", "h5py", "pyeclib")   # the extra `levels` of pyproject.toml
+
+
+def missing(error: ImportError) -> str:
+    """The sentence about a module that is not there or cannot be loaded, with the command that helps; "" for one that
+    no package of ours promises."""
+    name = error.name or _importing(error)
+    top = name.partition(".")[0]
+    if name.startswith("metamori._"):
+        return f"{name} is not built; build it with: make build"
+    if top not in _ALWAYS and top not in _LEVELS:
+        return ""
+    why = "is not installed" if isinstance(error, ModuleNotFoundError) else \
+        f"cannot be loaded ({str(error).strip().partition(chr(10))[0]})"
+    if top in _ALWAYS:
+        return f"{_ALWAYS[top]} {why}; install it with: pip install {_ALWAYS[top]}"
+    return f"{top} {why}; the levels need it: pip install 'metamori[levels]'"
+
+
+def _importing(error: ImportError) -> str:
+    """The module whose own code raised the error: numpy, when its compiled half does not fit, names none."""
+    trace, name = error.__traceback__, ""
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", "")) or name
+        trace = trace.tb_next
+    return name

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from metamori.errors import RUN_FAILED, MetamoriError, Usage
+from metamori.errors import RUN_FAILED, MetamoriError, Usage, missing
 
 VERBS = {
     "run": "run a command and track its files",
@@ -96,10 +96,10 @@ def _status(words: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 1
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("metamori._"):
+    except ImportError as error:
+        if not missing(error):
             raise
-        _say(f"{error.name} is not built; build it with: make build")
+        _say(missing(error))
         return RUN_FAILED if verb == "run" else 1
     except OSError as error:
         _say(_sentence(error))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, missing
 
 if TYPE_CHECKING:
     from metamori.levels.api.levels import Levels
@@ -34,6 +34,7 @@ def __getattr__(name: str) -> Any:
             from metamori.levels.setup.settings import Settings
             return Settings
     except ImportError as error:
-        raise MetamoriError(f"the levels need more than the rest of Metamori ({error}); "
-                            "install it with: pip install 'metamori[levels]'") from None
+        if not missing(error):
+            raise
+        raise MetamoriError(missing(error)) from None
     raise AttributeError(name)

@@ -253,3 +253,25 @@ def test_shells_complete_verbs_and_options(share: Path, tmp_path: Path) -> None:
         assert "--resume-at" in done.stdout, done.stderr
     if shutil.which("zsh"):
         assert run("zsh", "-n", share / "zsh" / "site-functions" / "_metamori", cwd=tmp_path).returncode == 0
+
+
+# -- without the extra -------------------------------------------------------------------------------------------------
+
+
+def test_fti_names_the_extra_that_is_not_installed(venv: Path, tmp_path: Path) -> None:
+    """Two processes: one of them says it, and FTI_Init answers both."""
+    need("mpicc.openmpi", "mpirun.openmpi")
+    metamori = venv / "bin" / "metamori"
+    (tmp_path / "p.c").write_text(
+        "#include <fti.h>\n#include <mpi.h>\n#include <stdio.h>\n"
+        "int main(int n, char **words) { MPI_Init(&n, &words);"
+        " printf(\"%d\\n\", FTI_Init(\"config.fti\", MPI_COMM_WORLD)); fflush(stdout); return MPI_Finalize(); }\n")
+    flags = [word for option in ("--cflags", "--libs")
+             for word in run(metamori, "config", "--fti", option, cwd=tmp_path).stdout.split()]
+    built = run("mpicc.openmpi", "p.c", "-o", "p", *flags, cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    done = run("mpirun.openmpi", "--oversubscribe", "-n", "2", "./p", cwd=tmp_path, OMPI_ALLOW_RUN_AS_ROOT="1",
+               OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "-1\n-1\n"), done.stderr
+    assert done.stderr.splitlines() == [
+        "metamori: FTI: numpy is not installed; the levels need it: pip install 'metamori[levels]'"]

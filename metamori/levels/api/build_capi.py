@@ -14,8 +14,10 @@ _PREPARE = r"""
 #endif
 #include <Python.h>
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 
 typedef int fti_id_t;
@@ -29,6 +31,24 @@ FTI_DATA FTIT_type FTI_ULNG = 7, FTI_SFLT = 8, FTI_DBLE = 9, FTI_LDBE = 10;
 
 static wchar_t mm_python[4096];
 static char mm_package[4096];
+
+/* The Python of the environment that the package is installed in, PREFIX/lib/python3.x/site-packages: other packages
+ * are there too.  In a source tree the one that built it. */
+static const char *mm_own_python(void)
+{
+    static char path[sizeof mm_package + 16];
+    char *end[3];
+    snprintf(path, sizeof path, "%%s", mm_package);
+    for (int i = 0; i < 3; i++) {
+        if (!(end[i] = strrchr(path, '/')))
+            return MM_BUILT_WITH;
+        *end[i] = 0;
+    }
+    if (strncmp(end[1] + 1, "python3", 7))
+        return MM_BUILT_WITH;
+    strcat(path, "/bin/python3");
+    return access(path, X_OK) ? MM_BUILT_WITH : path;
+}
 
 /* Before Python starts: which one it is and where the package lies.  The program's PYTHONHOME and the like are its
  * own business. */
@@ -47,7 +67,7 @@ __attribute__((constructor)) static void mm_fti_prepare(void)
     Py_IgnoreEnvironmentFlag = 1;
     Py_NoUserSiteDirectory = 1;
     Py_DontWriteBytecodeFlag = 1;
-    if (mbstowcs(mm_python, MM_BUILT_WITH, 4095) != (size_t)-1)
+    if (mbstowcs(mm_python, mm_own_python(), 4095) != (size_t)-1)
         Py_SetProgramName(mm_python);
 }
 

@@ -8,10 +8,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, missing
 from metamori.levels.setup.variables import BUILT_IN, EMPTY
 
 DONE, SCES, NSCS, NREC, HEAD, ENDW = 1, 0, -1, -2, 2, 995
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _table: dict[str, tuple[Callable[..., Any], Any]] = {}
 
 
@@ -29,13 +30,21 @@ bound = Bound()
 
 
 def say(error: BaseException) -> None:
-    """One line on stderr; all of it when something is wrong with us."""
-    if isinstance(error, MetamoriError | OSError) and "METAMORI_DEBUG" not in os.environ:
-        levels = bound.levels
-        if levels is None or levels.crew.world.rank == 0 or levels.crew.world.size == 1:
-            os.write(2, f"metamori: FTI: {error}\n".encode(errors="replace"))
+    """One line on stderr, of one process of the job; all of it when something is wrong with us."""
+    known = missing(error) if isinstance(error, ImportError) else str(error)
+    if known and isinstance(error, MetamoriError | OSError | ImportError) and "METAMORI_DEBUG" not in os.environ:
+        if _speaks():
+            os.write(2, f"metamori: FTI: {known}\n".encode(errors="replace"))
     else:
         traceback.print_exception(error, file=sys.stderr)
+
+
+def _speaks() -> bool:
+    """Whether this is the job's first process. Before it has joined the job only its starter's environment knows."""
+    if bound.levels is not None:
+        world = bound.levels.crew.world
+        return bool(world.rank == 0 or world.size == 1)
+    return next((os.environ[name] for name in _RANK if name in os.environ), "0") == "0"
 
 
 def exported(wrong: Any = NSCS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

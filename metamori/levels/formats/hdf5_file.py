@@ -18,7 +18,7 @@ from typing import Any
 import numpy
 import xxhash
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, missing
 from metamori.levels.formats import checksummed_file, image
 from metamori.levels.formats.checksummed_file import Broken
 from metamori.levels.formats.image import Digest
@@ -41,7 +41,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise NoHdf5(f"ckpt_io = 5 needs h5py ({error}); pip install 'metamori[levels]'") from None
+        raise NoHdf5("ckpt_io = 5: " + (missing(error) or f"h5py cannot be loaded ({error})")) from None
     return h5py
 
 

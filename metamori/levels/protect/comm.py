@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, missing
 
 PIECE = 1 << 30                            # MPI-3 counts are C ints
 SMALL = 504                                # bytes of a thing that needs one message only
@@ -33,7 +33,7 @@ def _mpi() -> Any:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        raise NoMPI(f"several processes need mpi4py for this MPI ({error}); pip install 'metamori[levels]'") from None
+        raise NoMPI(missing(error) or f"mpi4py cannot be loaded ({error})") from None
     return MPI
 
 
