@@ -247,6 +247,13 @@ def test_dup3_that_fails(lab: Lab, options: list[str]) -> None:
         assert restored(lab, index) == before
 
 
+def test_dup2_onto_a_number_of_no_tracked_file(lab: Lab, compiled: Compile) -> None:
+    """Another thread may be just before its system call on that number: dup2 lets it run on first (ADR 25)."""
+    done = lab.run([compiled("onto_number")], timeout=60)
+    assert done.returncode == 0
+    assert int(done.stdout) >= 200_000, "ns"
+
+
 def test_memory_that_goes_while_another_thread_tries_it(lab: Lab, stops: Stops) -> None:
     """What a thread found in memory just before it was unmapped is not remembered as being there."""
     driver = begun(lab, threads=2)
