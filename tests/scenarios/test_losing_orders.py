@@ -104,6 +104,24 @@ def test_read_while_the_file_is_settled(lab: Lab, stops: Stops, options: list[st
     assert driver.end() == 0
 
 
+@pytest.mark.parametrize("options", ISOLATED, ids=named)
+def test_time_set_while_the_file_is_settled(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """Who writes the bytes back leaves the time that the program has set meanwhile."""
+    driver = begun(lab, *options, threads=2)
+    fd = number(driver.ask("open f rw"))
+    driver.must([f"pwrite {fd} 49152 94208 2"])
+    stops.arm("home.times")
+    driver.ask(f"begin 0 map {fd} 196608 rw shared 0")
+    stops.wait("home.times")
+    driver.ask("begin 1 touch f 1000000000")
+    time.sleep(0.3)                    # it is done, or waits: nothing tells
+    stops.go("home.times")
+    assert number(driver.ask("await 0")) == 0
+    assert driver.ask("await 1") == "0"
+    assert driver.ask("mtime f") == "1000000000000000000"
+    assert driver.end() == 0
+
+
 @pytest.mark.parametrize("options", ALL, ids=named)
 def test_the_file_is_renamed_while_its_path_is_looked_up(lab: Lab, stops: Stops, options: list[str]) -> None:
     """A time that a call sets is that of the file which has the name then; it was taken for the renamed one's."""

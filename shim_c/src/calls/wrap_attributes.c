@@ -127,50 +127,86 @@ EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
     return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchownat)(dir, path, uid, gid, flags));
 }
 
-/* A time that the program set stands until it writes again. */
-static int timed(int r, int dir, const char *name, int flags)
+/* A call that sets a file's times, under the file's lock: whoever writes its bytes back in place (settle.c) puts the time there
+ * that the file had before, and would do so after the call. */
+struct timed {
+    struct mm_pif *p;                  /* NULL: of no tracked file */
+    uint64_t mask;
+};
+
+static void lock_times(struct timed *t, uint32_t slot)
+{
+    *t = (struct timed){ .p = slot ? mm_pif_at(mm_area, slot) : NULL };
+    if (t->p)
+        t->mask = hold(t->p);
+}
+
+static uint32_t slot_of(int dir, const char *name, int flags)
 {
     struct stat st;
-    uint32_t slot;
-    if (r == 0 && following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0
-        && (slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
-        mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    return following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0 ? mm_pif_find(mm_area, st.st_dev, st.st_ino, 0) : 0;
+}
+
+/* A time that the program set stands until it writes again. */
+static int end_timed(const struct timed *t, int r)
+{
+    if (!t->p)
+        return r;
+    if (r == 0)
+        t->p->mtime_ns = 0;
+    int saved = errno;
+    release(t->p, t->mask);
+    errno = saved;
     return r;
 }
-static int timed_name(int r, const struct noted *n) { return timed(r, AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW); }
-static int timed_fd(int r, int fd)
+
+static int begin_timed(struct noted *n, struct timed *t, int dir, const char *path, int flags)
 {
-    uint32_t slot = r == 0 && following() ? pif_of(fd) : 0;
-    if (!slot)
-        return timed(r, fd, "", AT_EMPTY_PATH);
-    mm_pif_at(mm_area, slot)->mtime_ns = 0;
+    int r = begin_attributes(n, dir, path, flags);
+    if (r == 0)
+        lock_times(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
+    return r;
+}
+
+static int begin_timed_fd(int fd, struct on_fd *on, struct timed *t)
+{
+    int r = begin_on_fd(fd, on);
+    if (r == 0) {
+        uint32_t slot = following() ? pif_of(fd) : 0;
+        lock_times(t, slot ? slot : slot_of(fd, "", AT_EMPTY_PATH));
+    }
     return r;
 }
 
 EXPORT int utime(const char *path, const struct utimbuf *times)
 {
     struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(utime)(path, times), &n));
+    struct timed t;
+    return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utime)(path, times)));
 }
 EXPORT int utimes(const char *path, const struct timeval times[2])
 {
     struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(utimes)(path, times), &n));
+    struct timed t;
+    return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimes)(path, times)));
 }
 EXPORT int lutimes(const char *path, const struct timeval times[2])
 {
     struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, timed_name(REAL(lutimes)(path, times), &n));
+    struct timed t;
+    return begin_timed(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(lutimes)(path, times)));
 }
 EXPORT int futimes(int fd, const struct timeval times[2])
 {
     struct on_fd on;
-    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(futimes)(fd, times), fd));
+    struct timed t;
+    return begin_timed_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimes)(fd, times)));
 }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
     struct noted n;
-    return begin_attributes(&n, dir, path, 0) ? -1 : mm_end_noted(&n, timed_name(REAL(futimesat)(dir, path, times), &n));
+    struct timed t;
+    return begin_timed(&n, &t, dir, path, 0) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(futimesat)(dir, path, times)));
 }
 /* The time of change stays what it is: what we know of it too. */
 static int omitted(const struct timespec times[2])
@@ -182,17 +218,19 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
     if (omitted(times))
         return REAL(utimensat)(dir, path, times, flags);
     struct on_fd on;
+    struct timed t;
     if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
-        return begin_on_fd(dir, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(utimensat)(dir, path, times, flags), dir));
+        return begin_timed_fd(dir, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
     struct noted n;
-    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, timed_name(REAL(utimensat)(dir, path, times, flags), &n));
+    return begin_timed(&n, &t, dir, path, flags) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
 }
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
     if (omitted(times))
         return REAL(futimens)(fd, times);
     struct on_fd on;
-    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, timed_fd(REAL(futimens)(fd, times), fd));
+    struct timed t;
+    return begin_timed_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimens)(fd, times)));
 }
 
 EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)

@@ -90,9 +90,12 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     if (r < 0)
         return r;
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };
-    if (p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec)
+    int later = p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec;
+    if (later)
         times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
-    sys(SYS_utimensat, home, NULL, times, 0);   /* the program has not written now */
+    MM_STOP("home.times");
+    if (moved || later)                /* the program has not written now */
+        sys(SYS_utimensat, home, NULL, times, 0);
     p->ahead_block = 0;
     /* who reads without the lock looks for an entry first, and where it finds none at the limit: in this order it finds the
        bytes in the buffer, or in place, where they are by now */
