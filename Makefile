@@ -118,6 +118,6 @@ analyze:  ## gcc's static analyzer over the preload library; every warning is an
 	  -fno-delete-null-pointer-checks -Ishim_c/src -Ishim_c/include -c $$file -o /dev/null || exit 1; done
 
 clean:  ## remove what was built, and the caches; .venv stays
-	@rm -rf build dist *.egg-info metamori/include metamori/*.so .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@rm -rf build dist *.egg-info metamori/include metamori/*.so metamori/_area.pyi .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find metamori tests bench demo -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -f $(VENV)/bin/metamori

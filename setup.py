@@ -1,7 +1,8 @@
 """Build the native parts of the package, and its man pages. The rest of its description is in pyproject.toml.
 
 * ``metamori/libmetamori.so``      the preload library: plain C, knows nothing of Python
-* ``metamori/_area.abi3.so``       cffi module through which the package reads and writes the run area
+* ``metamori/_area.abi3.so``       cffi module through which the package reads and writes the run area;
+                                   ``metamori/_area.pyi`` its types, read from the module
 * ``metamori/libmetamori_rt.so``   the embedded runtime: cffi entry points linked against a shared libpython
 * ``metamori/libmetamori_fti.so``  FTI's C interface (memory at four levels), for programs that link with it
 
@@ -253,6 +254,8 @@ class BuildNative(build_ext):
         shared = [SHIM / "src" / f"{name}.c" for name in names]
         build_library(self.target / "_area.abi3.so", [source, *shared],
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)
+        types = [sys.executable, str(ROOT / "tools" / "area-types"), str(self.target / "_area.abi3.so")]
+        write_if_changed(self.target / "_area.pyi", lambda name: subprocess.run([*types, name], check=True))
 
     def build_runtime(self) -> None:
         description = ROOT / "metamori" / "runtime" / "inside" / "build_embed.py"

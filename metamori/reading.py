@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from metamori.errors import MetamoriError
 from metamori.tables.record import record
@@ -150,7 +150,7 @@ class _Content(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         data = self._reader.read(self._position, self._position + len(view))
         view[:len(data)] = data

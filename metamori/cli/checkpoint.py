@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from metamori.errors import MetamoriError, NoLiveRun
+
+if TYPE_CHECKING:
+    from metamori.runtime.area.run_area import Area
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,11 +54,11 @@ def take(path: str, message: str) -> int:
         store.close()
 
 
-def _asked(area, message: str) -> int:  # type: ignore[no-untyped-def]
+def _asked(area: Area, message: str) -> int:
     """`metamori run` takes it: the program's memory is its child's."""
     from metamori._area import ffi, lib
 
-    index: int = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, message.encode(errors="replace"))
+    index = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, message.encode(errors="replace"))
     if index < 0:
         why = ffi.string(area.head.request.message).decode(errors="replace")
         raise MetamoriError(f"no checkpoint was taken: {why or os.strerror(-index)}")

@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from metamori.errors import RUN_FAILED, MetamoriError, Usage, missing
 
@@ -135,7 +135,7 @@ def _top(words: list[str]) -> None:
     raise Usage("a verb is missing (see metamori --help)")
 
 
-def verb_parser(verb: str, module) -> Parser:  # type: ignore[no-untyped-def]
+def verb_parser(verb: str, module: Any) -> Parser:
     """The parser of a verb, whose module is given."""
     parser = Parser(prog=f"metamori {verb}", description=(module.__doc__ or "").strip())
     if verb not in _WITHOUT_STORE:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from metamori.cli import opening, output
 from metamori.errors import MetamoriError, Usage
+
+if TYPE_CHECKING:
+    from metamori.report.facts import Facts
 
 PICTURES = ("timeline", "heatmap", "space")
 HEATMAPS = 6
@@ -45,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _picture(arguments: argparse.Namespace, found) -> str:  # type: ignore[no-untyped-def]
+def _picture(arguments: argparse.Namespace, found: Facts) -> str:
     from metamori.report import heatmap, space, timeline
 
     if arguments.what == "timeline":
@@ -55,7 +59,7 @@ def _picture(arguments: argparse.Namespace, found) -> str:  # type: ignore[no-un
     return heatmap.draw(found, _wanted(arguments, found) or heatmap.busiest(found, HEATMAPS)).render()
 
 
-def _wanted(arguments: argparse.Namespace, found) -> list[bytes]:  # type: ignore[no-untyped-def]
+def _wanted(arguments: argparse.Namespace, found: Facts) -> list[bytes]:
     """The files that --file names, as the store knows them."""
     paths = []
     for text in arguments.file:

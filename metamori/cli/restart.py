@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from metamori import indexes
 from metamori.cli import opening, output
@@ -11,6 +12,9 @@ from metamori.cli.resume import go_on
 from metamori.cli.run import add_on_term, add_outside, environment, own_part, signal_number
 from metamori.config import Config, parse_duration
 from metamori.errors import ChangedOutside, MetamoriError
+
+if TYPE_CHECKING:
+    from metamori.store.read.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         store.close()
 
 
-def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type: ignore[no-untyped-def]
+def _config(arguments: argparse.Namespace, store: Store, index: int) -> Config:
     """As the run was told."""
     meta = store.meta(index) if index else None
     return Config.make({
@@ -56,12 +60,12 @@ def _config(arguments: argparse.Namespace, store, index: int) -> Config:  # type
     })
 
 
-def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: ignore[no-untyped-def]
+def _check(arguments: argparse.Namespace, store: Store, index: int) -> None:
     """Whatever speaks against it, before anything is moved."""
-    from metamori.cli.restore import REASON
     from metamori.cli.restore_texts import changed_text
     from metamori.runtime.area import launch_record
     from metamori.runtime.lifecycle import process_restart
+    from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
     from metamori.store.restore import external_changes
 
     store.require_restorable(index)
@@ -76,5 +80,5 @@ def _check(arguments: argparse.Namespace, store, index: int) -> None:  # type: i
     if refused:
         raise ChangedOutside(changed_text(refused), tuple(refused))
     if changed:
-        recorded = external_changes.record(store, REASON)
+        recorded = external_changes.record(store, BEFORE_RESTORE)
         output.say(f"the modified files were saved as checkpoint {recorded}")

@@ -17,7 +17,7 @@ from metamori.cli import restore_texts as texts
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.printed import line_text, name_text
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE as REASON
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.format.records import InheritedEntry, Intent
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
@@ -116,7 +116,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     """`changed` were modified outside Metamori: their state becomes an index before anything else."""
     asked = arguments.index
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
-    recorded = external_changes.record(store, REASON) if changed else 0
+    recorded = external_changes.record(store, BEFORE_RESTORE) if changed else 0
     if recorded:
         output.say(f"the modified files were saved as checkpoint {recorded}")
     before = store.head.index

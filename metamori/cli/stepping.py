@@ -8,6 +8,7 @@ from collections.abc import Callable
 from metamori.cli import opening, output, restore, restore_texts, within
 from metamori.config import parse_count
 from metamori.errors import ChangedOutside
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.read.store import Store
 from metamori.store.read.undo_steps import Steps
 from metamori.store.restore import external_changes
@@ -35,6 +36,6 @@ def run(arguments: argparse.Namespace, way: str) -> int:
         if refused:
             raise ChangedOutside(restore_texts.changed_text(refused), tuple(refused))
         if changed:
-            output.say(f"the modified files were saved as checkpoint {external_changes.record(store, restore.REASON)}")
+            output.say(f"the modified files were saved as checkpoint {external_changes.record(store, BEFORE_RESTORE)}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False
         return restore.put_back(arguments, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from metamori.store.format.records import Meta, NameEntry, Offsets, PifEntry, Undo
@@ -121,7 +121,7 @@ def _saved(store: Store, facts: Facts, owner: dict[int, bytes]) -> None:
                 facts.stored.setdefault(owner.get(entry.inode, NAMELESS), Counter())[after] += entry.end - entry.start
 
 
-def _paths(pifs, now: State) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
+def _paths(pifs: Iterable[PifEntry], now: State) -> Iterator[bytes]:
     """A path of each file: the one it was last used by, else any that it has."""
     for pif in pifs:
         entry = now.names.get(pif.filename)

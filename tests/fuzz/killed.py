@@ -126,7 +126,6 @@ def area(folder: Path, data: bytes) -> None:
 def request(folder: Path, data: bytes) -> None:
     """What a process of the run may have put where `metamori run` looks for requests: it is answered, or refused."""
     from metamori._area import ffi
-
     from metamori.config import Config
     from metamori.runtime.area.run_area import Area
     from metamori.runtime.checkpoint.session import Session

@@ -78,7 +78,8 @@ def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedPr
 
 def test_wheel_holds_all_parts(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert names >= NATIVE | {"metamori/include/metamori.h", "metamori/py.typed", "metamori/cli/main.py"}
+    assert names >= NATIVE | {"metamori/include/metamori.h", "metamori/py.typed", "metamori/_area.pyi",
+                              "metamori/cli/main.py"}
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "shim_c/"))]
     assert "none-any" not in wheel.name, "the wheel has compiled parts"
 

@@ -11,8 +11,8 @@ import tempfile
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from metamori._area import ffi, lib
 
+from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import CHUNK, Area
 
 FILES = st.integers(0, 2)

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from metamori._area import lib
 
+from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, Area
 
 LONGEST = 10                                   # of lists that have three members

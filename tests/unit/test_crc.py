@@ -9,8 +9,8 @@ import zlib
 
 from hypothesis import given
 from hypothesis import strategies as st
-from metamori._area import ffi, lib
 
+from metamori._area import ffi, lib
 from metamori.store.io.os_io import Door
 from metamori.tables.crc import crc32_zeros
 

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 from metamori._area import ffi, lib
-
 from metamori.store.io.os_io import Door
 
 

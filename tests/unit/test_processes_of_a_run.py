@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from metamori._area import lib
 
+from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import recover
 

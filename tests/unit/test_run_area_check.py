@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from metamori._area import ffi, lib
 
+from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
 

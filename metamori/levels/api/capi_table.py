@@ -6,13 +6,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from metamori.errors import MetamoriError, missing
 from metamori.levels.setup.variables import BUILT_IN, EMPTY
 
 DONE, SCES, NSCS, NREC, HEAD, ENDW = 1, 0, -1, -2, 2, 995
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _table: dict[str, tuple[Callable[..., Any], Any]] = {}
 
 
@@ -47,9 +48,9 @@ def _speaks() -> bool:
     return next((os.environ[name] for name in _RANK if name in os.environ), "0") == "0"
 
 
-def exported(wrong: Any = NSCS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def exported(wrong: Any = NSCS) -> Callable[[_Function], _Function]:
     """The decorated function is a function of fti.h; `wrong` is its answer when it fails."""
-    def note(function: Callable[..., Any]) -> Callable[..., Any]:
+    def note(function: _Function) -> _Function:
         _table[function.__name__] = (function, wrong)
         return function
     return note

@@ -48,13 +48,15 @@ def _h5py() -> Any:
 def dtype(kind: Type, types: list[Type]) -> numpy.dtype:
     """numpy's description of an element type."""
     if kind.fields:
-        parts = {"names": [], "formats": [], "offsets": [], "itemsize": kind.size}
+        names: list[str] = []
+        formats: list[Any] = []
+        offsets: list[int] = []
         for each in kind.fields:
             inner = dtype(types[each.type], types)
-            parts["names"].append(each.name)           # type: ignore[attr-defined]
-            parts["formats"].append((inner, each.dimensions) if each.dimensions else inner)   # type: ignore[attr-defined]
-            parts["offsets"].append(each.offset)       # type: ignore[attr-defined]
-        return numpy.dtype(parts)                      # type: ignore[call-overload]
+            names.append(each.name)
+            formats.append((inner, each.dimensions) if each.dimensions else inner)
+            offsets.append(each.offset)
+        return numpy.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": kind.size})
     if kind.kind == "V":
         return numpy.dtype(f"V{kind.size}")
     return numpy.dtype(f"{kind.kind}{kind.size}")

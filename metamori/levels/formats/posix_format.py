@@ -91,7 +91,7 @@ class Saved:
     def sizes(self) -> dict[int, int]:
         return {number: each.size for number, each in self.image.variables.items()}
 
-    def about(self, number: int) -> dict:  # type: ignore[type-arg]
+    def about(self, number: int) -> dict[str, Any]:
         return self.image.variables[number].about
 
     def read(self, number: int, memory: memoryview) -> None:

@@ -149,7 +149,8 @@ class Job:
         return all(self.allgather(well))
 
     def largest(self, value: float) -> float:
-        return max(self.allgather(value))
+        found: float = max(self.allgather(value))
+        return found
 
     def split(self, color: int | None, key: int = 0) -> Job | None:
         """None for those without a color."""

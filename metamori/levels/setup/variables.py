@@ -5,6 +5,7 @@ A variable's bytes are always looked at in place, through the buffer protocol. S
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +74,7 @@ class Variables:
         self._by_id: dict[int, Variable] = {}
         self._largest = largest_id
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Variable]:
         return iter(self._by_id.values())
 
     def __len__(self) -> int:

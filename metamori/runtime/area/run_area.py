@@ -11,11 +11,15 @@ import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
+
+if TYPE_CHECKING:
+    from metamori._area import CData, mm_area, mm_fit, mm_frame, mm_pif, mm_process
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
@@ -86,7 +90,7 @@ def placed(path: bytes) -> bytes:
     return path
 
 
-def touch_of(record) -> Touch:  # type: ignore[no-untyped-def]
+def touch_of(record: CData) -> Touch:
     """From a note in the journal."""
     r = ffi.cast("struct mm_touch *", record)
     text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
@@ -157,7 +161,7 @@ class Area:
         return True
 
     @property
-    def pointer(self):  # type: ignore[no-untyped-def]
+    def pointer(self) -> mm_area:
         """For calls of the C side."""
         return self._area
 
@@ -246,7 +250,7 @@ class Area:
 
     # -- slots -----------------------------------------------------------------------------------
 
-    def process(self, slot: int):  # type: ignore[no-untyped-def]
+    def process(self, slot: int) -> mm_process:
         return lib.mm_proc(self._area, slot)
 
     def processes(self) -> Iterator[int]:
@@ -278,13 +282,13 @@ class Area:
             count = lib.mm_fd_list(self._area, process, fds, fits, room)
         return dict(zip(ffi.unpack(fds, count), ffi.unpack(fits, count)))
 
-    def fit(self, slot: int):  # type: ignore[no-untyped-def]
+    def fit(self, slot: int) -> mm_fit:
         return lib.mm_fit_at(self._area, slot)
 
-    def pif(self, slot: int):  # type: ignore[no-untyped-def]
+    def pif(self, slot: int) -> mm_pif:
         return lib.mm_pif_at(self._area, slot)
 
-    def pif_path(self, pif) -> bytes:  # type: ignore[no-untyped-def]
+    def pif_path(self, pif: mm_pif) -> bytes:
         return placed(ffi.string(lib.mm_path_at(self._area, pif.path)))
 
     def pifs(self) -> Iterator[int]:
@@ -352,7 +356,7 @@ class Area:
             raise OSError(errno.ENOSPC, "the run area has no room")
         return slot
 
-    def set_path(self, pif, path: bytes) -> None:  # type: ignore[no-untyped-def]
+    def set_path(self, pif: mm_pif, path: bytes) -> None:
         lib.mm_set_path(self._area, pif, path)
 
     def touch_pif(self, slot: int) -> None:
@@ -366,7 +370,7 @@ class Area:
 
     # -- block tables ----------------------------------------------------------------------------
 
-    def ranges(self, pif, since_epoch: int, since_block: int) -> list[tuple[int, int, int]]:  # type: ignore[no-untyped-def]
+    def ranges(self, pif: mm_pif, since_epoch: int, since_block: int) -> list[tuple[int, int, int]]:
         """(first block, first buffer block, blocks) of what was redirected, in file order."""
         count = lib.mm_collect(self._area, pif, since_epoch, since_block, self._ranges, len(self._ranges))
         if count > len(self._ranges):
@@ -376,7 +380,7 @@ class Area:
         data = bytes(ffi.buffer(self._ranges, count * 24))
         return list(struct.iter_unpack("=QQQ", data))
 
-    def noted_blocks(self, pif) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
+    def noted_blocks(self, pif: mm_pif) -> list[tuple[int, int]]:
         """Byte ranges of a watched file that calls have changed since the last checkpoint written to its end."""
         head, room = self.head, len(self._ranges)
         count = lib.mm_collect_saved(self._area, pif, head.committed_epoch + 1, head.committed_block, self._ranges,
@@ -387,13 +391,13 @@ class Area:
         data = bytes(ffi.buffer(self._ranges, count * 24))
         return [(block * BLOCK, (block + blocks) * BLOCK) for block, _, blocks in struct.iter_unpack("=QQQ", data)]
 
-    def table_set(self, pif, block: int, buffer: int, count: int) -> None:  # type: ignore[no-untyped-def]
+    def table_set(self, pif: mm_pif, block: int, buffer: int, count: int) -> None:
         _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)
 
-    def table_get(self, pif, block: int) -> int:  # type: ignore[no-untyped-def]
+    def table_get(self, pif: mm_pif, block: int) -> int:
         return lib.mm_table_get(self._area, pif, block)
 
-    def table_clear(self, pif, from_block: int = 0) -> None:  # type: ignore[no-untyped-def]
+    def table_clear(self, pif: mm_pif, from_block: int = 0) -> None:
         lib.mm_table_clear(self._area, pif, from_block)
 
     def give_room(self, records: bool = False) -> None:
@@ -412,7 +416,7 @@ class Area:
         """Frame numbers that hold buffer bytes of a PIF."""
         return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).slot == slot]
 
-    def frame(self, number: int):  # type: ignore[no-untyped-def]
+    def frame(self, number: int) -> mm_frame:
         return lib.mm_frame_at(self._area, number)
 
     def write_back_all(self, buffer: int) -> None:

@@ -88,7 +88,7 @@ def scan(pid: int, start: int, end: int) -> list[Range] | None:
     """Address ranges stored into since they were last asked for, which are watched anew; None: not watched."""
     found: list[Range] = []
     regions = ffi.new("uint64_t[]", 3 * _REGIONS)
-    argument = ffi.new("uint64_t[12]")
+    argument = ffi.new("uint64_t[]", 12)
     try:
         pagemap = os.open(proc_folder(pid) + b"/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage
@@ -19,6 +20,9 @@ from metamori.runtime.checkpoint.dirty_pages import Range, Watch, held_outside, 
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.aml import AML, AddressMap
+
+if TYPE_CHECKING:
+    from metamori._area import mm_pif
 
 _PIECE = 1 << 20
 _RESERVE = 64
@@ -57,7 +61,7 @@ def _shown(area: Area) -> set[int]:
     return {p.ino for p in flagged if p.flags & lib.MM_HOME and p.flags & lib.MM_ENGINE}
 
 
-def is_copied(p) -> bool:  # type: ignore[no-untyped-def]
+def is_copied(p: mm_pif) -> bool:
     """Whether a copy in the store (on another filesystem than the file) is the home; not of one that may be mapped."""
     return bool(p.flags & lib.MM_COPIED and p.flags & lib.MM_VIRTUAL)
 

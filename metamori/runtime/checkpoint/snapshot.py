@@ -12,6 +12,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal
@@ -25,6 +26,9 @@ from metamori.store.io.xattrs import read as read_xattrs
 from metamori.tables.fit import Fit
 from metamori.tables.pif import Pif
 from metamori.tables.record import field, mutable, replace
+
+if TYPE_CHECKING:
+    from metamori._area import mm_pif, mm_stream_state
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 
@@ -204,7 +208,7 @@ class _Places:
             if found.st:
                 self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
 
-    def of(self, p, first: bytes) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
+    def of(self, p: mm_pif, first: bytes) -> Iterator[bytes]:
         """Where a file may be that was at `first`."""
         known = self.names(p.object) if p.object else ()
         touched = self._by_identity.get((p.dev, p.ino))
@@ -261,7 +265,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         held=None if itself or not st else _open_home(area, slot, p)[1])
 
 
-def _open_home(area: Area, slot: int, p) -> tuple[bytes, os.stat_result | None]:  # type: ignore[no-untyped-def]
+def _open_home(area: Area, slot: int, p: mm_pif) -> tuple[bytes, os.stat_result | None]:
     """A file that only a descriptor still holds: through that descriptor."""
     for process in area.processes():
         pid = area.process(process).pid
@@ -377,7 +381,7 @@ def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
 _STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields
 
 
-def _unflushed(pid: int, state) -> bytes:  # type: ignore[no-untyped-def]
+def _unflushed(pid: int, state: mm_stream_state) -> bytes:
     """Bytes written to a stream that are still in the program's memory."""
     count = state.unflushed
     if not 0 < count <= _STREAM_BUFFER:

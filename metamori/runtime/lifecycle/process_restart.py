@@ -21,7 +21,7 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import child_loop, socket_restart
 from metamori.runtime.memory import file_locks, images, proc_inspect
-from metamori.store.format.records import DescriptorEntry, Launch, MemoryEntry, Meta
+from metamori.store.format.records import DescriptorEntry, Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -66,7 +66,7 @@ def check_free(entry: MemoryEntry) -> None:
     socket_restart.check(entry.descriptors, entry.cwd)
 
 
-def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list:  # type: ignore[type-arg]
+def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list[MappedEntry]:
     """Files of the run are put back with the others and do not count."""
     names = store.state(index).names
     return [each for each in entry.mapped if each.path not in names and proc_inspect.changed(each)][:3]
@@ -105,7 +105,7 @@ def prepare(session: Session, index: int, environ: dict[str, str]) -> Start:
 
 
 def _environ(lines: tuple[bytes, ...]) -> dict[bytes, bytes]:
-    return dict(line.split(b"=", 1) for line in lines if b"=" in line)  # type: ignore[misc]
+    return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
 def _followed(session: Session, meta: Meta, entry: MemoryEntry) -> dict[int, bytes]:

@@ -23,6 +23,7 @@ from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.runtime.memory.images import NotBegun
+from metamori.store.read.store import Store
 from metamori.store.restore import restore
 
 _ENDED, _GONE = "the program has ended", "the store of the run was removed or moved"
@@ -316,12 +317,12 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def newest_with_memory(store) -> int:  # type: ignore[no-untyped-def]
+def newest_with_memory(store: Store) -> int:
     """0 when no index holds memory."""
     return next((index for index in reversed(store.history.indexes) if index and store.meta(index).memory), 0)
 
 
-def start_again(store, config: Config, index: int, environ: dict[str, str],  # type: ignore[no-untyped-def]
+def start_again(store: Store, config: Config, index: int, environ: dict[str, str],
                 moved: Callable[[], object] = lambda: None, first_index: int = 0) -> tuple[Session, int]:
     """Files to the index, a new run from there, the program in it; the caller holds the store's lock. moved: done when
     the files are there, before the program is. first_index: the first of its own indexes, where it began as another."""

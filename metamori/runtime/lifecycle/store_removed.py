@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.store.io import commit
 from metamori.store.read.store import Store
+
+if TYPE_CHECKING:
+    from metamori._area import mm_pif
 
 _PIECE = 1 << 20
 
@@ -67,7 +71,7 @@ class Watch:
             area.thaw()
         return failed
 
-    def _put(self, slot: int, p) -> None:  # type: ignore[no-untyped-def]
+    def _put(self, slot: int, p: mm_pif) -> None:
         area = self._area
         if p.root or p.flags & lib.MM_VIRTUAL:
             fd = self._home(p)
@@ -80,7 +84,7 @@ class Watch:
         p.flags &= ~lib.MM_VIRTUAL
         p.fresh_from, p.home_limit, p.mtime_ns = 0, NO_LIMIT, 0
 
-    def _copy(self, slot: int, p, fd: int) -> None:  # type: ignore[no-untyped-def]
+    def _copy(self, slot: int, p: mm_pif, fd: int) -> None:
         virtual = bool(p.flags & lib.MM_VIRTUAL)
         size = p.size if virtual else os.fstat(fd).st_size
         if virtual and p.home_limit < os.fstat(fd).st_size:
@@ -101,7 +105,7 @@ class Watch:
         self._buffer = writable
         return writable
 
-    def _home(self, p) -> int:  # type: ignore[no-untyped-def]
+    def _home(self, p: mm_pif) -> int:
         """By its name, or through a process that has it open."""
         path = self._area.pif_path(p)
         for candidate in (path, *self._descriptors()):

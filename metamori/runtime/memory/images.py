@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.errors import Damaged
@@ -21,6 +22,9 @@ from metamori.store.format.records import Launch, MemoryEntry
 from metamori.store.read import image
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
+
+if TYPE_CHECKING:
+    from metamori._area import mm_fit
 
 _PATIENCE_S = 10.0
 _SIGNAL = 32                               # MM_MEMORY_SIGNAL of shim_c/src/memory/engine.h
@@ -126,7 +130,7 @@ class Image:
         self.owner = proc_inspect.owner(self.pid)
         self.mapped = tuple(proc_inspect.mapped(self.pid))
 
-    def _files(self, fit) -> set[tuple[int, int]]:  # type: ignore[no-untyped-def]
+    def _files(self, fit: mm_fit) -> set[tuple[int, int]]:
         """What a tracked descriptor may lead to: the file that was opened, or that stands for it since."""
         pif = self.area.pif(fit.slot) if fit.slot else fit
         return {(fit.dev, fit.ino), (pif.dev, pif.ino)}

@@ -15,6 +15,7 @@ import termios
 import zlib
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from typing import Any
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
@@ -198,7 +199,7 @@ class _Open:
         """Its file locks, a line each as /proc has them."""
         return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
 
-    def entry(self, kind: DescriptorKind, **more) -> DescriptorEntry:  # type: ignore[no-untyped-def]
+    def entry(self, kind: DescriptorKind, **more: Any) -> DescriptorEntry:
         return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
                                **{"position": self.position, "path": self.path, **more})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.runtime.checkpoint.session import Session
@@ -11,8 +12,11 @@ from metamori.store.format.records import FitEntry
 from metamori.store.io.os_io import opened_up
 from metamori.store.read.state import State
 
+if TYPE_CHECKING:
+    from metamori._area import CData, mm_action, mm_actions
 
-def actions_for(session: Session, index: int, number: int, actions) -> None:  # type: ignore[no-untyped-def]
+
+def actions_for(session: Session, index: int, number: int, actions: mm_actions) -> None:
     store = session.store
     then = store.state(index)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
@@ -20,14 +24,14 @@ def actions_for(session: Session, index: int, number: int, actions) -> None:  # 
     if len(entries) > actions.room:
         raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
     actions.count = len(entries)
-    base = actions.action + 0
+    base = actions.action + 0              # a pointer: there are more of them than the array's type says
     session.coming_back.clear()
     refused: list[bytes] = []
     for i, fit in enumerate(entries):
         path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
         unflushed = ffi.from_buffer(fit.unflushed)
         session.coming_back.append(unflushed)
-        _action(base + i, fit, path, unflushed)
+        _action(base[i], fit, path, unflushed)
         refused += [] if os.access(os.path.dirname(path), os.X_OK) else [path]
     session.let_in.close()
     session.let_in = opened_up(refused)    # until the program has its descriptors
@@ -58,7 +62,7 @@ def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) 
     return fit.filename
 
 
-def _action(action, fit: FitEntry, path: bytes, unflushed) -> None:  # type: ignore[no-untyped-def]
+def _action(action: mm_action, fit: FitEntry, path: bytes, unflushed: CData) -> None:
     fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
     action.fd_count = len(fds)
     for i, fd in enumerate(fds):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metamori._area import lib
 from metamori.errors import ChangedOutside, MetamoriError, StoreBusy
@@ -29,6 +29,9 @@ from metamori.store.restore import external_changes
 from metamori.store.restore.chosen_paths import Chosen
 from metamori.tables.record import record
 from metamori.tables.view import differences
+
+if TYPE_CHECKING:
+    from metamori._area import mm_pif
 
 REASON = "before going back"
 _NAMED_MAX = 5
@@ -181,7 +184,7 @@ def _holders(area: Area, moves: Callable[[Any], bool]) -> list[Holder]:
     """Who has files that move open for writing, or mapped so."""
     found: dict[tuple[int, int], Holder] = {}
 
-    def add(pif, pid: int) -> None:  # type: ignore[no-untyped-def]
+    def add(pif: mm_pif, pid: int) -> None:
         if moves(pif):
             found[pif.ino, pid] = Holder(area.pif_path(pif), pid, _program(pid))
 

@@ -13,6 +13,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
@@ -39,6 +40,9 @@ from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore import clear_stages
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
 
+if TYPE_CHECKING:
+    from metamori._area import mm_actions
+
 
 class NotThere(MetamoriError):
     """The process took no part in the checkpoint."""
@@ -46,7 +50,7 @@ class NotThere(MetamoriError):
     errno = errno.ESRCH
 
 
-def roll_back(session: Session, index: int, pid: int, actions) -> None:  # type: ignore[no-untyped-def]
+def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> None:
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
     On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of

@@ -15,7 +15,7 @@ leaves the prune file, and `recover` continues from its beginning.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format import files
@@ -29,6 +29,8 @@ from metamori.store.read import image
 from metamori.store.read.store import Store
 from metamori.tables.record import record, replace
 from metamori.tables.retention import Rules, choose
+
+Write = Callable[[bytes, bytes], None]     # path, content
 
 
 @record
@@ -168,7 +170,7 @@ def _freed(store: Store, shape: Shape) -> tuple[tuple[int, ...], tuple[Hole, ...
     return tuple(gone), tuple(holes)
 
 
-def _undo_records(store, shape, sums, write, remove) -> None:  # type: ignore[no-untyped-def]
+def _undo_records(store: Store, shape: Shape, sums: Checksums, write: Write, remove: list[bytes]) -> None:
     seq = max((undo.seq for undo in store.undos), default=0)
     old = {(undo.after_index, undo.seq) for undo in shape.undos}
     for group in shape.undo:
@@ -205,7 +207,9 @@ def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict
     return new
 
 
-def _index_records(store, shape, sums, write, remove, images) -> None:  # type: ignore[no-untyped-def]
+def _index_records(
+    store: Store, shape: Shape, sums: Checksums, write: Write, remove: list[bytes], images: dict[int, MemoryEntry],
+) -> None:
     rootless = 0 not in shape.stays
     for index in shape.keep:
         if index == 0:
