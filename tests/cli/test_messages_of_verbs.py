@@ -92,8 +92,7 @@ CASES: dict[str, tuple[Callable[[Bench], object] | None, tuple[object, ...], int
     "a copy": (None, ("restore", 1, "--to", "copy"), 0, "copied checkpoint 1 (2 names) to copy"),
     "nothing to prune": (None, ("prune", "--keep-last", 9), 0, "nothing to prune\n"),
     "what a prune would do": (None, ("prune", "--keep-last", 1, "--dry-run"), 0, "3 would be pruned (0, 1, 2), "),
-    "a prune": (None, ("prune", "--keep-last", 2), 0, "2 pruned (0, 1), "),
-    "a record": (None, ("show", 1), 0, "run 1, process 1, incremental, "),
+    "a record": (None, ("show", 1), 0, "run 1, process 1, incremental, 0 B added\n"),
     "a message that none has": (None, ("restore", ":none*"), 13,
                                 "no checkpoint's message matches none*; metamori log shows them"),
     "a file that no checkpoint changed": (
@@ -112,7 +111,7 @@ CASES: dict[str, tuple[Callable[[Bench], object] | None, tuple[object, ...], int
     "read of what was modified": (other_work, ("cat", 3, "files/old"), 14,
                                   "old was modified outside Metamori since checkpoint 3"),
     "verified though modified": (other_work, ("verify",), 12, "old was modified outside Metamori"),
-    "verified": (None, ("verify",), 0, "3 checkpoints, "),
+    "verified": (None, ("verify",), 0, "3 checkpoints, 1 ranges, 7 B of buffers"),
 }
 
 
@@ -123,6 +122,10 @@ def test_a_verb_says(what: str, bench: Bench, said: Said) -> None:
         before(bench)
     found, out, err = said(*words)
     assert quoted in out + err and found == status, (found, out, err)
+
+
+def test_a_prune_says_what_it_did(said: Said) -> None:
+    assert re.fullmatch(r"2 pruned \(0, 1\), \d+ [KMi]*B freed; 2 kept\n", said("prune", "--keep-last", 2)[1])
 
 
 def test_forced_it_is_restored_in_part(bench: Bench, said: Said) -> None:

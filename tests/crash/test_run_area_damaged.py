@@ -96,5 +96,5 @@ def test_a_file_that_is_cut_or_gone(killed_at, name: str, how: str) -> None:  # 
     else:
         path.unlink()
     said = completed(trial, expected, 0)
-    assert "is damaged" in said and "is checkpoint" in said, said
+    assert "is damaged" in said and "what was durable of it is checkpoint " in said, said
     assert_honest(trial.store, trial.work, expected.indexes, untracked=expected.indexes[0])

@@ -36,7 +36,8 @@ def refused(lab: Lab, words: str) -> None:
         command = lab.argv(*verb) if verb != ["run"] else [*lab.argv("run"), "--", "true"]
         done = subprocess.run(command, cwd=lab.work, env=lab.env, capture_output=True, text=True, check=False)
         assert done.returncode == (125 if verb == ["run"] else 12), done
-        assert str(lab.store / "run") in done.stderr and words in done.stderr, done
+        assert f"{lab.store}/run is " in done.stderr and words in done.stderr, done
+        assert "; move it away first, it is not used" in done.stderr
 
 
 def test_of_another_store(tmp_path: Path, compiled: Compile, installed: None) -> None:

@@ -28,13 +28,15 @@ CASES = {
                      "processes are alive"),
     "a connection": ("import socket; a = socket.create_server(('127.0.0.1', 0));"
                      "s = socket.create_connection(a.getsockname())", "", "is a connection to 127.0.0.1:"),
-    "a kernel's socket": (f"import socket; s = {KERNEL}", "", "is a socket of family 16"),
+    "a kernel's socket": (f"import socket; s = {KERNEL}", "",
+                          "is a socket of family 16, which cannot come back with the program"),
     "a unix connection": ("import socket; a = socket.socket(socket.AF_UNIX); "
                           "a.bind('\\0' + str(os.getpid())); a.listen();"
                           "s = socket.socket(socket.AF_UNIX); s.connect(a.getsockname()); c, _ = a.accept()", "",
                           "is a connection to "),
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"
-                                    "os.unlink('name')", "", "the name is gone"),
+                                    "os.unlink('name')", "",
+                                    "is a unix socket that was called name, which cannot come back: the name is gone"),
     "descriptors on their way": ("import array, socket; a, b = socket.socketpair();"
                                  "a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])",
                                  "", "holds descriptors that were sent"),
@@ -50,7 +52,19 @@ CASES = {
                               "maps a file that was deleted"),
     "shared memory": ("import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096)", "",
                       "maps shared memory"),
-    "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "", "is io_uring"),
+    "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",
+                 "is io_uring, which cannot come back with the program"),
+    "a mapped ring": ("import ctypes, mmap; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 4, p);"
+                      "m = mmap.mmap(ring, 4096); os.close(ring)", "", "io_uring is in use"),
+    "asynchronous I/O": ("import ctypes; ctypes.CDLL(None).syscall(206, 4, ctypes.byref(ctypes.c_ulong()))", "",
+                         "asynchronous I/O of the kernel is in use"),
+    "a private mapping of a memory file": (
+        "import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE);"
+        "os.close(fd)", "", "it maps a nameless memory file"),
+    "a timer that starts threads": (
+        "import ctypes, threading; how = (ctypes.c_int * 16)(0, 0, 34, 4, threading.get_native_id());"
+        "assert not ctypes.CDLL(None).syscall(222, 1, how, ctypes.byref(ctypes.c_int()))", "",
+        "it has a timer that starts threads"),
     "another's pipe": ("import subprocess; r, w = os.pipe(); child = subprocess.Popen(['true'], stdin=r); child.wait();"
                        "os.close(w)", "", "pipe to another process"),
 }
@@ -65,7 +79,7 @@ if DEVICE:                                 # as one of a GPU would be: what it k
 @pytest.mark.parametrize("what", CASES)
 def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: str) -> None:
     before, after, words = CASES[what]
-    if what == "io_uring" and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
+    if what in ("io_uring", "a mapped ring") and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
         pytest.skip("this kernel or container forbids io_uring")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")
@@ -146,6 +160,7 @@ def test_a_changed_library_is_noticed(tmp_path: Path) -> None:
     strip = subprocess.run(["objcopy", "--remove-section=.note.gnu.build-id", program], check=False)
     done = case.verb("restart", str(index))
     assert strip.returncode == 0 and done.returncode == 1, done
+    assert f"the memory of checkpoint {index} cannot be continued: ".encode() in done.stderr
     assert b"is not what it was" in done.stderr
     assert case.log()["head"] == head
 

@@ -30,8 +30,8 @@ class Message(NamedTuple):
 
 def template(node: ast.AST) -> str | None:
     """The text of a literal, also of one in parts."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+        return node.value if isinstance(node.value, str) else node.value.decode(errors="replace")
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -80,7 +80,8 @@ def quoted_in_tests() -> str:
     """Every text in the tests, joined: of a text with something filled in, each piece."""
     texts = [text for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)
              for text in literals(ast.parse(path.read_text()))]
-    return "\n".join(piece for text in texts for piece in text.replace("\\", "").split("{}"))
+    return "\n".join(piece for text in texts for piece in (text.replace("\\", "").replace("\n", " "),
+                                                           *text.replace("\\", "").split("{}")))
 
 
 def words(text: str) -> list[str]:

@@ -43,6 +43,7 @@ def test_the_store_goes(lab: Lab, what: str, options: list[str]) -> None:
     answers = session.must(LATER)
     assert answers[-2:] == native.do(LATER[-2:])
     assert session.end() == 125
+    assert "all that it wrote is in its files; this run ends with 125" in session.stderr()
     assert native.end() == 0
     wrong = difference(picture(lab.work), picture(twin))
     assert not wrong, wrong

@@ -214,6 +214,7 @@ def test_a_process_that_becomes_another_user(lab: Lab) -> None:
     assert done.stdout == b"b'oooooroot" + b"o" * 11 + b"user" + b"o" * 6 + b"' 65534\n"
     assert done.returncode == 0
     assert len(said(done)) == 1
+    assert "becomes a user who cannot write the store: from now on its files are not checkpointed" in said(done)[0]
     lab.restore(0)
     assert (lab.work / "old").read_bytes()[:20] == b"o" * 20
 

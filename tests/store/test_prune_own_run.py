@@ -43,6 +43,9 @@ def test_a_run_prunes_nobody_elses_checkpoints(lab: Lab, mode: list[str], limit:
     states[there[-1]] = reader.ask("tree")
     own = sorted(states)[len(before):]
     assert there == before + (own[-2:] if limit[0] == "--keep-last" else own[-1:])
+    if limit[0] == "--max-bytes":
+        assert "this run's checkpoints take more than 4 KiB (--max-bytes): " in session.stderr()
+        assert "which only 'metamori prune' may take away" in session.stderr()
     assert session.stderr().count("\n") == session.stderr().count("--max-bytes") == (limit[0] == "--max-bytes")
     lab.verb("verify")
     for index in there:

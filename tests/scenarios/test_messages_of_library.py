@@ -1,0 +1,104 @@
+"""What the preload library says by itself: each message provoked by a program."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import ROOT, Lab
+
+from metamori.runtime.area.run_area import Area
+
+
+def by_hand(lab: Lab, library: Path, script: str, store: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Without metamori run."""
+    env = lab.env | {"LD_PRELOAD": str(library), "METAMORI_STORE": str(store or lab.store)}
+    return subprocess.run(["sh", "-c", script], cwd=lab.work, env=env, capture_output=True, text=True, check=False)
+
+
+def copied(lab: Lab, *names: str) -> Path:
+    """The library in a folder of its own, with what else is named beside it."""
+    folder = lab.folder / "lib"
+    folder.mkdir()
+    for name in ("libmetamori.so", *names):
+        shutil.copy(ROOT / "metamori" / name, folder)
+    return folder / "libmetamori.so"
+
+
+def test_a_store_that_cannot_be(lab: Lab) -> None:
+    done = by_hand(lab, ROOT / "metamori" / "libmetamori.so", "echo one > f; cat f", Path("/proc/nowhere"))
+    assert (done.returncode, done.stdout) == (0, "one\n")
+    assert "metamori: files are not tracked: the store /proc/nowhere cannot be used (" in done.stderr
+
+
+def test_a_runtime_that_is_not_there(lab: Lab) -> None:
+    done = by_hand(lab, copied(lab), "echo one > f; cat f")
+    assert (done.returncode, done.stdout) == (0, "one\n")
+    assert "metamori: the runtime cannot start: " in done.stderr
+
+
+def test_a_library_that_goes_while_it_is_used(lab: Lab) -> None:
+    library = copied(lab, "libmetamori_rt.so")
+    done = by_hand(lab, library, f"echo one > f; rm {library}; exec cat f")
+    assert (done.returncode, done.stdout) == (0, "one\n")
+    assert "the preload library cannot be reached from where it runs" in done.stderr
+
+
+def test_a_static_program(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    build = ["gcc", "-static", "-o", lab.work / "static", tmp_path / "main.c"]
+    if subprocess.run(build, check=False, capture_output=True).returncode:
+        pytest.skip("gcc has no static C library here")
+    said = lab.run(["sh", "-c", "./static; true"]).stderr.decode()
+    assert "it is static: there is no dynamic loader to preload anything" in said
+
+
+def test_descriptors_beyond_the_table(lab: Lab) -> None:
+    hard = 1 << 21
+    script = (f"import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({hard}, {hard}));"
+              "fd = os.open('f', os.O_CREAT | os.O_WRONLY); os.dup2(fd, 1 << 20); os.write(1 << 20, b'one')")
+    try:
+        subprocess.run([sys.executable, "-c", script], cwd=lab.folder, check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"this kernel allows {resource.getrlimit(resource.RLIMIT_NOFILE)[1]} descriptors")
+    done = lab.run([sys.executable, "-c", script])
+    assert (lab.work / "f").read_bytes() == b"one"
+    assert b"metamori: descriptors from 1048576 on are not tracked" in done.stderr
+
+
+@pytest.mark.parametrize(("checked", "said"), [
+    (False, "metamori: please report: "), (True, "metamori: assertion failed: "),
+])
+def test_what_does_not_hold(checked: bool, said: str, lab: Lab) -> None:
+    """A journal that ends in the middle of a word: told in the product, the end of the program in the checked build."""
+    lab.env.pop("METAMORI_CHECKED", None)
+    if checked:
+        if not (ROOT / "metamori" / "libmetamori-checked.so").exists():
+            pytest.skip("the checked build is not built")
+        lab.env["METAMORI_CHECKED"] = "1"
+    (lab.work / "f").touch()
+    session = lab.start()
+    session.must(["open g w,creat"])
+    area = Area(str(lab.store))
+    area.head.journal_tail += 1
+    area.close()
+    assert session.process.stdin
+    session.process.stdin.write(b"unlink f\n")
+    session.end()
+    assert said in session.stderr()
+    assert checked or ": it does not hold that " in session.stderr()
+
+
+def test_a_program_that_is_another_s(lab: Lab) -> None:
+    """In process numbers of its own, from the first instruction on."""
+    if os.geteuid() or subprocess.run(["unshare", "-pf", "true"], check=False).returncode:
+        pytest.skip("no PID namespaces here")
+    done = lab.run(["sh", "-c", "unshare -pf sh -c 'echo one > f'; cat f"])
+    assert done.stdout == b"one\n"
+    print(done.stderr.decode())
+    assert b"it has process numbers of its own (a PID namespace)" in done.stderr
