@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from lab import Lab, wait_until
-from metamori._area import lib
 
 import metamori
+from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed
