@@ -11,6 +11,16 @@ PAGE = ROOT / "docs" / "reference" / "messages.md"
 UNQUOTED_MOST = 18
 
 
+def all_in_order(pieces: list[str], line: str) -> bool:
+    at = 0
+    for piece in pieces:
+        at = line.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
 def unquoted(all_of: list[Message], quotes: str) -> list[Message]:
     """Quoted is a message by four of its words in a row, by two or three that no other has, by a whole piece of several
     words, or by all of its pieces in one line, in their order."""
@@ -18,6 +28,8 @@ def unquoted(all_of: list[Message], quotes: str) -> list[Message]:
     texts = {message.text for message in all_of}
     whose = Counter(run for text in texts for length in (2, 3)
                     for run in {run for piece in text.split("{}") for run in runs(piece, length)})
+
+    lines = quotes.split("\n")
 
     def is_quoted(message: Message) -> bool:
         if any(run in of_tests[4] for piece in message.pieces for run in runs(piece, 4)):
@@ -27,7 +39,7 @@ def unquoted(all_of: list[Message], quotes: str) -> list[Message]:
             return True
         if any(len(words(piece)) > 1 and piece in quotes for piece in message.pieces):
             return True
-        return re.search(".*".join(re.escape(piece) for piece in message.pieces if piece), quotes) is not None
+        return any(all_in_order(message.pieces, line) for line in lines)
 
     return [message for message in all_of if not is_quoted(message)]
 
