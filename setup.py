@@ -218,11 +218,24 @@ class BuildNative(build_ext):
         self.make_share()
 
     def make_share(self) -> None:
-        """Man pages, completions and the files for pkg-config, CMake and modules, all made from the one source."""
-        done = subprocess.run([sys.executable, str(ROOT / "tools" / "generate"), str(self.target / "share")], text=True,
+        """Man pages, completions and the files for pkg-config, CMake and modules, all made from the one source.
+
+        In place they lie in the package; a wheel has them where an environment's `share` is looked at."""
+        share, more = self.target / "share", []
+        if not self.inplace:
+            version = sysconfig.get_python_version()
+            share = self.objects / "share"
+            shutil.rmtree(share, ignore_errors=True)
+            more = ["--package", f"../lib/python{version}/site-packages/metamori", "--beside", str(self.target)]
+        done = subprocess.run([sys.executable, str(ROOT / "tools" / "generate"), str(share), *more], text=True,
                               capture_output=True, check=False)
         if done.returncode:
-            self.skip("share", (done.stderr.strip().splitlines() or ["tools/generate failed"])[-1])
+            return self.skip("share", (done.stderr.strip().splitlines() or ["tools/generate failed"])[-1])
+        if not self.inplace:
+            files = sorted(path for path in share.rglob("*") if path.is_file())
+            self.distribution.data_files = [
+                (str(path.parent.relative_to(share.parent)), [os.path.relpath(path, ROOT)]) for path in files]
+        return None
 
     def copy_header(self) -> None:
         """Put the headers where ``metamori config --cflags`` points, in place as in an installed package."""

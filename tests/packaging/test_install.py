@@ -189,7 +189,7 @@ def test_somebody_who_owns_nothing_of_it_can_use_it(venv: Path, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def share(venv: Path) -> Path:
-    return next((venv / "lib").glob("python3*/site-packages/metamori/share"))
+    return venv / "share"
 
 
 def need(*programs: str) -> None:
@@ -231,29 +231,44 @@ def test_cmake_finds_it(share: Path, tmp_path: Path) -> None:
     assert run("b/p", cwd=tmp_path).returncode == 0
 
 
-def test_lmod_loads_it(venv: Path, share: Path, tmp_path: Path) -> None:
-    lmod = Path("/usr/share/lmod/lmod/init/bash")
-    if not lmod.exists():
-        pytest.skip("Lmod is not installed (apt-get install lmod)")
-    done = run("bash", "-c", f". {lmod}; module use {share}/modulefiles; module load metamori && command -v metamori "
-               "&& metamori --version && man -w metamori-run", cwd=tmp_path)
-    assert str(venv / "bin" / "metamori") in done.stdout and "metamori-run.1" in done.stdout, done.stdout + done.stderr
+LMOD, MODULES = Path("/usr/share/lmod/lmod/init/bash"), Path("/usr/share/modules/init/bash")
 
 
-def test_shells_complete_verbs_and_options(share: Path, tmp_path: Path) -> None:
-    script = share / "bash-completion" / "completions" / "metamori"
-    ask = (f". {script}; COMP_WORDS=(metamori %s); COMP_CWORD=%d; _metamori; echo \"${{COMPREPLY[@]}}\"")
-    assert run("bash", "-c", ask % ("re", 1), cwd=tmp_path).stdout.split() == ["restore", "redo", "restart", "report"]
-    options = run("bash", "-c", ask % ("run --re", 2), cwd=tmp_path).stdout.split()
-    assert options == ["--resume", "--requeue", "--resume-at"]
-    assert "true" in run("bash", "-c", ask % ("run -- tru", 3), cwd=tmp_path).stdout.split()
-    assert "timeline" in run("bash", "-c", ask % ("report t", 2), cwd=tmp_path).stdout.split()
-    if shutil.which("fish"):
-        fish = share / "fish" / "vendor_completions.d" / "metamori.fish"
-        done = run("fish", "-N", "-c", f"source {fish}; complete -C 'metamori run --resu'", cwd=tmp_path)
-        assert "--resume-at" in done.stdout, done.stderr
-    if shutil.which("zsh"):
-        assert run("zsh", "-n", share / "zsh" / "site-functions" / "_metamori", cwd=tmp_path).returncode == 0
+@pytest.mark.parametrize("init", [LMOD, MODULES], ids=["lmod", "environment-modules"])
+def test_modules_load_it(venv: Path, share: Path, tmp_path: Path, init: Path) -> None:
+    if not init.exists():
+        pytest.skip(f"{init} is not there: apt-get install lmod, or environment-modules")
+    done = run("bash", "-c", f". {init}; module use {share}/modulefiles; module load metamori && command -v metamori "
+               "&& metamori --version && man -w metamori-run && pkg-config --cflags metamori; module unload metamori; "
+               "command -v metamori || echo gone", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[0] == str(venv / "bin" / "metamori") and lines[1].startswith("metamori "), done.stdout + done.stderr
+    assert lines[2] == str(share / "man" / "man1" / "metamori-run.1") and lines[-1] == "gone"
+    include = Path(lines[3].strip().removeprefix("-I"))
+    assert include.samefile(next(venv.glob("lib/python3*/site-packages/metamori/include"))), done.stderr
+
+
+def test_completions_lie_where_shells_look(share: Path) -> None:
+    for name in ("bash-completion/completions/metamori", "zsh/site-functions/_metamori",
+                 "fish/vendor_completions.d/metamori.fish"):
+        assert "metamori_indexes" in (share / name).read_text(), name
+
+
+def test_man_finds_the_pages_of_an_environment_by_its_path(venv: Path, tmp_path: Path) -> None:
+    need("man")
+    done = run("man", "-w", "metamori-run", "metamori_checkpoint", cwd=tmp_path, PATH=f"{venv}/bin:/usr/bin:/bin")
+    assert done.stdout.split() == [f"{venv}/share/man/{page}" for page in (
+        "man1/metamori-run.1", "man3/metamori_checkpoint.3")]
+
+
+def test_uninstalled_it_leaves_nothing(wheel: Path, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+    subprocess.run([*pip, "install", "-qq", "--no-deps", "--no-index", str(wheel)], check=True)
+    assert (venv / "share" / "man" / "man1" / "metamori.1").exists()
+    subprocess.run([*pip, "uninstall", "-qq", "-y", "metamori"], check=True)
+    assert [path for path in venv.rglob("*metamori*") if path.is_file()] == []
 
 
 # -- without the extra -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise NoHdf5("ckpt_io = 5: " + (missing(error) or f"h5py cannot be loaded ({error})")) from None
+        raise NoHdf5("ckpt_io = 5: " + (missing(error) or str(error))) from None
     return h5py
 
 

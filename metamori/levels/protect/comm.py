@@ -33,7 +33,7 @@ def _mpi() -> Any:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        raise NoMPI(missing(error) or f"mpi4py cannot be loaded ({error})") from None
+        raise NoMPI(missing(error) or str(error)) from None
     return MPI
 
 
