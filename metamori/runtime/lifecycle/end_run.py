@@ -7,6 +7,7 @@ from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import kept_homes, make_durable
 from metamori.runtime.lifecycle.resume_point import END
+from metamori.store.prune import spare
 from metamori.store.restore import restore
 
 __all__ = ["END", "close", "finish"]
@@ -56,6 +57,7 @@ def close(session: Session) -> None:
     rules, first = auto_prune.rules(session.area), session.area.head.first_index
     session.area.remove()
     restore.sweep_kept(session.store)
+    spare.hold(session.store)              # of the room that the run area had
     if rules:
         from metamori.store.prune import prune
 

@@ -10,6 +10,7 @@
     head                         the index that the user's files are at, and their identities then
     intent                       present while files are being moved: the redo list
     prune                        present while indexes are being pruned: what is to be put, removed and freed
+    spare                        zeros: the room that a prune gives up first on a full disk
     counters                     written by a prune: the numbers handed out last, how often it was done
     checkpoints/<k>.meta.<p>     the meta file of index k, taken by process p
     checkpoints/<k>.offset.<p>   the offset file of index k
@@ -94,6 +95,11 @@ class Layout:
     @property
     def prune(self) -> bytes:
         return self._in(b"prune")
+
+    @property
+    def spare(self) -> bytes:
+        """Zeros: room for a prune on a full disk."""
+        return self._in(b"spare")
 
     @property
     def counters(self) -> bytes:

@@ -35,7 +35,8 @@ def require_own(door: Door, layout: Layout) -> None:
         _own(root, found)
     for path in (*layout.folders, layout.run_area):
         _plain(door, path, stat.S_IFDIR)
-    for path in (layout.format, layout.lock, layout.head, layout.intent, layout.leaving, layout.prune, layout.counters):
+    for path in (layout.format, layout.lock, layout.head, layout.intent, layout.leaving, layout.prune, layout.counters,
+                 layout.spare):
         _plain(door, path, stat.S_IFREG)
 
 

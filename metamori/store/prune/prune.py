@@ -10,6 +10,9 @@ States, and what makes the transition:
   applied          --_apply-->   the prune file is removed
 A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
 leaves the prune file, and `recover` continues from its beginning.
+
+Without room for the new records the spare file goes, and then one index at a time is pruned: each makes room for the
+records of the next.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from metamori.store.format.layout import parse_record_name, temporary
 from metamori.store.format.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.prune import spare
 from metamori.store.prune.merge import Checksums, meta_of, offsets_of, with_initial
 from metamori.store.prune.prune_plan import Live, Shape, allocated
 from metamori.store.read import image
@@ -65,14 +69,48 @@ def prune(
     shape, before = Shape(store, keep, live, first), disk_bytes(store)
     needed = shape.nbytes(homes) if rules.max_bytes or dry_run else 0
     if not dry_run and (shape.drop or _garbage(store, shape)):
-        try:
-            pruning = _write_records(store, shape, homes, durable)
-            commit.write_file(store.door, store.layout.prune, files.encode_pruning(pruning, store.layout.id), durable)
-        except OSError as error:
-            raise MetamoriError(f"the store {store.path}: {error.strerror}; nothing was pruned") from error
-        _finish(store, pruning, durable)
+        _carry_out(store, shape, homes, durable)
+        if live is None:
+            spare.hold(store)
     after = min(before, needed) if dry_run else disk_bytes(store)
     return Result(tuple(shape.keep), tuple(shape.drop), before, after, shape, needed)
+
+
+def _carry_out(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> None:
+    """All of it at once; where there is no room for that, the oldest alone first, then the rest."""
+    keep, live, first, done = shape.keep, shape.live, shape.first, 0
+    wait_for = list(shape.drop)
+    while True:
+        try:
+            return _once(store, shape, homes, durable)
+        except OSError as error:
+            why = error
+        if why.errno not in spare.NO_ROOM:
+            break
+        if commit.exists(store.door, store.layout.spare):
+            _sweep_temporaries(store)
+            spare.give_up(store)
+            continue
+        if len(wait_for) < 2:
+            break
+        del wait_for[0]
+        _sweep_temporaries(store)
+        try:
+            _once(store, Shape(store, [*keep, *wait_for], live, first), homes, durable)
+        except OSError as error:
+            why = error
+            break
+        done += 1
+        shape, homes = Shape(store, keep, live, first), _homes(store, first)
+    pruned = f"only {done} of {done + len(shape.drop)} were pruned" if done else "nothing was pruned"
+    raise MetamoriError(f"the store {store.path}: {why.strerror}; {pruned}") from why
+
+
+def _once(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> None:
+    """OSError before anything was changed; MetamoriError after that."""
+    pruning = _write_records(store, shape, homes, durable)
+    commit.write_file(store.door, store.layout.prune, files.encode_pruning(pruning, store.layout.id), durable)
+    _finish(store, pruning, durable)
 
 
 def recover(store: Store, durable: bool = True) -> bool:

@@ -39,7 +39,7 @@ class Shape:
     """`keep` holds the newest index, and head's. Both lists begin at `first`; `below` is left as it is."""
 
     def __init__(self, store: Store, keep: Iterable[int], live: Live | None = None, first: int = 0) -> None:
-        self.store, self.live = store, live
+        self.store, self.live, self.first = store, live, first
         self.below = [index for index in store.indexes if index < first]
         self.keep = sorted(index for index in keep if index >= first)
         self.drop = [index for index in store.indexes if index >= first and index not in set(self.keep)]
