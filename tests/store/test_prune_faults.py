@@ -78,17 +78,40 @@ def test_stopped_at_every_operation(tmp_path: Path, seed: int, stop: str) -> Non
     assert nth > 30 and unfinished > 5
 
 
+class FullDoor(FailingDoor):
+    """No write finds room."""
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> None:
+        raise no_space()
+
+
+def test_no_room_at_all(tmp_path: Path) -> None:
+    store, models = make_history(tmp_path, random.Random(1), runs=2, steps=5)
+    store.close()
+    door = FullDoor(0, no_space)
+    with pytest.raises(MetamoriError, match="No space left on device; checkpoints pruned: 0"):
+        _prune(tmp_path, door, set())
+    beside = Store.open(os.fsencode(tmp_path / "store"))
+    check_reading(beside, tmp_path / "files", models)
+    assert verify(beside).problems == []
+
+
 def _interrupted(lab: Path, door: FailingDoor, keep: set[int]) -> bool:
+    try:
+        _prune(lab, door, keep)
+    except (Killed, MetamoriError, OSError):
+        return True
+    return False
+
+
+def _prune(lab: Path, door: FailingDoor, keep: set[int]) -> None:
     store = Store(os.fsencode(lab / "store"), door)  # type: ignore[arg-type]
     try:
         store.read_format()
         store.lock()
         prune.prune(store, Rules(keep_last=1), keep)
-    except (Killed, MetamoriError, OSError):
-        return True
     finally:
         store.close()
-    return False
 
 
 def _completed(lab: Path, models: dict[int, Snapshot], keep: set[int], expected: int, more: int) -> None:

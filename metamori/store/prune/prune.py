@@ -102,8 +102,7 @@ def _carry_out(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable
             break
         done += 1
         shape, homes = Shape(store, keep, live, first), _homes(store, first)
-    pruned = f"only {done} of {done + len(shape.drop)} were pruned" if done else "nothing was pruned"
-    raise MetamoriError(f"the store {store.path}: {why.strerror}; {pruned}") from why
+    raise MetamoriError(f"the store {store.path}: {why.strerror}; checkpoints pruned: {done}") from why
 
 
 def _once(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> None:
