@@ -22,25 +22,26 @@ class Checked:
 
     def __init__(self, buffers: Buffers, layout: Layout, ranges: Iterable[Signed]) -> None:
         self._buffers, self._layout = buffers, layout
-        by_run: dict[int, list[tuple[int, int, int]]] = {}
+        found: dict[int, dict[int, set[tuple[int, int, int]]]] = {}
         for run, start, end, crc in ranges:
             if run and crc:
-                by_run.setdefault(run, []).append((start, end, crc))
-        self._ranges = {run: sorted(set(found)) for run, found in by_run.items()}
-        self._longest = {run: max(end - start for start, end, _ in found) for run, found in by_run.items()}
+                found.setdefault(run, {}).setdefault((end - start).bit_length(), set()).add((start, end, crc))
+        # by run, and by length to a factor of two: among short ones nobody has to go as far back as the longest reaches
+        self._ranges = {run: {bits: sorted(those) for bits, those in each.items()} for run, each in found.items()}
         self._good: set[tuple[int, int, int]] = set()
 
     def require(self, run: int, start: int, end: int) -> None:
         """Damaged unless every signed range that has bytes of [start, end) is what was signed."""
-        found = self._ranges.get(run, [])
-        for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
-            low, high, crc = found[at]
-            if low + self._longest[run] <= start:
-                break
-            if high > start and (run, low, high) not in self._good:
-                if self._buffers.checksum(run, low, high - low) != crc:
-                    raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: checksum mismatch at bytes {low}-{high}")
-                self._good.add((run, low, high))
+        for bits, found in self._ranges.get(run, {}).items():
+            for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
+                low, high, crc = found[at]
+                if low + (1 << bits) <= start:
+                    break
+                if high > start and (run, low, high) not in self._good:
+                    if self._buffers.checksum(run, low, high - low) != crc:
+                        name = os.fsdecode(self._layout.buffer(run))
+                        raise Damaged(f"{name}: checksum mismatch at bytes {low}-{high}")
+                    self._good.add((run, low, high))
 
 
 def signed_ranges(store: Catalog, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:

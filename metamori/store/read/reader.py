@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.store.io import commit
@@ -19,7 +21,9 @@ from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
 from metamori.store.read.head import identity_now, require_kept
 from metamori.store.read.holders import Holders
+from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.tables.aml import AddressMap
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
 
@@ -32,6 +36,8 @@ class Reader:
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size
         self._fd = -1
+        self._pieces: list[Piece] = []
+        self._pieces_of: tuple[State, AddressMap] | None = None   # what they were worked out from
 
     def __enter__(self) -> Reader:
         return self
@@ -44,15 +50,12 @@ class Reader:
         """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, where all
         are zeros: a store may say that a file is very long."""
         end = self.size if end is None else min(end, self.size)
-        pieces = self._pieces_from(start)
         while start < end:
-            if start >= pieces[-1].end:
-                pieces.pop()
-            stop = min(pieces[-1].end, end, start + PIECE_BYTES if pieces[-1].kind != ZERO else end)
-            data = self._bytes(pieces[-1].clip(start, stop))
+            piece = self._piece_at(start)
+            stop = min(piece.end, end, start + PIECE_BYTES if piece.kind != ZERO else end)
+            data = self._bytes(piece.clip(start, stop))
             if data is _AGAIN:
                 self._state = self._store.state(self._index)
-                pieces = self._pieces_from(start)
                 continue
             yield start, stop, data
             start = stop
@@ -62,9 +65,12 @@ class Reader:
         parts = self.chunks(start, end)
         return b"".join(bytes(high - low) if data is None else data for low, high, data in parts)
 
-    def _pieces_from(self, offset: int) -> list[Piece]:
-        """The last one first."""
-        return [piece for piece in reversed(self._state.pieces(self._inode)) if piece.end > offset]
+    def _piece_at(self, offset: int) -> Piece:
+        """The one that has this byte. They are worked out anew when other records count."""
+        counts = self._state, self._state.saved(self._inode)
+        if self._pieces_of is None or any(one is not other for one, other in zip(counts, self._pieces_of, strict=True)):
+            self._pieces, self._pieces_of = self._state.pieces(self._inode), counts
+        return self._pieces[bisect_right(self._pieces, offset, key=attrgetter("start")) - 1]
 
     def _bytes(self, piece: Piece) -> bytes | None:
         length = piece.end - piece.start

@@ -38,16 +38,20 @@ class State:
     def pieces(self, inode: int) -> list[Piece]:
         """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
         pif = self.pifs[inode]
-        saved, known = self._undo_map(inode, self.index), self.maps.get(inode)
+        saved, known = self.saved(inode), self.maps.get(inode)
         if saved is NOTHING and known is None and 0 < pif.size <= pif.home_limit:   # the most of all files
             return [Piece(0, pif.size, HOME)]
         return resolve(pif.size, pif.home_limit, known or NOTHING, (saved,))
+
+    def saved(self, inode: int) -> AddressMap:
+        """What undo records say of an object here; another object as soon as they say something else."""
+        return self._undo_map(inode, self.index)
 
     def surely_like(self, other: State, inode: int) -> bool:
         """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""
         one, two = self.pifs[inode], other.pifs[inode]
         return (one.size, one.home_limit) == (two.size, two.home_limit) and self.maps.same(other.maps, inode) \
-            and self._undo_map(inode, self.index) is self._undo_map(inode, other.index)
+            and self.saved(inode) is other.saved(inode)
 
     def spoken_of(self, later: State, inode: int) -> list[tuple[int, int]] | None:
         """Byte ranges outside of which an object is at the same places here and at a later state, up to the longer
@@ -55,7 +59,7 @@ class State:
         one, two = self.pifs[inode], later.pifs[inode]
         ranges = later.maps.since(self.maps, inode)
         if ranges is None or one.home_limit != two.home_limit \
-                or self._undo_map(inode, self.index) is not self._undo_map(inode, later.index):
+                or self.saved(inode) is not later.saved(inode):
             return None
         sizes = sorted((one.size, two.size))
         if sizes[0] < sizes[1]:
