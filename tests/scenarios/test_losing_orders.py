@@ -140,6 +140,29 @@ def test_the_file_is_renamed_while_its_path_is_looked_up(lab: Lab, stops: Stops,
     assert driver.end() == 0
 
 
+@pytest.mark.parametrize("blocked", ["loop", "shut"])
+@pytest.mark.parametrize("options", ISOLATED, ids=named)
+def test_a_path_leads_nowhere_until_the_call(lab: Lab, stops: Stops, options: list[str], blocked: str) -> None:
+    """A link to itself is replaced by a file, a folder is opened, between the look and the call: not unseen."""
+    if blocked == "shut" and os.geteuid() == 0:
+        pytest.skip("no folder is shut for root")
+    driver = begun(lab, *options, threads=2)
+    driver.must(["fill f w 8192 2", "symlink l l", "mkdir d", "checkpoint"])
+    path, change = ("l", "rename f l") if blocked == "loop" else ("d/f", "chmod d 755")
+    if blocked == "shut":
+        driver.must(["rename f d/f", "chmod d 0"])
+    stops.arm("noted.begun")
+    driver.ask(f"begin 0 touch {path} 1000000000")
+    stops.wait("noted.begun")
+    driver.ask(f"begin 1 {change}")
+    time.sleep(0.3)                    # it is done, or waits: nothing tells
+    stops.go("noted.begun")
+    touched = driver.ask("await 0") == "0"
+    assert driver.ask("await 1") == "0"
+    assert (driver.ask(f"mtime {path}") == "1000000000000000000") == touched
+    assert driver.end() == 0
+
+
 @pytest.mark.parametrize("options", ALL, ids=named)
 def test_pages_of_a_table_under_a_reader(lab: Lab, stops: Stops, options: list[str]) -> None:
     """A reader that is in the table while its file is settled never walks on in another file's."""

@@ -26,9 +26,15 @@ static int lookup(const struct way *way, int dir, const char *path, char *name)
     return c;
 }
 
+/* A path that leads nowhere, as another call of the run may change just now. */
+static int may_lead_yet(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EACCES;
+}
+
 /* Both names, or one (other NULL), looked up and held.  0, or -errno where nobody can tell what stands there: the call fails
  * with that.  Names that lead nowhere, or to what is not tracked, are empty.
- * Where a folder is missing, and some call of the run might just be making it, all names are held while the kernel says so. */
+ * Where a path leads nowhere, all names are held while the kernel says so. */
 static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
 {
     int all = way->again;
@@ -57,7 +63,7 @@ static int begin_way(struct way *way, int dir, const char *path, char *name, int
         }
         if (all)
             return 0;
-        way->again = c == -ENOENT || c == -ENOTDIR || d == -ENOENT || d == -ENOTDIR;
+        way->again = may_lead_yet(c) || may_lead_yet(d);
         if (way->again)
             continue;
         if (!name[0] && (!other || !other[0]))
@@ -80,6 +86,7 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, int follows)
     long e = begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
     if (e == 0 && n->name[0])
         e = mm_touch(n->name);
+    MM_STOP("noted.begun");
     if (LIKELY(e >= 0))
         return 0;
     errno = (int)-e;
