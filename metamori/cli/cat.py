@@ -1,4 +1,4 @@
-"""The content of a file at a checkpoint, or of several by a glob, on standard output."""
+"""Print a file as it was at a checkpoint; with a glob, every file that matches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metamori.store.read.store import Store
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=indexes.wanted, help="a checkpoint, or 0")
-    parser.add_argument("path", metavar="PATH", help="a tracked file, or a glob of several")
+    parser.add_argument("path", metavar="PATH", help="a tracked file, or a glob")
 
 
 def run(arguments: argparse.Namespace) -> int:

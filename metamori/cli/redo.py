@@ -1,4 +1,4 @@
-"""Make changes again that undo or restore took back; of several, those made last."""
+"""Make changes again that undo or restore took back; of several branches, the newest."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_on_term(parser)
     add_outside(parser)
     parser.add_argument("--stdio", action="store_true",
-                        help="also truncate inherited regular files (run ... >> out.log) to their size then")
+                        help="also truncate inherited regular files (run ... >> out.log) to their size at INDEX")
     parser.add_argument("--force", action="store_true",
                         help="restore although files were modified outside Metamori; saves them first")
 

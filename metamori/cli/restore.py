@@ -1,6 +1,6 @@
 """Restore the tracked files to a checkpoint. An interrupted restore is completed by the next command.
 
-If that is not possible exactly, nothing is touched (12); --force restores the rest, and ends with 12 too.
+What cannot be restored exactly is named, and nothing is touched (12); --force restores the rest, and ends with 12 too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     parser.add_argument("--stdio", action="store_true",
-                        help="also truncate inherited regular files (run ... >> out.log) to their size then")
+                        help="also truncate inherited regular files (run ... >> out.log) to their size at INDEX")
     parser.add_argument("--force", action="store_true",
                         help="restore although files were modified outside Metamori, or are open in a live run; "
                              "saves them first")

@@ -43,9 +43,9 @@ def add_outside(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
     parser.add_argument("--mode", choices=("incremental", "single"),
-                        help="any checkpoint can be restored, or only the last")
+                        help="whether any checkpoint can be restored (default), or only the last")
     parser.add_argument("--isolate", action="store_const", const=True,
-                        help="write to files at the end of the run (single mode: at checkpoints)")
+                        help="write to the files only at the end of the run (single mode: at checkpoints)")
     parser.add_argument("--memory", action="store_const", const=True,
                         help="save the program's memory too, for metamori restart")
     add_outside(parser)
@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stdio", action="store_true",
                         help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
     parser.add_argument("--keep-last", metavar="N", help="keep only the newest N of the run's own checkpoints")
-    parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest of the run's own that fit into SIZE")
+    parser.add_argument("--max-bytes", metavar="SIZE",
+                        help="keep the newest of the run's own checkpoints that fit into SIZE")
     parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's records say, under the names of the thesis (figures 4.4 to 4.8)."""
+"""What a checkpoint's records say of files, names, ranges and descriptors (thesis, figures 4.4 to 4.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take back the last changes of the files, in a live session too. What was there is saved as a checkpoint."""
+"""Take back the last changes of the files, in a live run too. The state before is saved as a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check every byte of the store against its checksum. Unfinished work of a killed run is named; it is no damage."""
+"""Check every byte of the store against its checksum. Unfinished work of a killed run is named, and is not damage."""
 
 from __future__ import annotations
 

@@ -102,6 +102,7 @@ def test_help_texts_use_the_words_of_the_glossary() -> None:
 def test_messages_use_the_words_of_the_glossary() -> None:
     wrong = [f"{path.relative_to(ROOT)}: {text}" for path in tracked("metamori", ".py")
              for text in python_messages(path) if found(text)]
+    wrong += [f"man pages: {text}" for text in python_messages(ROOT / "tools" / "generate") if found(text)]
     wrong += [f"{path.relative_to(ROOT)}: {text}" for path in tracked("shim_c", ".c", ".h")
               for text in c_parts(path.read_text())[1] if found(text)]
     assert not wrong
