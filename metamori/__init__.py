@@ -13,10 +13,11 @@ Anywhere: ``metamori.open_store(path)`` reads a store. Nothing is imported befor
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False                      # typing takes milliseconds
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from metamori.reading import History
     from metamori.runtime.inside.trial import Trial
 

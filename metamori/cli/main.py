@@ -10,6 +10,7 @@ import argparse
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -66,6 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without words it is the program itself, which ends here: to take the interpreter apart is a tenth of a short run."""
     if argv is not None:
         return _status(list(argv))
+    try:
+        return _as_program()
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
+
+
+def _as_program() -> int:
+    sys.unraisablehook = _unraisable
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.stdout is None:                 # closed: what verbs print goes nowhere
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     status = _status(sys.argv[1:])
@@ -75,6 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError:
         return status                      # said at the interpreter's own end, with the status that it has for it
     os._exit(status)
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C in what Python calls by itself, where no exception can go on from."""
+    if what.exc_type is KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
+    sys.__unraisablehook__(what)
 
 
 def _status(words: list[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lab import Lab, wait_until
 
 
@@ -33,3 +35,13 @@ def test_verbs_in_it(lab: Lab) -> None:
                    f"{words} $METAMORI_INDEX --to {lab.folder}/copy.$METAMORI_INDEX >/dev/null")
     assert done.returncode == 0 and done.stderr == b"", done.stderr
     assert [path.read_text() for path in lab.folder.glob("copy.1/**/f")] == ["1\n"]
+
+
+def test_the_users_own_preloads_in_a_nested_run(lab: Lab) -> None:
+    """The run around it has put its library before them; that one goes, they stay."""
+    libc = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libc.so.6" in line)
+    command = f'echo "$LD_PRELOAD" > {lab.folder}/told'
+    inner = [*lab.argv("run", "--on-checkpoint", command, store=lab.folder / "inner"), "--", "sh", "-c", "echo 1 > f"]
+    done = lab.run(inner, env={"LD_PRELOAD": libc})
+    assert done.returncode == 0 and done.stderr == b"", done.stderr
+    assert (lab.folder / "told").read_text() == f"{libc}\n"

@@ -218,3 +218,12 @@ def test_main_returns_while_threads_write(lab: Lab, compiled: Compile, turn: int
     assert not (lab.store / "run").exists()
     lab.restore(1, "--force")              # what was written after the run's end is an external modification
     assert (lab.work / "file").read_bytes() == bytes(6400)
+
+
+def test_an_ignored_interrupt_stays_ignored(lab: Lab) -> None:
+    """As a shell script starts its background commands."""
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+    program = ["sh", "-c", "kill -INT $$; echo still here"]
+    native = lab.run([*command, *program], native=True)
+    tracked = lab.run([*command, *lab.argv("run"), "--", *program], native=True)
+    assert (tracked.returncode, tracked.stdout, tracked.stderr) == (0, native.stdout, b"") == (0, b"still here\n", b"")

@@ -76,7 +76,8 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
         try:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):   # Python ignores them; the command must not
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:   # as a script's command in the background has it
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             become()
         except OSError as error:

@@ -67,11 +67,18 @@ class OnCheckpoint:
             import subprocess
 
             index = self._due.pop(0)
-            env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" or "metamori" not in value}
+            env = _outside() | {"METAMORI_INDEX": str(index), "METAMORI_STORE": path}
             try:
                 self._running = index, subprocess.Popen(
-                    ["sh", "-c", self._command], env=env | {"METAMORI_INDEX": str(index), "METAMORI_STORE": path},
+                    ["sh", "-c", self._command], env=env,
                     stdin=subprocess.DEVNULL, stdout=2,
                     preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, child_loop.blocked_before()))
             except OSError as error:
                 child_loop.say(f"--on-checkpoint: {error}")
+
+
+def _outside() -> dict[str, str]:
+    """The environment, in a nested run too, without our library: the user's own preloads stay."""
+    env = dict(os.environ)
+    own = [each for each in env.pop("LD_PRELOAD", "").replace(":", " ").split() if "/libmetamori" not in each]
+    return env | ({"LD_PRELOAD": ":".join(own)} if own else {})
