@@ -72,7 +72,7 @@ def test_tables_are_pure() -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    for name in (".ci/run", "tools/prepare", "tools/install-requirements"):
+    for name in (".ci/run", "tools/prepare", "tools/install-requirements", "tools/wheel"):
         assert os.access(ROOT / name, os.X_OK), name
         subprocess.run(["bash", "-n", name], cwd=ROOT, check=True)
 
