@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WORDS_MOST, WITHOUT_DECISIONS_MOST = 28_050, 19_950  # docs and README.md, as `wc -w` counts; only fewer
 FOLDERS = ("docs", "examples", "bench")
 PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 
@@ -20,6 +21,14 @@ def anchors(page: Path) -> set[str]:
     """As GitHub and myst make them of headings."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.replace("`", "").lower()).strip().replace(" ", "-") for head in heads}
+
+
+def test_the_manual_stays_short() -> None:
+    """39,599 words at 141048a, its 24 decisions (docs/adr) included. A new page is worth words of old ones."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    words = {page: len(page.read_text().split()) for page in pages if "_build" not in page.parts}
+    assert sum(words.values()) <= WORDS_MOST
+    assert sum(count for page, count in words.items() if "adr" not in page.parts) <= WITHOUT_DECISIONS_MOST
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
