@@ -67,8 +67,8 @@ class Config:
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be continued from
     keep_last: int = 0                     # of the run's own checkpoints the newest so many stay
     max_bytes: int = 0                     # as many of them as take so many bytes of the store
-    track: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    track: tuple[str, ...] = ()            # folders, besides the one in which the run starts
+    exclude: tuple[str, ...] = ()          # patterns as in a .gitignore
     origin: dict[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -79,7 +79,7 @@ class Config:
                    "keep_last": parse_count, "max_bytes": parse_size,
                    "isolate": lambda text: text not in ("", "0"), "store": str, "mode": str, "durability": str,
                    "track": lambda text: tuple(filter(None, text.split("\n"))),
-                   "ignore": lambda text: tuple(filter(None, text.split("\n")))}
+                   "exclude": lambda text: tuple(filter(None, text.split("\n")))}
         values: dict[str, Any] = {}
         origin = {}
         for name in names_of(cls):

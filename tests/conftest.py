@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever the import mode
 
 from lab import ROOT, Lab  # noqa: E402
+
+os.environ["METAMORI_TRACK"] = "/"        # wherever a test writes; those of the scope take this away
 
 PROGRAMS = HERE / "programs"
 DRIVER = ["driver", "driver_descriptors", "driver_maps", "driver_names", "driver_streams", "driver_run",

@@ -205,6 +205,7 @@ class Lab:
         if "METAMORI_CHECKED" in os.environ:  # the build with assertions: `make test` runs the scenarios with it too
             self.env["METAMORI_CHECKED"] = os.environ["METAMORI_CHECKED"]
         self.env["PYTHONPATH"] = str(ROOT)
+        self.env["METAMORI_TRACK"] = "/"   # a test may write anywhere; those of the scope take this away
         self.env["LC_ALL"] = "C.UTF-8"
 
     # commands

@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="save the program's memory too, for metamori restart")
     add_outside(parser)
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered data kept in memory per file (default 1M)")
-    parser.add_argument("--track", metavar="GLOB", action="append", help="track these paths too")
-    parser.add_argument("--ignore", metavar="GLOB", action="append", help="do not track these paths")
+    parser.add_argument("--track", metavar="DIR", action="append",
+                        help="track the files of this folder too; / is everything (default: the present folder)")
+    parser.add_argument("--exclude", metavar="GLOB", action="append",
+                        help="do not track these files or folders; as a line of .metamoriignore")
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
     parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
     add_on_term(parser)
@@ -97,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         "memory": arguments.memory, "outside": arguments.outside,
         "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
         "track": tuple(arguments.track) if arguments.track else None,
-        "ignore": tuple(arguments.ignore) if arguments.ignore else None,
+        "exclude": tuple(arguments.exclude) if arguments.exclude else None,
         "every": parse_duration(arguments.every) if arguments.every else None,
         "on_signal": signal_number(on_signal) if on_signal else None,
         "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue,
@@ -141,9 +143,6 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
         env["METAMORI_LIBPYTHON"] = beside
     if config.memory:
         env["METAMORI_MEMORY"] = "1"
-    for name, globs in (("METAMORI_TRACK", config.track), ("METAMORI_IGNORE", config.ignore)):
-        if globs:
-            env[name] = "\n".join(globs)
     return env
 
 

@@ -73,10 +73,18 @@ def _live(store: Store) -> dict[str, Any]:
             "command": command, "files": len(files), "bytes_in_files": sum(each.size for each in files),
             "bytes_buffered": area.head.owed * BLOCK, "memory": bool(area.head.flags & lib.MM_MEMORY),
             "bytes_seen": sum(each.size for each in files) + area.head.next_block * BLOCK,
-            "parent": area.head.parent, "next_checkpoint_in": launch_record.due_in(area),
+            **_outside(area), "parent": area.head.parent, "next_checkpoint_in": launch_record.due_in(area),
         }
     finally:
         area.close()
+
+
+def _outside(area: Any) -> dict[str, Any]:
+    from metamori.runtime.area import scope
+
+    count, folders = scope.outside(area)
+    return {"files_outside": count, "folders_outside": [
+        {"files": files, **output.path_fields(folder, "folder")} for folder, files in folders]}
 
 
 def _show(arguments: argparse.Namespace, found: dict[str, Any], drawn: int) -> int:
@@ -103,7 +111,15 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"files: {found['files']} with {size_text(found['bytes_in_files'])}{rate}",
         f"buffered: {size_text(found['bytes_buffered'])}",
         f"last: {newest}{_age(found['last_checkpoint'])}; {following}",
+        *([f"outside of the scope: {outside}"] if (outside := _outside_text(found)) else []),
     ]
+
+
+def _outside_text(found: dict[str, Any]) -> str:
+    from metamori.runtime.area import scope
+
+    return scope.outside_text(found["files_outside"], [
+        (output.path_bytes(each, "folder"), each["files"]) for each in found["folders_outside"]])
 
 
 def _age(stamp: str | None) -> str:

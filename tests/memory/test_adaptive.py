@@ -85,7 +85,7 @@ def test_a_program_that_is_gone_ends_the_run_in_words(tmp_path: Path) -> None:
     """)
     subprocess.run(["gcc", f"-I{ROOT / 'shim_c' / 'include'}", str(tmp_path / "p.c"), "-o", str(program)], check=True)
     case = Memory(tmp_path, ["true"])
-    done = case.verb("run", "--memory", "--ignore", str(program), "--", str(program))
+    done = case.verb("run", "--memory", "--exclude", str(program), "--", str(program))
     assert done.returncode == 125, done.stderr
     assert b"the run has ended" in done.stderr and b"Traceback" not in done.stderr
     assert case.verb("verify").returncode == 0

@@ -120,7 +120,7 @@ def test_scattered_blocks_are_what_was_written(lab: Lab, tmp_path: Path, options
     wanted = tmp_path / "wanted"
     wanted.mkdir()
     (lab.work / "file").write_bytes(bytes(range(251)) * 6000)
-    done = lab.run([sys.executable, "-c", PROGRAM, 5 + len(options), wanted], "--ignore", f"{wanted}/*", *options)
+    done = lab.run([sys.executable, "-c", PROGRAM, 5 + len(options), wanted], "--exclude", f"{wanted}/*", *options)
     assert done.returncode == 0, done.stderr.decode()
     last = int(done.stdout)
     indexes = sorted(map(int, os.listdir(wanted)), reverse=True)

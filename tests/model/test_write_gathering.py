@@ -97,7 +97,7 @@ def test_whatever_gathers_is_there(lab: Lab, tmp_path: Path, options: tuple[str,
     wanted.mkdir()
     for name, length in (("one", 900_000), ("two", 300_123)):
         (lab.work / name).write_bytes(bytes(range(251)) * (length // 251))
-    done = lab.run([sys.executable, "-c", PROGRAM, seed, wanted], "--ignore", f"{wanted}/*", *options)
+    done = lab.run([sys.executable, "-c", PROGRAM, seed, wanted], "--exclude", f"{wanted}/*", *options)
     assert done.returncode == 0, done.stderr.decode()
     last = int(done.stdout)
     for index in ("end", *range(last, 0, -1), last):
@@ -150,7 +150,7 @@ def test_the_budget_is_a_bound_and_needs_no_python(lab: Lab, tmp_path: Path, bud
     for name in ("one", "two"):
         (lab.work / name).write_bytes(bytes(range(251)) * 20_000)
     done = lab.run([sys.executable, "-c", SMALL, lab.store, budget, size, wanted],
-                   "--ignore", f"{wanted}/*", "--cache-size", budget)
+                   "--exclude", f"{wanted}/*", "--cache-size", budget)
     assert done.returncode == 0, done.stderr.decode()
     for name in ("one", "two"):
         assert (lab.work / name).read_bytes() == (wanted / name).read_bytes(), name

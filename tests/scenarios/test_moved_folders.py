@@ -80,7 +80,7 @@ ALL: list[tuple[str, list[str]]] = [(case, []) for case in CASES] + [(case, ["--
 def test_every_index_comes_back(lab: Lab, case: str, options: list[str]) -> None:
     prepare(lab)
     before = lab.state()
-    done = lab.run([sys.executable, "-c", BEGIN + CASES[case]], *options, "--ignore", f"{lab.folder}/seen/*")
+    done = lab.run([sys.executable, "-c", BEGIN + CASES[case]], *options, "--exclude", f"{lab.folder}/seen/*")
     assert (done.returncode, done.stderr) == (0, b"")
     end, last = lab.state(), max(lab.messages())
     seen = {int(path.name): picture(path) for path in (lab.folder / "seen").iterdir()}
@@ -99,7 +99,7 @@ def test_inside_the_program(lab: Lab, native_lab: Lab, case: str) -> None:
     steps = CASES[case].replace("checkpoint()", "pass")
     twice = f"{BEGIN}\nfor turn in 1, 2:\n    {steps}\n    turn == 2 or metamori.restore(1)\n"
     once = BEGIN.replace("number = metamori.checkpoint()", "number = 1") + steps
-    done = lab.run([sys.executable, "-c", twice], "--ignore", f"{lab.folder}/seen/*")
+    done = lab.run([sys.executable, "-c", twice], "--exclude", f"{lab.folder}/seen/*")
     assert (done.returncode, done.stderr) == (0, b"")
     assert native_lab.run([sys.executable, "-c", once], native=True).returncode == 0
     lab.assert_state(native_lab.state(), "at the end")

@@ -26,7 +26,7 @@ while [ "$n" -lt 4 ]; do
 done
 echo done >> log
 """
-UNSEEN = ("--ignore", "*/kill*", "--ignore", "*/fail*")  # what the test itself leaves for the program
+UNSEEN = ("--exclude", "kill*", "--exclude", "fail*")  # what the test itself leaves for the program
 WHOLE = [f"step {n}" for n in range(1, 5)] + ["done"]
 
 
@@ -105,7 +105,7 @@ def test_others_that_outlive_the_program_do_not_make_it_complete(lab: Lab) -> No
     script = (f"echo one >> log; {METAMORI} checkpoint; echo two >> log; "
               "(read x < ../pipe; echo late >> log) >/dev/null 2>&1 & kill -9 $$")
     os.mkfifo(lab.folder / "pipe")
-    assert lab.run(["sh", "-c", script], "--ignore", "*/pipe").returncode == 137
+    assert lab.run(["sh", "-c", script], "--exclude", "pipe").returncode == 137
     (lab.folder / "pipe").write_text("go\n")
     wait_until(lambda: 3 in lab.messages(), "the end of the one that was left")
     done = lab.run(["cat", "log"], "--resume")

@@ -191,6 +191,10 @@ class Area:
         self.close()
         shutil.rmtree(self.path + ".over", ignore_errors=True)
 
+    def in_scope(self, path: bytes) -> bool:
+        """Whether the run tracks what lies there."""
+        return bool(lib.mm_in_scope(self._area, path))
+
     # -- exclusion -------------------------------------------------------------------------------
 
     @contextmanager

@@ -47,7 +47,7 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     inodes = {each.inode for each in found or ()}
     for slot in flagged:
         p = area.pif(slot)
-        if found is None or p.ino in inodes or (p.flags & lib.MM_ENGINE and p.refs):
+        if found is None or p.ino in inodes or p.flags & lib.MM_LEFT or (p.flags & lib.MM_ENGINE and p.refs):
             continue
         if p.flags & lib.MM_MAPPED:
             p.let_go = area.head.epoch

@@ -181,19 +181,19 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
         st = there_now.st
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
                 and path not in walked:
-            _arrived_with(cut, path, walked)
+            _arrived_with(cut, area, path, walked)
     for there_now in found.values():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
             there_now.slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
 
 
-def _arrived_with(cut: Cut, folder: bytes, walked: set[bytes]) -> None:
-    """A folder that the run made, and maybe renamed since: all that is in it came with it."""
+def _arrived_with(cut: Cut, area: Area, folder: bytes, walked: set[bytes]) -> None:
+    """A folder that the run made, and maybe renamed since: all that is in it, and in the scope, came with it."""
     for at, folders, files in REAL.walk(folder):
         walked.add(at)
         for name in (*folders, *files):
             path = os.path.join(at, name)
-            if path not in cut.examined:
+            if path not in cut.examined and area.in_scope(path):
                 cut.examined[path] = look(path)
                 cut.came_along.add(path)
 
@@ -252,7 +252,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
             break
     if not p.flags & lib.MM_NAMELESS:
         cut.found.setdefault(path, cut.look(path))
-    if st is None:
+    if st is None and not p.flags & lib.MM_LEFT:
         home, st = _open_home(area, slot, p)
     itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
@@ -298,7 +298,7 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                file = area.fit(fit).slot or _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
+                file = _followed(area, area.fit(fit).slot) if area.fit(fit).slot else _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
                 cut.fits.append(Fit(entry, file))
         for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:
@@ -362,6 +362,11 @@ def _removed_folder(link: bytes) -> int | None:
     return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
 
 
+def _followed(area: Area, slot: int) -> int:
+    """The PIF of an open file; 0 of one that left the scope: like any other there it is opened again by its path."""
+    return 0 if area.pif(slot).flags & lib.MM_LEFT else slot
+
+
 def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
     """The PIF of a file that was opened for reading, before the run unlinked it and so came to know it; 0: none."""
     slot = area.find_pif(entry.dev, entry.ino)
@@ -404,7 +409,7 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
         p.cut = NO_LIMIT
         p.flags |= lib.MM_INDEXED
         if p.fresh_from != NO_LIMIT:
-            p.fresh_from = 0 if p.flags & lib.MM_MAPPED else pif.size
+            p.fresh_from = 0 if p.flags & (lib.MM_MAPPED | lib.MM_LEFT) else pif.size
     if head.next_block == head.epoch_block and any(area.pif(pif.slot).saved for pif in cut.pifs):
         area.take_blocks(1)                # what was noted by that number (settle.c) would count as saved later too
     head.cut_pending = 1

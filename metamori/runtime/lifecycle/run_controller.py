@@ -15,7 +15,7 @@ from collections.abc import Callable
 from metamori._area import ffi, lib
 from metamori.config import Config
 from metamori.errors import RUN_FAILED, MetamoriError
-from metamori.runtime.area import launch_record
+from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
@@ -256,6 +256,8 @@ class Live:
             time.sleep(0.002)              # helpers of the command that are on their way out
         index = end_run.finish(session, reason, killed)
         self._say_of_limits()
+        if written := scope.outside_text(*scope.outside(session.area)):
+            child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)
         if killed:
             self._say_what_is_left(reason, index)

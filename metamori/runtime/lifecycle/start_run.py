@@ -14,6 +14,7 @@ from metamori.errors import Damaged
 from metamori.runtime.area import launch_record, wal
 from metamori.runtime.area.run_area import BLOCK, Area, make_folder
 from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.lifecycle import run_scope
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
 from metamori.store.read.head import require_kept
@@ -77,6 +78,7 @@ def begin_area(
     head.committed_block = head.epoch_block
     head.committed_journal = 8
     head.flags |= flags
+    run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first=run == 1)
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:

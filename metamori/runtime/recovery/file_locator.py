@@ -13,11 +13,14 @@ import os
 import stat
 from types import SimpleNamespace
 
+from metamori.runtime.area import scope
 from metamori.runtime.area.run_area import Touch
 from metamori.runtime.area.wal import Record
 from metamori.runtime.recovery.recovery_base import Base
 from metamori.store.format.records import KeptHome, PifEntry
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.scope import EVERYTHING
+from metamori.store.read.scope import read as read_scope
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import record
@@ -58,6 +61,7 @@ class Remains:
     def __init__(self, store: Store, base: Base, state: State, looked: dict[bytes, os.stat_result | None],
                  arrived: dict[int, bytes], began_ns: int) -> None:
         self._store, self._state = store, state
+        self._rules = scope.rules(read_scope(store) or EVERYTHING, os.environb)
         self.head = SimpleNamespace(run=base.run, flags=base.flags, next_object=store.next_object())
         self.files: dict[int, Found] = {}
         self._pifs: list[SimpleNamespace] = [SimpleNamespace()]
@@ -117,6 +121,9 @@ class Remains:
                if not born or not self.files[slot].btime_ns or self.files[slot].btime_ns == born]
         same = [slot for slot in fit if self.files[slot].st.st_dev == dev]
         return next(iter(same or (fit if born or dev not in self._devices else ())), 0)
+
+    def in_scope(self, path: bytes) -> bool:
+        return scope.has(self._rules, path)
 
     def kept_name(self, slot: int) -> bytes:
         return self.files[slot].kept

@@ -88,7 +88,7 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
         if p.flags & lib.MM_KEPT:          # one of several names had gone, and nobody had looked for the others
             commit.remove_file(session.store.door, own, durable=False)
         area.set_path(p, paths[0])
-        p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED)
+        p.flags &= ~(lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED | lib.MM_LEFT)
         p.deleted = 0
         return _is_now(session, slot, paths[0]) or copied
     p.flags |= lib.MM_NAMELESS

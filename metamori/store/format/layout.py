@@ -80,6 +80,10 @@ class Layout:
         return self._in(b".gitignore")
 
     @property
+    def scope(self) -> bytes:
+        return self._in(b"scope")
+
+    @property
     def head(self) -> bytes:
         return self._in(b"head")
 

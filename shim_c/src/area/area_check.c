@@ -99,6 +99,25 @@ static int path_has_room(struct look *l, const struct mm_pif *p)
     return !p->path_capacity || (p->path < size && p->path_capacity <= (end < size ? end : size) - p->path);
 }
 
+/* The rules of the scope end, and with them each text. */
+static int scope(struct look *l)
+{
+    uint64_t at = l->a->head->scope, end = ((at >> MM_SEGMENT_BITS) + 1) << MM_SEGMENT_BITS;
+    end = end < l->size[STRINGS] ? end : l->size[STRINGS];
+    if (!at)
+        return 1;
+    for (const struct mm_rule *r; at % 8 == 0 && at < end && end - at >= sizeof *r; at += r->next) {
+        r = mm_region(l->a, STRINGS, at);
+        if (!r->kind)
+            return 1;
+        const char *text = (const char *)(r + 1);
+        if (r->next > end - at || sizeof *r + r->folder + r->pattern + 2 > r->next || r->next % 8 || text[r->folder]
+            || text[r->folder + 1 + r->pattern])
+            break;
+    }
+    return bad(l, "the rules of the scope lead outside");
+}
+
 static int pifs(struct look *l)
 {
     uint32_t count = l->a->head->pif_count;
@@ -246,7 +265,8 @@ int mm_sound(struct mm_area *area, char *why, long room)
     if (r < 0 && r > -4096)
         return bad(&l, "there is no memory to look at it");
     l.used = (unsigned char *)r;
-    int sound = pifs(&l) && lists(&l) && check_processes(&l) && free_pages(&l) && untaken(&l) && frames(&l) && journal(&l);
+    int sound = scope(&l) && pifs(&l) && lists(&l) && check_processes(&l) && free_pages(&l) && untaken(&l) && frames(&l)
+             && journal(&l);
     sys(SYS_munmap, r, bits);
     return sound;
 }

@@ -48,6 +48,18 @@
 #define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
 #define MM_SETTLED 512  /* was put home in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
+#define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
+
+/* rules of the scope, in this order (scope.c) */
+#define MM_RULE_END 0
+#define MM_RULE_IN 1        /* what lies in this folder is tracked; of several folders the longest path counts */
+#define MM_RULE_OUT 2       /* it is not */
+#define MM_RULE_BEGINS 3    /* nor is what begins with this */
+#define MM_RULE_EXCLUDE 4   /* patterns: the last one that matches counts */
+#define MM_RULE_INCLUDE 5
+#define MM_RULE_ANYWHERE 8  /* flag of a pattern: it is matched with each name, not with the path below its folder */
+#define MM_OUTSIDE_SEEN 256
+#define MM_OUTSIDE_FOLDERS 16
 
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
@@ -120,7 +132,20 @@ struct mm_comeback {               /* locks, descriptors, then the paths of imag
     uint32_t images, descriptors, locks, pad;
 };
 
-#define MM_AREA_VERSION 3
+#define MM_AREA_VERSION 4
+
+/* A rule, followed by its folder and its pattern, each ended by 0. */
+struct mm_rule {
+    uint16_t kind, folder, pattern;        /* kind; lengths */
+    uint16_t next;                         /* bytes to the next rule: a multiple of 8 */
+};
+
+/* Files outside of the scope that the run opened for writing, by folder. */
+struct mm_outside {
+    uint64_t hash;             /* 0: free */
+    uint64_t files;
+    char folder[112];
+};
 
 struct mm_header {
     char magic[8];
@@ -175,6 +200,10 @@ struct mm_header {
     uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
     uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
+    uint64_t scope;            /* offset of its rules in the strings region; 0: everything is tracked */
+    uint64_t outside_files;    /* that it opened for writing out of the scope */
+    uint64_t outside_seen[MM_OUTSIDE_SEEN];
+    struct mm_outside outside[MM_OUTSIDE_FOLDERS];
     struct mm_memory memory;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
@@ -372,6 +401,11 @@ void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
 void mm_room_give(struct mm_area *area, int records);
 int mm_sound(struct mm_area *area, char *why, long room);
+int mm_rules_have(const struct mm_rule *rules, const char *path);
+int mm_in_scope(struct mm_area *area, const char *path);
+int mm_scope_uneven(struct mm_area *area, const char *folder);
+void mm_wrote_outside(struct mm_area *area, uint64_t dev, uint64_t ino, const char *path);
+int mm_scope_set(struct mm_area *area, const void *rules, uint64_t length);
 /* CDEF-END */
 
 /* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */

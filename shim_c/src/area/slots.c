@@ -83,11 +83,12 @@ int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino)
     return __atomic_load_n(&a->head->mapped_files[n / 8], __ATOMIC_SEQ_CST) >> n % 8 & 1;
 }
 
-/* A file of which the store has a copy, since it cannot have a link: when nobody has it open either, its number is another's. */
+/* A file of which the store has a copy, since it cannot have a link, or that left the scope: when nobody has it open either, its
+ * number may be another's. */
 static int left_its_number(const struct mm_pif *p)
 {
     const uint32_t gone = MM_COPIED | MM_NAMELESS;
-    return (p->flags & gone) == gone && !__atomic_load_n(&p->refs, __ATOMIC_RELAXED);
+    return ((p->flags & gone) == gone || p->flags & MM_LEFT) && !__atomic_load_n(&p->refs, __ATOMIC_RELAXED);
 }
 
 __attribute__((no_sanitize("thread")))

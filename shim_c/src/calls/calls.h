@@ -28,6 +28,7 @@ struct way {
     int all;                   /* all of them */
     int again;                 /* hold all: the call changes where paths lead, or they lead nowhere yet */
     int follow;                /* the call follows a link that stands there */
+    int folders;               /* a folder out of the scope counts, too, where something in it is tracked */
 };
 
 /* A call that gives one name, or changes what stands there. */

@@ -21,7 +21,7 @@ static void end_way(struct way *way)
 static int lookup(const struct way *way, int dir, const char *path, char *name)
 {
     int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM);
-    if (c == 0 && !mm_tracked(name))
+    if (c == 0 && !mm_tracked(name) && !(way->folders && mm_scope_uneven(mm_area, name)))
         name[0] = 0;
     return c;
 }
@@ -38,7 +38,7 @@ static int may_lead_yet(int error)
 static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
 {
     int all = way->again;
-    *way = (struct way){ .follow = way->follow };
+    *way = (struct way){ .follow = way->follow, .folders = way->folders };
     name[0] = 0;
     if (other)
         other[0] = 0;
@@ -49,7 +49,7 @@ static int begin_way(struct way *way, int dir, const char *path, char *name, int
         if (all) {
             enter();
             mm_hold_all_names(&way->names);
-            *way = (struct way){ .names = way->names, .entered = 1, .all = 1, .follow = way->follow };
+            *way = (struct way){ .names = way->names, .entered = 1, .all = 1, .follow = way->follow, .folders = way->folders };
         }
         int c = lookup(way, dir, path, name), d = other ? lookup(way, other_dir, other_path, other) : 0;
         int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
@@ -159,22 +159,58 @@ static int inside_folder(const char *path, const char *folder) { return strcmp(p
 
 static int is_way(long looked, const struct stat *st) { return looked == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)); }
 
-/* What the call replaces is kept, and folders that get other paths take along what is in them.  old and new are held. */
-static long before_move(const char *old, const char *new, unsigned flags, const struct stat *a, const struct stat *b,
-                        struct mm_doomed *doomed)
+static int same_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+
+/* What a rename is about. a, b: what stands at old and new; NULL: nothing. */
+struct moving {
+    const char *old, *new;
+    unsigned flags;
+    const struct stat *a, *b;
+    int from_in, to_in;        /* in the scope */
+};
+
+/* What leaves the scope has been seen to, what the call replaces is kept, and folders that get other paths take along what is in
+ * them.  old and new are held. */
+static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
-    long e = mm_tracked(old) ? mm_touch(old) : 0;
-    if (e == 0 && mm_tracked(new))
-        e = mm_touch(new);
-    if (e == 0 && a && S_ISDIR(a->st_mode))
-        e = mm_folder_moves(old, new);
-    if (e == 0 && (flags & RENAME_EXCHANGE) && b && S_ISDIR(b->st_mode))
-        e = mm_folder_moves(new, old);
-    /* unless it is the same file */
-    if (e == 0 && mm_tracked(new) && !(flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && a && b
-        && (a->st_dev != b->st_dev || a->st_ino != b->st_ino))
-        e = mm_keep(new, doomed);
+    int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && same_file(m->a, m->b);
+    long e = m->from_in ? mm_touch(m->old) : 0;
+    if (e == 0 && m->to_in)
+        e = mm_touch(m->new);
+    if (e == 0 && m->a && S_ISDIR(m->a->st_mode))
+        e = mm_folder_moves(m->old, m->new);
+    if (e == 0 && exchanged && m->b && S_ISDIR(m->b->st_mode))
+        e = mm_folder_moves(m->new, m->old);
+    if (e == 0 && m->from_in && !m->to_in && m->a && !same)
+        e = mm_leave_scope(m->old);
+    if (e == 0 && m->to_in && !m->from_in && exchanged && m->b && !same)
+        e = mm_leave_scope(m->new);
+    if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same)
+        e = mm_keep(m->new, doomed);
     return e;
+}
+
+/* What is at `path` now came over from a place that was in the scope (was_in), or not. */
+static void moved_to(const char *path, int is_in, int was_in)
+{
+    if (is_in && was_in)
+        mm_named(path);
+    else if (is_in)
+        mm_arrived(path);
+    else if (was_in)
+        mm_left_scope(path);
+}
+
+static void after_move(const struct moving *m)
+{
+    int exchanged = (m->flags & RENAME_EXCHANGE) != 0;
+    if (m->a && m->b && same_file(m->a, m->b))
+        return;                        /* nothing has moved */
+    moved_to(m->new, m->to_in, m->from_in);
+    if (exchanged)
+        moved_to(m->old, m->from_in, m->to_in);
+    if ((m->a && S_ISDIR(m->a->st_mode)) || (exchanged && m->b && S_ISDIR(m->b->st_mode)))
+        mm_folder_moved(m->old, m->new, exchanged);
 }
 
 /* Both paths as they are, also where one of them is not tracked. */
@@ -187,7 +223,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
 {
     SCRATCH(old);
     SCRATCH(new);
-    struct way way = { 0 };
+    struct way way = { .folders = 1 };
+    struct moving moving = { .old = old, .new = new, .flags = flags };
     struct stat a, b;
     long here, there, e;
     int leads, followed;
@@ -211,17 +248,18 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     struct mm_doomed doomed = { 0 };
     if (followed && ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there))))
         e = here < 0 ? here : there;
-    else if (followed)
-        e = before_move(old, new, flags, here == 0 ? &a : NULL, there == 0 ? &b : NULL, &doomed);
+    else if (followed) {
+        moving.a = here == 0 ? &a : NULL, moving.b = there == 0 ? &b : NULL;
+        moving.from_in = mm_tracked(old), moving.to_in = mm_tracked(new);
+        e = before_move(&moving, &doomed);
+    }
     MM_STOP("rename.kept");
     int r = e < 0 ? fail(e)
           : flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     int saved = errno;
     if (followed && r == 0) {
-        int exchanged = (flags & RENAME_EXCHANGE) != 0;
         mm_gone(&doomed);
-        if (mm_named(new) | (exchanged && mm_named(old)))
-            mm_folder_moved(old, new, exchanged);
+        after_move(&moving);
         if (leads)
             mm_way_changed();
     } else {
@@ -243,20 +281,28 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 }
 
 /* A file that lost its last name gets none again by its descriptor, though the store has one for it.  One that was
- * opened without a name (O_TMPFILE) may: the kernel calls it "#inode (deleted)". */
+ * opened without a name (O_TMPFILE) may: the kernel calls it "#inode (deleted)".  Of one that left the scope the kernel knows. */
 static int unlinked(const struct mm_pif *p)
 {
     static const char mark[] = " (deleted)";
-    if (!(p->flags & MM_NAMELESS))
+    if (!(p->flags & MM_NAMELESS) || p->flags & MM_LEFT)
         return 0;
     const char *path = mm_path_at(mm_area, p->path);
     size_t n = strlen(path);
     return n < sizeof mark || strcmp(path + n - (sizeof mark - 1), mark) != 0;
 }
 
+/* The file that a link is made of: what is known of it before the kernel makes the link. */
+struct linked {
+    struct mm_pif *p;          /* named by a descriptor, and its names_lock may be held; NULL */
+    uint32_t slot;
+    int held;
+    int leaves;                /* it has no name, and gets one out of the scope */
+};
+
 /* The file that gets a name by its descriptor, or by a path that leads to that: nobody gives or takes one of it until
  * mm_pif_let_names_go.  NULL: none that is tracked. */
-static struct mm_pif *hold_linked(int dir, const char *path, int flags, int *held)
+static struct mm_pif *hold_linked(int dir, const char *path, int flags, struct linked *l)
 {
     struct stat st;
     uint32_t slot;
@@ -264,11 +310,44 @@ static struct mm_pif *hold_linked(int dir, const char *path, int flags, int *hel
         || !(slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0)))
         return NULL;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    *held = mm_pif_hold_names(p);
+    l->slot = slot;
+    l->held = mm_pif_hold_names(p);
     if ((p->flags & MM_USED) && p->dev == st.st_dev && p->ino == st.st_ino)
         return p;
-    mm_pif_let_names_go(p, *held);
+    mm_pif_let_names_go(p, l->held);
     return NULL;
+}
+
+/* In the scope by the name that it has already?  old: that one, empty where it is not tracked, or not known. */
+static int linked_in_scope(int dir, const char *path, int flags, const char *old)
+{
+    SCRATCH(name);
+    if (old[0] || !(flags & AT_EMPTY_PATH) || !mm_usable(path, 1, 2) || *path)
+        return old[0] != 0;
+    snprintf(name, 4096, "/proc/thread-self/fd/%d", dir);
+    long n = sys_readlink(name, name + 64, 4000);
+    if (n <= 0)
+        return 0;
+    name[64 + n] = 0;
+    return mm_tracked(name + 64);
+}
+
+/* A link out of the scope: who opens the file by that is to find its PIF; one without a name leaves.  0 or -errno. */
+static long before_link_out(int dir, const char *path, const char *old, struct linked *l)
+{
+    SCRATCH(by);
+    struct statx st;
+    long e = 0;
+    if (old[0] && sys_statx(AT_FDCWD, old, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) == 0 && S_ISREG(st.stx_mode))
+        mm_pif_for(&st, old, 0, &e);
+    l->leaves = l->p && l->p->flags & MM_NAMELESS && !(l->p->flags & MM_LEFT);
+    if (e < 0 || !l->leaves)
+        return e;
+    if (*path)
+        snprintf(by, 4096, "%s", path);
+    else
+        snprintf(by, 4096, "/proc/thread-self/fd/%d", dir);
+    return mm_settle_for_good(l->slot, by, 0);
 }
 
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
@@ -276,7 +355,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     SCRATCH(name);
     struct way way = { 0 };
     SCRATCH(old);
-    int held = 0, by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
+    struct linked l = { 0 };
+    int by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
     if (by_descriptor)
         enter();
     long e = begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
@@ -291,26 +371,27 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         mm_touch(old);
     if (e == 0 && name[0])
         e = mm_touch(name);
-    struct mm_pif *p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &held) : NULL;
-    if (p && unlinked(p)) {
+    l.p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &l) : NULL;
+    if (l.p && unlinked(l.p)) {
         /* what the kernel says of the new name comes first: a link from another file system gets no further than that */
         e = sys(SYS_linkat, AT_FDCWD, "/proc/self/exe", to_dir, to, 0);
         e = e == -EXDEV ? -ENOENT : e;
+    } else if (e == 0 && !name[0] && (l.p || (old[0] && way.entered))) {
+        e = before_link_out(from_dir, from, old, &l);
     }
+    int in_scope = e == 0 && name[0] && linked_in_scope(from_dir, from, flags, old);
     int r = e < 0 ? fail(e) : REAL(linkat)(from_dir, from, to_dir, to, flags);
-    if (r == 0 && name[0]) {
-        int saved = errno;
-        mm_named(name);
-        errno = saved;
-    }
-    if (p)
-        mm_pif_let_names_go(p, held);
+    int saved = errno;
+    if (r == 0 && name[0])
+        in_scope ? (void)mm_named(name) : mm_arrived(name);
+    else if (r == 0 && l.leaves)
+        mm_left_for_good(l.slot);
+    if (l.p)
+        mm_pif_let_names_go(l.p, l.held);
     end_way(&way);
-    if (by_descriptor) {
-        int saved = errno;
+    if (by_descriptor)
         leave();
-        errno = saved;
-    }
+    errno = saved;
     return r;
 }
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }

@@ -108,8 +108,13 @@ static __attribute__((noinline)) long follow(int fd, const struct statx *st, int
         return error;
     path = path ? path : name;
     /* a memfd, opened by its descriptor's name in /proc, is memory and no file of any folder */
-    if ((st->stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0) || !mm_tracked(path))
+    if (st->stx_nlink == 0 && strncmp(path, "/memfd:", 7) == 0)
         return 0;
+    if (!mm_tracked(path)) {
+        if (!mm_below(path, mm_area->store))
+            mm_wrote_outside(mm_area, sys_dev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino, path);
+        return 0;
+    }
     *slot = mm_pif_for(st, path, created, &error);
     if (*slot)
         touched(*slot, mm_pif_at(mm_area, *slot));

@@ -83,6 +83,7 @@ long mm_settle(uint32_t slot, int fd);
 void mm_settle_program(uint32_t slot, int fd);
 long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags);
 void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags);
+long mm_settle_for_good(uint32_t slot, const char *path, int open_flags);
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
 
 /* position.c */

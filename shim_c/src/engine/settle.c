@@ -245,3 +245,28 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
         mm_say("what is written to %s does not appear under its other names, or to untracked processes (%s)",
                path, strerror((int)-r));
 }
+
+/* A file that is about to leave the scope: every byte is in place, and what an index needs of it is saved, for good.  From now on
+ * nothing is redirected, and nobody asks what becomes of it.  open_flags: O_NOFOLLOW, or 0.  0 or -errno. */
+long mm_settle_for_good(uint32_t slot, const char *path, int open_flags)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    int own = mm_locked_reader(slot);
+    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | open_flags), r = 0;
+    if (fd < 0)                        /* enough, where there is nothing to be written back */
+        fd = mm_open_shut(path, O_RDONLY | open_flags);
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    if (!is_native(p) || p->fresh_from != 0 || p->home_limit != MM_NO_LIMIT)
+        r = fd < 0 ? fd : bring_home(slot, p, (int)fd, 1);
+    if (r == 0) {
+        p->mtime_ns = 0;
+        __atomic_fetch_or(&p->flags, MM_HOME | MM_ENGINE, __ATOMIC_RELEASE);
+    }
+    release(p, mask);
+    if (own < 0 && fd >= 0) {
+        mm_drop_reader(slot);
+        mm_close_spare((int)fd);
+    }
+    return r;
+}

@@ -2,7 +2,7 @@
 #include "names/names.h"
 
 /* A file that the user may write but not read: what it holds must not come into a store that he may read. */
-static int unreadable(const struct statx *st, const char *path)
+int mm_unreadable(const struct statx *st, const char *path)
 {
     static int said;
     if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
@@ -19,7 +19,7 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
     uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
     uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
     *error = 0;
-    if (slot || (!created && unreadable(st, canonical)))
+    if (slot || (!created && mm_unreadable(st, canonical)))
         return slot;
     if (!created && (*error = mm_touch(canonical)) < 0)
         return 0;

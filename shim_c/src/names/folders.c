@@ -11,6 +11,8 @@
 
 static long touch_tracked(const char *path) { return mm_tracked(path) ? mm_touch(path) : 0; }
 
+static int crosses(const char *from, const char *to) { return mm_tracked(from) && !mm_tracked(to); }
+
 /* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others.  Both
  * paths are as they were when it returns. */
 static long note_all(char *from, char *to, int both)
@@ -34,6 +36,8 @@ static long note_all(char *from, char *to, int both)
             r = touch_tracked(from);
             if (r == 0 && both)
                 r = touch_tracked(to);
+            if (r == 0 && (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) && crosses(from, to))
+                r = mm_leave_scope(from);
             if (r == 0 && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
                 r = note_all(from, to, both);
             from[n] = to[m] = 0;
@@ -52,24 +56,69 @@ long mm_folder_moves(const char *from, const char *to)
     return note_all(old, new, 1);
 }
 
+/* What is in a folder that moved `from` here: files that come into the scope arrive. Both paths are as they were. */
+static void all_arrive(char *from, char *to)
+{
+    size_t n = strlen(from), m = strlen(to);
+    long dir = mm_open_own(to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got;
+    if (dir < 0)
+        return;
+    SCRATCH(list);
+    while ((got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
+        for (long at = 0; at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
+            const struct dirent64 *d = (struct dirent64 *)(list + at);
+            size_t length = strlen(d->d_name) + 1;
+            if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n + length >= PATH_ROOM || m + length >= PATH_ROOM)
+                continue;
+            from[n] = to[m] = '/';
+            memcpy(from + n + 1, d->d_name, length);
+            memcpy(to + m + 1, d->d_name, length);
+            if ((d->d_type == DT_REG || d->d_type == DT_UNKNOWN) && crosses(to, from))
+                mm_arrived(to);
+            if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
+                all_arrive(from, to);
+            from[n] = to[m] = 0;
+        }
+    mm_close_spare((int)dir);
+}
+
+/* The path that a file has now, or NULL: it was not in a folder that moved, or has no name by now. */
+static const char *now_at(const struct mm_pif *p, const char *from, const char *to, int exchanged, char *path)
+{
+    const char *was = mm_path_at(mm_area, p->path);
+    int moved = mm_below(was, from), back = !moved && exchanged && mm_below(was, to);
+    const char *rest = was + strlen(moved ? from : to), *now = moved ? to : from;
+    if ((p->flags & (MM_USED | MM_NAMELESS)) != MM_USED || !(moved || back) || !*rest || strlen(now) + strlen(rest) >= PATH_ROOM)
+        return NULL;                   /* what stands there itself has been named */
+    memcpy(path, now, strlen(now));
+    strcpy(path + strlen(now), rest);
+    return path;
+}
+
 /* Afterwards: every file in it is elsewhere; exchanged, both ways.  A checkpoint could not find them all again: folders may
  * move twice before it looks, and into each other. */
 void mm_folder_moved(const char *from, const char *to, int exchanged)
 {
     SCRATCH(path);
+    SCRATCH(old);
+    int some_left = 0;
     mm_lock(&mm_area->head->lock);
     for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
         struct mm_pif *p = mm_pif_at(mm_area, slot);
-        if ((p->flags & (MM_USED | MM_NAMELESS)) != MM_USED)
-            continue;
-        const char *was = mm_path_at(mm_area, p->path);
-        int moved = mm_below(was, from), back = !moved && exchanged && mm_below(was, to);
-        const char *rest = was + strlen(moved ? from : to), *now = moved ? to : from;
-        if ((moved || back) && *rest && strlen(now) + strlen(rest) < PATH_ROOM) {   /* what stands there itself has been named */
-            memcpy(path, now, strlen(now));
-            strcpy(path + strlen(now), rest);
-            mm_set_path(mm_area, p, path);
-        }
+        const char *now = now_at(p, from, to, exchanged, path);
+        if (now && mm_tracked(now))
+            mm_set_path(mm_area, p, now);
+        some_left |= now && !mm_tracked(now);
     }
     mm_unlock(&mm_area->head->lock);
+    for (uint32_t slot = 1; some_left && slot < mm_area->head->pif_count; slot++) {
+        const char *now = now_at(mm_pif_at(mm_area, slot), from, to, exchanged, path);
+        if (now && !mm_tracked(now))
+            mm_left_scope(now);
+    }
+    if (mm_tracked(from) && mm_tracked(to) && !mm_scope_uneven(mm_area, from) && !mm_scope_uneven(mm_area, to))
+        return;
+    all_arrive(strcpy(old, from), strcpy(path, to));
+    if (exchanged)
+        all_arrive(strcpy(old, to), strcpy(path, from));
 }

@@ -31,9 +31,6 @@ int mm_ignore(const char *path);
 /* touch.c */
 long mm_touch(const char *canonical);
 
-/* paths.c */
-void mm_names_config(const char *track, const char *ignore);
-
 struct mm_doomed {
     uint32_t slot;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
@@ -71,6 +68,14 @@ int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 
 /* files.c */
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
+
+int mm_unreadable(const struct statx *st, const char *path);
+
+/* border.c */
+long mm_leave_scope(const char *path);
+void mm_left_scope(const char *path);
+void mm_left_for_good(uint32_t slot);
+void mm_arrived(const char *path);
 
 /* touch.c */
 struct mm_touch;

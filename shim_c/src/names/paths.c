@@ -1,34 +1,7 @@
 /* paths.c - the absolute path that a call means, and whether what lies there is tracked. */
 #include "names/names.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
-
-static const char *const outside[] = { "/proc/", "/sys/", "/dev/", "/run/", NULL };
-static const char *track_globs, *ignore_globs;
-
-void mm_names_config(const char *track, const char *ignore)
-{
-    track_globs = track;
-    ignore_globs = ignore;
-}
-
-/* Globs are separated by newlines. */
-static int matches(const char *globs, const char *path)
-{
-    SCRATCH(glob);
-    for (const char *g = globs; g && *g;) {
-        size_t n = strcspn(g, "\n");
-        if (n && n < 4096) {
-            memcpy(glob, g, n);
-            glob[n] = 0;
-            if (fnmatch(glob, path, 0) == 0)
-                return 1;
-        }
-        g += n + (g[n] == '\n');
-    }
-    return 0;
-}
 
 int mm_below(const char *path, const char *folder)
 {
@@ -55,24 +28,6 @@ int mm_ignore(const char *path)
     return 0;
 }
 
-/* The session folders of MPI libraries (Open MPI, PRRTE, PMIx), which lie in the temporary folder. */
-static int mpi_session(const char *path)
-{
-    static const char *const names[] = { "ompi.", "prte.", "pmix", "openmpi-sessions-", NULL };
-    const char *tmp = getenv("TMPDIR");
-    size_t n;
-    if (!tmp || tmp[0] != '/' || !mm_below(path, tmp))
-        tmp = "/tmp";
-    if (!mm_below(path, tmp))
-        return 0;
-    for (n = strlen(tmp); path[n] == '/'; n++)
-        ;
-    for (int i = 0; names[i]; i++)
-        if (strncmp(path + n, names[i], strlen(names[i])) == 0)
-            return 1;
-    return 0;
-}
-
 int mm_tracked(const char *path)
 {
     if (path[0] != '/' || mm_below(path, mm_area->store) || (UNLIKELY(mm_elsewhere) && mm_leads_elsewhere(path)))
@@ -82,16 +37,7 @@ int mm_tracked(const char *path)
     for (struct ignored *i = __atomic_load_n(&ignored, __ATOMIC_ACQUIRE); UNLIKELY(i != NULL); i = i->next)
         if (mm_below(path, i->path))
             return 0;
-    if (UNLIKELY(track_globs || ignore_globs)) {
-        if (matches(track_globs, path))
-            return 1;
-        if (matches(ignore_globs, path))
-            return 0;
-    }
-    for (int i = 0; outside[i]; i++)
-        if (mm_below(path, outside[i]))
-            return 0;
-    return !mpi_session(path);
+    return mm_in_scope(mm_area, path);
 }
 
 static int path_of_fd(int fd, char *out, size_t room)

@@ -150,7 +150,6 @@ __attribute__((constructor)) static void begin(void)
     }
     if (getenv("METAMORI_MEMORY"))
         mm_memory_region();
-    mm_names_config(mm_memory_keep(getenv("METAMORI_TRACK")), mm_memory_keep(getenv("METAMORI_IGNORE")));
     const char *store = store_by_hand();
     mm_environment_init(mm_memory_keep);
     if (store && !mm_variable("METAMORI_DISABLE")) {
