@@ -211,7 +211,8 @@ def plan_names(
 ) -> Plan:
     """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
 
-    `settled`: those whose homes were written all the same (mapped shared); their bytes go back too.
+    `settled`: those whose homes were written all the same (mapped shared, or about to leave the scope); their bytes go back
+    too.
     """
     now, then = store.state(here), store.state(target)
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
@@ -225,7 +226,9 @@ def plan_names(
             continue
         home = (now.paths(inode) or places.get(inode) or paths)[0]
         found, changed = lstat_or_none(store.door, home), False
-        if inode in settled and found is not None and stat.S_ISREG(found.st_mode):
+        if inode in settled and not now.paths(inode) and inode not in places:   # it left the scope: made anew
+            found, changed = None, content.compare(inode, b"", paths[0], [], then.pieces(inode), 0)
+        elif inode in settled and found is not None and stat.S_ISREG(found.st_mode):
             changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
                                       found.st_size)
         content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)

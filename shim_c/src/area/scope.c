@@ -104,26 +104,30 @@ static __attribute__((noinline)) int is_excluded(const struct mm_rule *patterns,
     return 0;
 }
 
-int mm_rules_have(const struct mm_rule *r, const char *path)
+enum place { OUTSIDE, TRACKED, ASKED_FOR };   /* the last: not tracked, and nobody wonders why */
+
+static enum place place_of(const struct mm_rule *r, const char *path)
 {
     for (;; r = after(r)) {
         if (!r->kind || r->kind > MM_RULE_BEGINS)
-            return 0;                  /* no folder has it */
+            return OUTSIDE;            /* no folder has it */
         const char *text = folder_of(r);
         if ((r->folder && path[1] != text[1]) || strncmp(path, text, r->folder) != 0)
             continue;
         if (r->kind == MM_RULE_BEGINS)
-            return 0;
+            return ASKED_FOR;
         if (path[r->folder] == '/' || !path[r->folder])
             break;
     }
     if (r->kind == MM_RULE_OUT)
-        return 0;
+        return OUTSIDE;
     size_t root = r->folder;
     while (r->kind && r->kind <= MM_RULE_BEGINS)
         r = after(r);
-    return __builtin_expect(!r->kind, 1) || !is_excluded(r, path, root);
+    return __builtin_expect(!r->kind, 1) || !is_excluded(r, path, root) ? TRACKED : ASKED_FOR;
 }
+
+int mm_rules_have(const struct mm_rule *rules, const char *path) { return place_of(rules, path) == TRACKED; }
 
 int mm_in_scope(struct mm_area *a, const char *path)
 {
@@ -171,7 +175,9 @@ void mm_wrote_outside(struct mm_area *a, uint64_t dev, uint64_t ino, const char 
 {
     struct mm_header *h = a->head;
     uint64_t key = ((ino ^ dev << 40) * 0x9e3779b97f4a7c15ull) | 1, hash = 0xcbf29ce484222325ull;
-    if (path[0] != '/' || is_kernels(path) || __atomic_exchange_n(&h->outside_seen[key >> 56], key, __ATOMIC_RELAXED) == key)
+    if (__atomic_load_n(&h->outside_seen[key >> 56], __ATOMIC_RELAXED) == key || path[0] != '/' || is_kernels(path) || !h->scope
+        || place_of(rules_of(a), path) != OUTSIDE
+        || __atomic_exchange_n(&h->outside_seen[key >> 56], key, __ATOMIC_RELAXED) == key)
         return;
     __atomic_add_fetch(&h->outside_files, 1, __ATOMIC_RELAXED);
     size_t n = top_of(path);
