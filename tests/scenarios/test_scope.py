@@ -47,8 +47,8 @@ def test_the_folder_in_which_it_starts(scoped: Lab) -> None:
 
 
 def test_nothing_is_said_of_a_run_that_stays_inside(scoped: Lab) -> None:
-    assert sh(scoped, "echo a > a; mkdir d; mv a d; cat d/a > /dev/null; echo x > /dev/null; cat ../out/none; true") == \
-        "cat: ../out/none: No such file or directory\n"
+    script = "echo a > a; mkdir d; mv a d; cat d/a > /dev/null; echo x > /dev/null; ls ../out > /dev/null"
+    assert sh(scoped, script) == ""
 
 
 def test_more_folders(scoped: Lab) -> None:
@@ -101,7 +101,8 @@ def test_what_is_left_out(scoped: Lab) -> None:
 
 
 def test_a_folder_in_an_excluded_one(scoped: Lab) -> None:
-    sh(scoped, "mkdir -p build/keep; echo x > build/x; echo k > build/keep/k", "--exclude", "build", "--track", "build/keep")
+    script = "mkdir -p build/keep; echo x > build/x; echo k > build/keep/k"
+    sh(scoped, script, "--exclude", "build", "--track", "build/keep")
     assert tracked(scoped) == {"work/build/keep/k"}
 
 

@@ -61,7 +61,8 @@ CASES = {
     "out": "rename('a', OUT + '/a')",
     "out, written before": "put('a'); append('a'); rename('a', OUT + '/a')",
     "out, written after": "rename('a', OUT + '/a'); put(OUT + '/a'); append(OUT + '/a')",
-    "out, later written": "put('a'); checkpoint(); rename('a', OUT + '/a'); checkpoint(); put(OUT + '/a'); checkpoint()",
+    "out, later written": "put('a'); checkpoint(); rename('a', OUT + '/a'); checkpoint(); put(OUT + '/a'); "
+                          "checkpoint()",
     "out, removed there": "put('a'); checkpoint(); rename('a', OUT + '/a'); unlink(OUT + '/a')",
     "out, over one": "rename('a', OUT + '/o'); checkpoint(); append(OUT + '/o')",
     "out, a new one": "make('n'); put('n'); rename('n', OUT + '/n')",
@@ -74,8 +75,10 @@ CASES = {
                             "checkpoint(); f.write(b'3'); checkpoint(); os.ftruncate(f.fileno(), 4000); f.write(b'4')",
     "out, mapped": "f = os.open('a', os.O_RDWR); m = mmap.mmap(f, 0); m[5:9] = b'MMMM'; rename('a', OUT + '/a'); "
                    "m[10:14] = b'NNNN'; checkpoint(); m[15:19] = b'OOOO'",
-    "out, one of two names": "link('a', 'a2'); put('a'); rename('a', OUT + '/a'); put('a2'); checkpoint(); append('a2')",
-    "out and back": "put('a'); rename('a', OUT + '/a'); put(OUT + '/a', at=99); rename(OUT + '/a', 'a'); put('a', at=200)",
+    "out, one of two names": "link('a', 'a2'); put('a'); rename('a', OUT + '/a'); put('a2'); checkpoint(); "
+                             "append('a2')",
+    "out and back": "put('a'); rename('a', OUT + '/a'); put(OUT + '/a', at=99); rename(OUT + '/a', 'a'); "
+                    "put('a', at=200)",
     "out and back later": "put('a'); checkpoint(); rename('a', OUT + '/a'); append(OUT + '/a'); checkpoint(); "
                           "rename(OUT + '/a', 'back'); checkpoint(); put('back')",
     "out and back, open": "f = os.open('a', os.O_RDWR); pwrite(f, b'1', 1); checkpoint(); rename('a', OUT + '/a'); "
@@ -86,7 +89,8 @@ CASES = {
     "in": "rename(OUT + '/o', 'o')",
     "in, written after": "rename(OUT + '/o', 'o'); checkpoint(); put('o'); append('o')",
     "in, over one": "put('a'); rename(OUT + '/o', 'a'); checkpoint(); put('a')",
-    "in, made there": "make(OUT + '/t'); append(OUT + '/t'); rename(OUT + '/t', 'a'); append('a'); checkpoint(); put('a')",
+    "in, made there": "make(OUT + '/t'); append(OUT + '/t'); rename(OUT + '/t', 'a'); append('a'); checkpoint(); "
+                      "put('a')",
     "in, open": "f = os.open(OUT + '/o', os.O_RDWR); pwrite(f, b'1', 1); rename(OUT + '/o', 'o'); pwrite(f, b'2', 2); "
                 "checkpoint(); pwrite(f, b'3', 3); checkpoint(); os.ftruncate(f, 100)",
     "in, mapped": "f = os.open(OUT + '/o', os.O_RDWR); m = mmap.mmap(f, 0); m[1:3] = b'MM'; rename(OUT + '/o', 'o'); "
@@ -102,24 +106,30 @@ CASES = {
     "a folder in": "rename(OUT + '/p', 'p'); put('p/q'); checkpoint(); put('p/r/s')",
     "a folder in, open": "f = os.open(OUT + '/p/r/s', os.O_RDWR); rename(OUT + '/p', 'p'); pwrite(f, b'1', 1); "
                          "checkpoint(); pwrite(f, b'2', 2)",
-    "a folder out and back": "put('d/x'); checkpoint(); rename('d', OUT + '/d'); put(OUT + '/d/x', at=90); checkpoint(); "
+    "a folder out and back": "put('d/x'); checkpoint(); rename('d', OUT + '/d'); put(OUT + '/d/x', at=90); "
+                             "checkpoint(); "
                              "rename(OUT + '/d', 'd2'); put('d2/y'); checkpoint(); put('d2/x')",
-    "folders exchanged": "put('d/x'); exchange('d', OUT + '/p'); put('d/q'); put(OUT + '/p/x'); checkpoint(); put('d/r/s')",
+    "folders exchanged": "put('d/x'); exchange('d', OUT + '/p'); put('d/q'); put(OUT + '/p/x'); checkpoint(); "
+                         "put('d/r/s')",
     "a link out": "link('a', OUT + '/l'); put(OUT + '/l'); checkpoint(); put(OUT + '/l', at=50); put('a', at=70)",
     "a link in": "link(OUT + '/o', 'l'); put(OUT + '/o'); checkpoint(); put(OUT + '/o', at=50); put('l', at=70)",
     "a link in, open": "f = os.open(OUT + '/o', os.O_RDWR); link(OUT + '/o', 'l'); checkpoint(); pwrite(f, b'2', 2)",
     "unnamed, in": "f = unnamed(OUT); os.write(f, b'new' * 99); name(f, 'u'); os.write(f, b'more'); checkpoint(); "
                    "pwrite(f, b'2', 2)",
-    "unnamed, out": "f = unnamed('.'); os.write(f, b'new' * 99); checkpoint(); os.write(f, b'then'); name(f, OUT + '/u'); "
+    "unnamed, out": "f = unnamed('.'); os.write(f, b'new' * 99); checkpoint(); os.write(f, b'then'); "
+                    "name(f, OUT + '/u'); "
                     "os.write(f, b'more'); checkpoint(); pwrite(f, b'2', 2)",
     "by a symbolic link": "os.symlink('../out/o', 's'); put('s'); checkpoint(); put('s', at=30)",
     "moved by copy": "shutil.move('a', OUT); shutil.move(OUT + '/o', '.'); checkpoint(); put('o')",
-    "in vain": "checkpoint(); assert libc.rename(b'a', (OUT + '/p').encode()) == -1; put('a'); checkpoint(); put('a', at=70)",
-    "noreplace": "put('a'); assert libc.renameat2(-100, b'a', -100, (OUT + '/o').encode(), 1) == -1; checkpoint(); put('a')",
+    "in vain": "checkpoint(); assert libc.rename(b'a', (OUT + '/p').encode()) == -1; put('a'); checkpoint(); "
+               "put('a', at=70)",
+    "noreplace": "put('a'); assert libc.renameat2(-100, b'a', -100, (OUT + '/o').encode(), 1) == -1; checkpoint(); "
+                 "put('a')",
 }
 MODES: dict[str, list[str]] = {"default": [], "isolated": ["--isolate"], "single": ["--mode", "single"],
                                "process": ["--durability", "process"]}
-EVERY_MODE = {"out, written before", "out, later written", "out, open", "out and back, open", "in, open", "in, over one",
+EVERY_MODE = {"out, written before", "out, later written", "out, open", "out and back, open", "in, open",
+              "in, over one",
               "exchanged", "a folder out, open", "a folder out and back", "a link in", "unnamed, out"}
 BOTH_SIDES = {"a link out", "a link in", "a link in, open", "out, one of two names"}
 ALL = [(case, mode) for case in CASES for mode in MODES if mode == "default" or case in EVERY_MODE]
@@ -176,8 +186,8 @@ def contents_come_back(lab: Lab, known: dict[int, str]) -> None:
         assert honest._unlinked(honest.tree_of(lab.work)) == honest._unlinked(known[index]), f"restore {index}"
 
 
-KILLED = ["out, written before", "out, later written", "out, open", "in, over one", "in, open", "exchanged", "a folder out",
-          "out and back later", "a folder in"]
+KILLED = ["out, written before", "out, later written", "out, open", "in, over one", "in, open", "exchanged",
+          "a folder out", "out and back later", "a folder in"]
 
 
 @pytest.mark.parametrize(("case", "mode"), [(case, mode) for case in KILLED for mode in ("default", "isolated")])

@@ -298,7 +298,8 @@ def _processes(area: Area, cut: Cut) -> None:
         for fit, fds in groups.items():
             entry = _fit(area, slot, fit, fds, folder)
             if entry is not None:
-                file = _followed(area, area.fit(fit).slot) if area.fit(fit).slot else _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
+                known = area.fit(fit).slot
+                file = _followed(area, known) if known else _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
                 cut.fits.append(Fit(entry, file))
         for fd in () if area.head.supervisor else (0, 1, 2):
             if fd not in descriptors:

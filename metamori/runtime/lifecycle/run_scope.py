@@ -12,6 +12,7 @@ from metamori.store.read import scope as recorded
 from metamori.store.read.scope import EVERYTHING, Pattern, Scope
 from metamori.store.read.store import Store
 
+
 def begin(store: Store, area: Area, config: Config, folder: bytes, is_first: bool) -> None:
     """Before the run has processes. is_first: no run has been in the store, which so has nothing to go on with."""
     before = recorded.read(store)

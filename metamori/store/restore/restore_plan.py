@@ -211,8 +211,8 @@ def plan_names(
 ) -> Plan:
     """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
 
-    `settled`: those whose homes were written all the same (mapped shared, or about to leave the scope); their bytes go back
-    too.
+    `settled`: those whose homes were written all the same (mapped shared, or about to leave the scope); their bytes go
+    back too.
     """
     now, then = store.state(here), store.state(target)
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
