@@ -159,7 +159,7 @@ static int inside_folder(const char *path, const char *folder) { return strcmp(p
 
 static int is_way(long looked, const struct stat *st) { return looked == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)); }
 
-static int same_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+static int one_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
 
 /* What a rename is about. a, b: what stands at old and new; NULL: nothing. */
 struct moving {
@@ -173,7 +173,7 @@ struct moving {
  * them.  old and new are held. */
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
-    int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && same_file(m->a, m->b);
+    int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
     long e = m->from_in ? mm_touch(m->old) : 0;
     if (e == 0 && m->to_in)
         e = mm_touch(m->new);
@@ -204,7 +204,7 @@ static void moved_to(const char *path, int is_in, int was_in)
 static void after_move(const struct moving *m)
 {
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0;
-    if (m->a && m->b && same_file(m->a, m->b))
+    if (m->a && m->b && one_file(m->a, m->b))
         return;                        /* nothing has moved */
     moved_to(m->new, m->to_in, m->from_in);
     if (exchanged)
