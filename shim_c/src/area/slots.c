@@ -87,8 +87,7 @@ int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino)
  * number may be another's. */
 static int left_its_number(const struct mm_pif *p)
 {
-    const uint32_t gone = MM_COPIED | MM_NAMELESS;
-    return ((p->flags & gone) == gone || p->flags & MM_LEFT) && !__atomic_load_n(&p->refs, __ATOMIC_RELAXED);
+    return p->flags & MM_NAMELESS && p->flags & (MM_COPIED | MM_LEFT) && !__atomic_load_n(&p->refs, __ATOMIC_RELAXED);
 }
 
 __attribute__((no_sanitize("thread")))
