@@ -133,7 +133,7 @@ def _sentence(error: OSError) -> str:
         os.getcwd()
     except FileNotFoundError:
         return "the folder that you are in was removed; change to another one"
-    return str(error)
+    return error.strerror or str(error)
 
 
 def _top(words: list[str]) -> None:

@@ -93,10 +93,12 @@ def say(message: str) -> None:
 
 def write_bytes(data: bytes) -> None:
     """A file's content, as it is."""
+    clear_progress()
     sys.stdout.buffer.write(data)
 
 
 def flush() -> None:
+    clear_progress()
     sys.stdout.flush()
 
 

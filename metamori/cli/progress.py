@@ -1,10 +1,15 @@
-"""How far a verb is, for whoever waits at a terminal longer than a second: a door that counts what goes through it."""
+"""How far a verb is, for whoever waits at a terminal longer than a second: a door that counts what goes through it.
+
+A verb says what it is about to do (`Door.expect`); then the line has how much of how much that is, and the time left.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from metamori.cli import output
 from metamori.config import size_text
@@ -22,9 +27,15 @@ def door() -> Door:
 class Counting(Door):
     """The same calls; now and then a line that the next one, or the verb's answer, replaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.read_bytes = self.written_bytes = self.calls = 0
-        self._next = time.monotonic() + PATIENCE_S
+        self._clock = clock
+        self._next = clock() + PATIENCE_S
+        self._expected: _Expected | None = None
+
+    def expect(self, what: str, nbytes: int, written: bool = True) -> None:
+        done = self.written_bytes if written else self.read_bytes
+        self._expected = _Expected(what, nbytes, written, done, self._clock())
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
         data = super().pread(fd, length, offset)
@@ -69,8 +80,34 @@ class Counting(Door):
 
     def _tick(self) -> None:
         self.calls += 1
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._next:
             self._next = now + _EVERY_S
-            output.progress(f"{size_text(self.read_bytes)} read, {size_text(self.written_bytes)} written, "
-                            f"{self.calls} steps …")
+            output.progress(self._text(now))
+
+    def _text(self, now: float) -> str:
+        if self._expected is None or not self._expected.nbytes:
+            return f"{size_text(self.read_bytes)} read, {size_text(self.written_bytes)} written, {self.calls} steps …"
+        each = self._expected
+        done = min(each.nbytes, (self.written_bytes if each.written else self.read_bytes) - each.before)
+        text = f"{each.what}: {size_text(done)} of {size_text(each.nbytes)}"
+        if done < 1 or now <= each.since:
+            return f"{text} …"
+        return f"{text}, {_duration((now - each.since) * (each.nbytes - done) / done)} left …"
+
+
+@dataclass
+class _Expected:
+    """before: bytes when it began, since then."""
+
+    what: str
+    nbytes: int
+    written: bool
+    before: int
+    since: float
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

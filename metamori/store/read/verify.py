@@ -44,6 +44,8 @@ def verify(store: Store, whole: bool = True) -> Report:
     StoreBusy when something seems to be wrong and somebody prunes meanwhile.
     """
     report = Report(notes=store.unfinished(), whole=whole)
+    if whole:
+        store.door.expect("verifying", _nbytes(store), written=False)
     for part in (_lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
         try:
             report.problems += part(store, report)
@@ -53,6 +55,14 @@ def verify(store: Store, whole: bool = True) -> Report:
         raise store.being_pruned()
     report.problems = list(dict.fromkeys(report.problems))
     return report
+
+
+def _nbytes(store: Store) -> int:
+    """Of the buffers and of images of memory, about: what records refer to more than once is read once."""
+    folders = (store.layout.buffers, store.layout.checkpoints)
+    found = [lstat_or_none(store.door, os.path.join(folder, name))
+             for folder in folders for name in store.door.listdir(folder)]
+    return sum(st.st_blocks * 512 for st in found if st is not None)
 
 
 def _lost(store: Store, report: Report) -> Iterator[str]:

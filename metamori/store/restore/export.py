@@ -49,6 +49,8 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     base = store.layout.id.anchor or os.path.dirname(store.layout.root)
     outside = _folder_outside(base, [entry.path for entry in entries])
     copies: dict[int, bytes] = {}
+    store.door.expect("copying", sum(state.pifs[inode].size for inode in {
+        entry.inode for entry in entries if entry.kind == "file"} if inode in state.pifs))
     for entry in entries:
         target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))

@@ -126,6 +126,8 @@ def recover(store: Store, durable: bool = True) -> bool:
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
                retire: Callable[[], None] | None = None) -> None:
     record = store.layout.leaving if retire else store.layout.intent
+    store.door.expect("restoring", sum(op.end - op.start for op in work.intent.writes)
+                      + sum(save.end - save.start for save in work.saves if save_preimages))
     try:
         if save_preimages and work.saves:
             _save(store, work.saves, run or newest_run(store), durable)

@@ -1,0 +1,71 @@
+"""Standard output on a full device, no room for temporary files, a folder that is gone: one sentence and its code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+READS = {"log": [], "status": [], "verify": [], "report": ["timeline"], "show": [1], "diff": [0, 1], "cat": [1, "f"],
+         "doctor": []}
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_full(lab: Lab, verb: str) -> None:
+    lab.run(["sh", "-c", "echo one > f"])
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(lab.argv(verb, *READS[verb]), cwd=lab.work, env=lab.env | {"TMPDIR": "/dev/full"},
+                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, "metamori: No space left on device\n")
+
+
+@pytest.mark.parametrize("verb", [*READS, "restore", "run"])
+def test_the_folder_is_gone(lab: Lab, verb: str) -> None:
+    lab.run(["sh", "-c", "echo one > f"])
+    words = {"restore": ["0"], "run": ["--", "true"]}.get(verb, READS.get(verb, []))
+    line = f"mkdir gone; cd gone; rmdir ../gone; exec {' '.join(lab.argv('x')[:3])} {verb} {' '.join(map(str, words))}"
+    env = {name: value for name, value in lab.env.items() if name != "METAMORI_STORE"}
+    done = subprocess.run(["sh", "-c", line], cwd=lab.work, env=env, capture_output=True, text=True, timeout=120,
+                          check=False)
+    said = "metamori: the folder that you are in was removed; change to another one\n"
+    assert (done.returncode, done.stdout, done.stderr) == (125 if verb == "run" else 1, "", said)
+
+
+def test_sizes_agree(lab: Lab) -> None:
+    """What the checkpoints added, and as much that the end of the run saved before it wrote back, is what the report
+    shows; what the store takes is what du counts. Sparse files and kept links take nothing."""
+    data = lab.work / "data"
+    data.write_bytes(os.urandom(3 << 20))
+    program = lab.folder / "program.py"
+    program.write_text("""
+import os, subprocess, sys
+for number in range(3):
+    fd = os.open("data", os.O_RDWR)
+    os.pwrite(fd, os.urandom(1 << 20), number << 20)
+    os.close(fd)
+    with open(f"sparse{number}", "wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 29)
+        file.write(b"x")
+    if number:
+        os.remove(f"sparse{number - 1}")           # kept by a link, which takes the file's own blocks
+    subprocess.run([*sys.argv[1:], "checkpoint"], check=True, stdout=subprocess.DEVNULL)
+""")
+    lab.run(["python3", program, *lab.argv("x")[:3]])
+    log = lab.log()["checkpoints"]
+    printed = lab.verb("log").stdout
+    space = lab.run([*lab.argv("report"), "space"], native=True).stdout.decode()
+    taken = int(subprocess.run(["du", "-sk", str(lab.store)], capture_output=True, text=True,
+                               check=True).stdout.split()[0])
+    added = sum(entry["bytes"] for entry in log)
+    assert 3 << 20 <= added < (3 << 20) + 100_000
+    assert printed.count("1 MiB") == 3 and "6 MiB of old and redirected data" in space
+    shown = re.search(r"the store takes ([0-9.]+) MiB on disk", space)
+    assert shown and abs(float(shown[1]) - taken / 1024) < 0.05    # du counts the folders too
+    assert 2 * added < taken * 1024 < 2 * added + (1 << 20)
+    lab.verb("prune", "--keep-last", 1)
+    assert "on disk" in lab.run([*lab.argv("report"), "space"], native=True).stdout.decode()
