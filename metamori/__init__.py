@@ -68,6 +68,13 @@ def trial(message: str | None = None) -> AbstractContextManager[Trial]:
     return trials.trial(message)
 
 
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext metamori``: the cell magic ``%%trial [MESSAGE]``, for a kernel that runs under ``metamori run``."""
+    from metamori.runtime.inside import trial as trials
+
+    trials.add_magic(shell)
+
+
 def open_store(path: str | os.PathLike[str] = ".metamori") -> History:
     """A store, for reading its history, its states and its files. NoStore when there is none.
 

@@ -101,6 +101,38 @@ def test_trials(lab: Lab) -> None:
     assert native.returncode == 1 and b"does not run under metamori" in native.stderr
 
 
+CELLS = """
+import os, types
+import metamori
+
+class Shell:                                   # what the magic uses of IPython's
+    magics = {}
+    def register_magic_function(self, function, magic_kind, magic_name):
+        self.magics[magic_kind, magic_name] = function
+    def run_cell(self, cell):
+        try:
+            exec(cell)
+        except Exception as error:
+            print("shown:", error)
+            return types.SimpleNamespace(success=False)
+        return types.SimpleNamespace(success=True)
+
+metamori.load_ipython_extension(Shell())
+cell = Shell.magics["cell", "trial"]
+cell(" a good one ", "open('kept', 'w').write('kept')")
+cell("", "open('gone', 'w').write('gone'); os.remove('kept'); raise ValueError('did not converge')")
+print(sorted(os.listdir(".")), open("kept").read())
+"""
+
+
+def test_cells_of_a_notebook(lab: Lab) -> None:
+    (lab.work / "p.py").write_text(CELLS)
+    done = lab.run([sys.executable, "p.py"])
+    assert done.stdout == b"shown: did not converge\n['kept', 'p.py'] kept\n", done
+    assert "a good one" in lab.messages().values()
+    lab.verb("verify")
+
+
 def test_the_example_of_a_fixture(lab: Lab) -> None:
     for name in ("conftest.py", "test_undone.py"):
         (lab.work / name).write_bytes((ROOT / "examples" / "pytest" / name).read_bytes())

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from metamori.runtime.inside import client
 
@@ -41,3 +42,13 @@ def trial(message: str | None) -> Iterator[Trial]:
     except BaseException:
         client.restore(attempt.index)
         raise
+
+
+def add_magic(shell: Any) -> None:
+    """IPython's %%trial: a cell whose files are undone when it fails. The rest of its line is the message."""
+    def cell_magic(line: str, cell: str) -> None:
+        with trial(line.strip() or None) as attempt:
+            if not shell.run_cell(cell).success:
+                attempt.undo()
+
+    shell.register_magic_function(cell_magic, "cell", "trial")
