@@ -58,6 +58,43 @@ def test_a_static_program(lab: Lab, tmp_path: Path) -> None:
     assert "it is static: there is no dynamic loader to preload anything" in said
 
 
+def test_a_c_library_with_other_tables(lab: Lab, tmp_path: Path) -> None:
+    """The program brings tables under the names of glibc's."""
+    (tmp_path / "main.c").write_text("#include <stdio.h>\nvoid *_IO_file_jumps[32];\n"
+                                     "int main(void) { return puts(\"x\") < 0; }")
+    subprocess.run(["gcc", "-rdynamic", "-o", lab.work / "main", tmp_path / "main.c"], check=True)
+    done = lab.run(["./main"])
+    assert (done.returncode, done.stdout) == (0, b"x\n")
+    assert b"this libc's stdio tables are unknown: what goes through FILE streams is not tracked" in done.stderr
+
+
+RETURN = """
+#include "memory/freestanding.c"
+#include "memory/fill.c"
+int main(int count, char **words)
+{
+    char to[64];
+    uint64_t at = 0;
+    int fd = mm_image_open(words[1]);
+    mm_take(fd, to, sizeof to, &at);
+    return count;
+}
+"""
+
+
+@pytest.mark.parametrize(("image", "said"), [
+    ("absent", "the program cannot come back: there is no image absent"),
+    ("short", "the program cannot come back: its image is cut short or cannot be read"),
+])
+def test_a_return_without_its_image(image: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "return.c").write_text(RETURN)
+    subprocess.run(["gcc", "-w", "-D_GNU_SOURCE", f"-I{ROOT}/shim_c/src", f"-I{ROOT}/shim_c/include",
+                    "-Wl,--unresolved-symbols=ignore-all", "return.c", "-o", "return"], cwd=tmp_path, check=True)
+    (tmp_path / "short").write_bytes(b"short")
+    done = subprocess.run(["./return", image], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 125 and said in done.stderr
+
+
 def test_descriptors_beyond_the_table(lab: Lab) -> None:
     hard = 1 << 21
     script = (f"import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({hard}, {hard}));"

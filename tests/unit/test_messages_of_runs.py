@@ -104,6 +104,13 @@ def test_a_socket_of_another_network(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sockets._look(this, os.getpid(), ()).why_not == "belongs to another network namespace"
 
 
+def test_a_socket_that_cannot_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sockets.Found(what="a socket", why_not="cannot be looked at (Operation not permitted)")
+    monkeypatch.setattr(sockets, "look", lambda *_: found)
+    with pytest.raises(Refused, match="descriptor 5 is a socket, which cannot be looked at"):
+        proc_inspect._socket(SimpleNamespace(pid=1, fd=5), set(), "refuse")  # type: ignore[arg-type]
+
+
 def test_a_connection_without_a_name() -> None:
     """Its other end has reset it: there is nobody to name any more."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as this:
