@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -138,6 +139,39 @@ def test_the_file_is_renamed_while_its_path_is_looked_up(lab: Lab, stops: Stops,
     assert driver.ask("mtime f") == "1000000000000000000"
     assert driver.ask("mtime h") != "1000000000000000000"
     assert driver.end() == 0
+
+
+@pytest.mark.parametrize("first", ["copied", "truncated"])
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_truncated_by_another_name_while_one_goes(
+    lab: Lab, stops: Stops, tmp_path: Path, options: list[str], first: str
+) -> None:  # fmt: skip
+    """The store cannot link it and takes a copy: the size that the file has then counts, and the one that it gets later."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if Path(folder).stat().st_dev == lab.work.stat().st_dev:
+            pytest.skip("both are on one filesystem")
+        lab.store = Path(folder, "store")
+        lab.work.joinpath("f").write_bytes(bytes(10000))
+        os.link(lab.work / "f", lab.work / "h")
+        driver = lab.start(*options)
+        driver.must(["thread 0", "thread 1", "checkpoint"])
+        if first == "truncated":
+            stops.arm("keep.copies")
+            driver.ask("begin 0 unlink f")
+            stops.wait("keep.copies")
+            driver.ask("begin 1 truncate h 12000")
+            time.sleep(0.3)            # it is done, or waits: nothing tells
+            stops.go("keep.copies")
+            assert [driver.ask("await 0"), driver.ask("await 1")] == ["0", "0"]
+        else:
+            driver.must(["unlink f", "truncate h 12000"])
+        driver.must(["checkpoint"])
+        assert driver.ask("size h").split()[0] == "12000"
+        fd = number(driver.ask("open h rw"))
+        assert driver.ask("size h").split()[0] == "12000"
+        driver.must([f"pwrite {fd} 10 11000 2", "checkpoint"])
+        assert driver.end() == 0
+        assert lab.work.joinpath("h").stat().st_size == 12000
 
 
 @pytest.mark.parametrize("blocked", ["loop", "shut"])

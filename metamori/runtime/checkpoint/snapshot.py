@@ -220,15 +220,15 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
     p = area.pif(slot)
     if p.flags & lib.MM_NAMELESS:
         return
-    copied = is_copied(p) and not p.root
-    # in single mode a commit follows, which has to reach the file that the program reads: no copy is its home
-    redirected = not copied and p.flags & (lib.MM_VIRTUAL | lib.MM_HOME) and not area.head.flags & lib.MM_SINGLE
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
         if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
             if path != first:
                 area.set_path(p, path)
+            copied = is_copied(p) and not p.root and p.size == st.st_size
+            # in single mode a commit follows, which has to reach the file that the program reads: no copy is its home
+            redirected = not copied and p.flags & (lib.MM_VIRTUAL | lib.MM_HOME) and not area.head.flags & lib.MM_SINGLE
             if p.flags & lib.MM_KEPT and not (p.flags & lib.MM_COPIED and redirected):
                 if copied:             # as mm_by_another_name
                     isolated = area.head.flags & lib.MM_ISOLATE and not p.flags & lib.MM_SETTLED

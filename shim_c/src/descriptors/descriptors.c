@@ -123,6 +123,22 @@ static __attribute__((noinline)) long follow(int fd, const struct statx *st, int
     return error;
 }
 
+/* The PIF is of a file that is gone, of which the store has a copy: its number is that of the open one by now, which was born in
+ * the same tick of the clock, before the last descriptor of the other was let go here.  Nobody finds it by that any more. */
+static __attribute__((noinline)) int was_another(int fd, uint32_t slot)
+{
+    const uint32_t gone = MM_COPIED | MM_NAMELESS;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct stat st;
+    int held = mm_pif_hold_names(p);   /* nobody gives it a name just now */
+    int another = (p->flags & (gone | MM_USED)) == (gone | MM_USED) && sys(SYS_fstat, fd, &st) == 0 && st.st_nlink > 0
+        && p->dev == st.st_dev && p->ino == st.st_ino;
+    if (another)
+        mm_pif_identify(mm_area, slot, 0, p->ino, 0);
+    mm_pif_let_names_go(p, held);
+    return another;
+}
+
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
  * 0, or -errno when the run area has no room (the caller closes the descriptor). */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
@@ -148,8 +164,10 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         slot = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
                           st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
         long e = 0;
+        struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+        if (p && UNLIKELY(p->flags & MM_COPIED) && was_another(fd, slot))
+            slot = 0;
         if (slot && changes) {
-            struct mm_pif *p = mm_pif_at(mm_area, slot);
             touched(slot, p);
             if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created)
                 e = note_name(fd, slot);

@@ -1,13 +1,15 @@
 /* keep.c - names change in the user's folders at once; what would be destroyed is first linked into the store, or copied. */
 #include "names/names.h"
 
-static long keep_copy(const char *path, int follow, const char *kept)
+/* *size: of the file that was copied, as it is now. */
+static long keep_copy(const char *path, int follow, const char *kept, uint64_t *size)
 {
     long from = mm_open_shut(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
     if (from < 0)
         return from;
     struct stat st;
     long r = sys(SYS_fstat, from, &st);
+    *size = r < 0 ? 0 : (uint64_t)st.st_size;
     long to = r < 0 ? r : mm_open_spare(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (to >= 0) {
         sys(SYS_fchmod, to, 0600);     /* whatever the umask */
@@ -51,6 +53,7 @@ void mm_keep_nameless(uint32_t slot, int fd)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     SCRATCH(kept);
     char path[40];
+    uint64_t size;
     int held = mm_pif_hold_names(p);
     __atomic_or_fetch(&p->flags, MM_NAMELESS, __ATOMIC_ACQ_REL);
     p->deleted = mm_area->head->epoch;
@@ -60,9 +63,8 @@ void mm_keep_nameless(uint32_t slot, int fd)
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
         if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
             is_kept(p, 0, 0);
-        } else if (keep_copy(path, 1, kept) == 0) {
-            struct stat st;
-            is_kept(p, MM_COPIED, sys(SYS_fstat, fd, &st) == 0 ? st.st_size : 0);
+        } else if (keep_copy(path, 1, kept, &size) == 0) {
+            is_kept(p, MM_COPIED, size);
         }
     }
     mm_pif_let_names_go(p, held);
@@ -90,7 +92,9 @@ void mm_by_another_name(uint32_t slot, const char *path)
     SCRATCH(kept);
     int held = mm_pif_hold_names(p);   /* nobody is about to take the file's last name, for which the copy was made */
     uint64_t mask = hold(p);
-    int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root;
+    struct stat st;
+    int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root
+        && sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && p->size == (uint64_t)st.st_size;
     if (copy) {
         p->fresh_from = ISOLATED(p) ? MM_NO_LIMIT : p->size;
         p->home_limit = MM_NO_LIMIT;
@@ -135,12 +139,13 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
      * knows take no lock, and a copy would not have all of them.  In isolation nothing is written to it anyway. */
     if (st->stx_nlink > 1 || (p->refs && !ISOLATED(p)))
         stays_by_others(slot, p, path, st);
-    uint64_t mask = hold(p);
-    r = keep_copy(path, 0, kept);
+    MM_STOP("keep.copies");
+    uint64_t size, mask = hold(p);     /* by its other names it may have been truncated since it was looked at */
+    r = keep_copy(path, 0, kept, &size);
     if (r == 0)
         r = mm_ahead_moved(slot, kept);
     if (r == 0)
-        is_kept(p, MM_COPIED, st->stx_size);
+        is_kept(p, MM_COPIED, size);
     release(p, mask);
     return r;
 }
