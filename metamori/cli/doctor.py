@@ -137,11 +137,10 @@ def _binary(name: str) -> list[Finding]:
     path = name if os.path.exists(name) else shutil.which(name)
     if path is None:
         return [Finding(name, False, "there is no such program")]
-    why, what = elf.why_not(path), os.path.basename(path)
-    if why:
-        return [Finding(what, False, why)]
-    remark = elf.remark(path)
+    program, what = elf.look(path), os.path.basename(path)
+    if program.why:
+        return [Finding(what, False, program.why)]
     memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \
              "connections or pipes to others"
     return [Finding(what, True, f"{path} can be tracked"), Finding(f"{what}, memory", None, memory),
-            *([Finding(what, None, remark)] if remark else [])]
+            *([Finding(what, None, program.remark)] if program.remark else [])]

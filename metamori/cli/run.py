@@ -224,12 +224,12 @@ def _warn(command: str) -> bool:
 
     path = shutil.which(command)
     try:
-        why = elf.why_not(path) if path else ""
+        program = elf.look(path) if path else None
     except OSError:
         return False
-    if why and why != elf.NO_PROGRAM:
-        child_loop.say(f"{path} cannot be tracked: {why}. Its files are not checkpointed")
-    return elf.refuses(why)
+    if program and program.why not in ("", elf.NO_PROGRAM):
+        child_loop.say(f"{path} cannot be tracked: {program.why}. Its files are not checkpointed")
+    return bool(program and program.refuses)
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:

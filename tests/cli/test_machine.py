@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from metamori.cli.run import too_old
-from metamori.runtime.lifecycle.elf import why_not
+from metamori.runtime.lifecycle import elf
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,26 +62,27 @@ def make_elf(path: Path, machine: int = 62, bits: int = 2, interpreter: bytes = 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the headers are those of x86-64 programs")
 def test_programs_that_cannot_be_followed(tmp_path: Path) -> None:
     path = tmp_path / "program"
-    assert why_not(make_elf(path)) == ""
-    assert why_not(make_elf(path, interpreter=b"")) == "it is static: there is no dynamic loader to preload anything"
-    assert "processor" in why_not(make_elf(path, machine=183))
-    assert "32-bit" in why_not(make_elf(path, bits=1))
-    assert "GNU" in why_not(make_elf(path, interpreter=b"/lib/ld-musl-x86_64.so.1"))
+    assert elf.look(make_elf(path)).why == ""
+    static = elf.look(make_elf(path, interpreter=b""))
+    assert static.why == "it is static: there is no dynamic loader to preload anything"
+    assert "processor" in elf.look(make_elf(path, machine=183)).why
+    assert "32-bit" in elf.look(make_elf(path, bits=1)).why
+    assert "GNU" in elf.look(make_elf(path, interpreter=b"/lib/ld-musl-x86_64.so.1")).why
     path.write_text("not a program")
-    assert "not a program" in why_not(str(path))
+    assert "not a program" in elf.look(str(path)).why
     path.write_text("#!/no/such/interpreter\n")
-    assert "interpreter" in why_not(str(path))
+    assert "interpreter" in elf.look(str(path)).why
     path.write_text(f"#!{sys.executable}\n")
-    assert why_not(str(path)) == ""
+    assert elf.look(str(path)).why == ""
 
 
 def test_set_user_id_is_named(tmp_path: Path) -> None:
     path = Path(make_elf(tmp_path / "program"))
     path.chmod(0o755 | stat.S_ISUID)
-    assert why_not(str(path)) == "", "one's own adds no rights"
+    assert elf.look(str(path)).why == "", "one's own adds no rights"
     others = next((each for each in ("/usr/bin/su", "/usr/bin/passwd") if os.path.exists(each)
                    and os.stat(each).st_mode & stat.S_ISUID and os.stat(each).st_uid != os.geteuid()), "")
-    assert not others or "set-user-ID" in why_not(others)
+    assert not others or "set-user-ID" in elf.look(others).why
 
 
 def test_doctor_says_static(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ static void a_program(const uint8_t *data, size_t size)
         fd = memfd_create("program", 0);
     if (fd < 0 || ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
         abort();
-    const char *why = mm_why_not(fd, 0);
-    if (why && strlen(why) > 4096)
+    struct mm_program found;
+    const char *why = mm_why_not(fd, &found);
+    if ((why && strlen(why) > 4096) || strlen(found.interpreter) > 255 || strlen(found.loader) > 255)
         abort();
 }
 

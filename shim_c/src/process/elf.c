@@ -1,10 +1,12 @@
 /* elf.c - which programs the dynamic loader puts our library into, read from their files before they are executed.
- *
- * metamori/runtime/lifecycle/elf.py says the same to people.  Runs between fork and exec too: system calls only, no allocation.
  */
-#include "process/process.h"
+#define _GNU_SOURCE
+#include "process/program.h"
+#include "base/reserve_fds.h"
+#include "base/sys.h"
 
 #include <elf.h>
+#include <string.h>
 #include <sys/statfs.h>
 
 #define SCRIPTS 5                      /* as the kernel follows interpreters */
@@ -18,18 +20,24 @@
 #define LOADER "/lib/ld-linux-aarch64.so.1"
 #endif
 
-static int secure(const struct stat *st, int fd)
+#define PRIVILEGES(which) "it changes its privileges (" which "): the loader ignores the preload library"
+
+/* As execve(2) and ld.so(8) have it; NULL when it has this process's rights and no others. */
+static const char *privileges(const struct stat *st, int fd)
 {
     struct statfs where;
     uid_t uid = getuid();
     gid_t gid = getgid();
+    const char *why = NULL;
     if (uid != geteuid() || gid != getegid())
-        return 1;
-    int other = ((st->st_mode & S_ISUID) && st->st_uid != uid)
-        || ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != gid);
-    if (!other && uid != 0)
-        other = sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0;
-    return other && !(sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID));
+        return PRIVILEGES("real and effective user or group differ");
+    if ((st->st_mode & S_ISUID) && st->st_uid != uid)
+        why = PRIVILEGES("set-user-ID");
+    else if ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != gid)
+        why = PRIVILEGES("set-group-ID");
+    else if (uid != 0 && sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0)     /* root has them all anyway */
+        why = PRIVILEGES("file capabilities");
+    return why && sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID) ? NULL : why;
 }
 
 /* The name of the dynamic loader into text, or "" without one. */
@@ -115,26 +123,23 @@ static int is_loader(const struct stat *st)
     return sys(SYS_newfstatat, AT_FDCWD, LOADER, &loader, 0) == 0 && loader.st_dev == st->st_dev && loader.st_ino == st->st_ino;
 }
 
-static const char *why_not_elf(int fd, const char *head, const struct stat *st)
+static const char *why_not_elf(int fd, const char *head, const struct stat *st, struct mm_program *found)
 {
-    char name[256];
     const Elf64_Ehdr *e = (const Elf64_Ehdr *)head;
+    found->is_elf = found->refuses = 1;
     if (e->e_ident[EI_CLASS] != ELFCLASS64)
-        return MM_STRIP "it is a 32-bit program";
+        return "it is a 32-bit program";
     if (e->e_machine != MACHINE)
-        return MM_STRIP "it is for another kind of processor";
-    loader(fd, e, name, sizeof name);
-    if (!*name && is_loader(st))
-        return NULL;
-    if (!*name)
-        return "it is static: there is no dynamic loader to preload anything";
-    if (strstr(name, "ld-musl") || strstr(name, "linker64"))
-        return MM_STRIP "its C library is not the GNU one";
-    if (sanitized(fd, e))
-        return MM_STRIP "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library";
-    if (secure(st, fd))
-        return "it changes its privileges (set-user-ID, set-group-ID or capabilities): the loader ignores the preload library";
-    return NULL;
+        return "it is for another kind of processor";
+    loader(fd, e, found->loader, sizeof found->loader);
+    if (strstr(found->loader, "ld-musl") || strstr(found->loader, "linker64"))
+        return "its C library is not the GNU one";
+    if (*found->loader && sanitized(fd, e))
+        return "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library";
+    found->refuses = 0;
+    if (!*found->loader)
+        return is_loader(st) ? NULL : "it is static: there is no dynamic loader to preload anything";
+    return privileges(st, fd);
 }
 
 /* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */
@@ -172,8 +177,7 @@ long mm_open_program(int dir, const char *path, int flags)
     return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
 }
 
-/* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
-const char *mm_why_not(int fd, int depth)
+static const char *why_not(int fd, struct mm_program *found, int depth)
 {
     char head[256];
     struct stat st;
@@ -182,15 +186,23 @@ const char *mm_why_not(int fd, int depth)
         return NULL;
     head[n] = 0;
     if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
-        return why_not_elf(fd, head, &st);
+        return why_not_elf(fd, head, &st, found);
     if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
         return NULL;
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;
-    long interpreter = mm_open_program(AT_FDCWD, *name ? name : "/bin/sh", 0);
+    memcpy(found->interpreter, *name ? name : "/bin/sh", *name ? strlen(name) + 1 : sizeof "/bin/sh");
+    long interpreter = mm_open_program(AT_FDCWD, found->interpreter, 0);
     if (interpreter < 0)
         return NULL;
-    const char *why = mm_why_not((int)interpreter, depth + 1);
+    const char *why = why_not((int)interpreter, found, depth + 1);
     mm_close_spare((int)interpreter);
     return why;
+}
+
+/* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
+const char *mm_why_not(int fd, struct mm_program *found)
+{
+    *found = (struct mm_program){ 0 };
+    return why_not(fd, found, 0);
 }

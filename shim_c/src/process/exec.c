@@ -4,7 +4,7 @@
  * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
  * constructor hides them again, so that it sees the environment that it was given (docs/adr/0009).
  * Any other program reads and writes the files as the kernel has them: before it starts, every file with redirected
- * bytes is written back, and while it may live (header.outsiders) files stay in place (settle.c).  It is named once on
+ * bytes is written back, and while it may live (`outsiders`) files stay in place (settle.c).  It is named once on
  * stderr.
  * Runs between fork and exec too: system calls only, no allocation.
  */
@@ -21,7 +21,7 @@ static int away(const struct mm_pif *p, uint64_t dev)
     return (p->flags & MM_USED) && !(p->flags & MM_COPIED) && !is_native(p) && (!dev || p->dev == dev);
 }
 
-/* Every file that somebody outside could open has its bytes home; dev: only those of one filesystem. */
+/* Every file that somebody outside could open has its bytes in place; dev: only those of one filesystem. */
 void mm_all_home(uint64_t dev)
 {
     for (int fd = 0; fd <= mm_top_fd; fd++) {
@@ -73,7 +73,7 @@ void mm_outsider_for_good(uint64_t key, const char *what)
 static void outsider(const char *path, const struct stat *st, const char *why)
 {
     if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
-        mm_say("%s cannot be tracked: %s. Its files are not checkpointed", path, why + (*why == *MM_STRIP));
+        mm_say("%s cannot be tracked: %s. Its files are not checkpointed", path, why);
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
@@ -132,7 +132,7 @@ void mm_leave_undone(int gone)
 
 /* -- before and after ------------------------------------------------------------------------------------- */
 
-/* A program file with redirected bytes is run by the kernel from its home: put them there. */
+/* A program file with redirected bytes is run by the kernel from what is in place: put them there. */
 static void settle_program(int fd, const struct stat *st)
 {
     enter();
@@ -154,9 +154,12 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
-    const char *why = fd < 0 ? NULL : mm_why_not((int)fd, 0);
-    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0)
-        why = MM_STRIP "the preload library cannot be reached from where it runs";
+    struct mm_program found;
+    const char *why = fd < 0 ? NULL : mm_why_not((int)fd, &found);
+    if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
+        why = "the preload library cannot be reached from where it runs";
+        found.refuses = 1;
+    }
     if (mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
         settle_program((int)fd, &st);
         image->outside = why != NULL;
@@ -173,7 +176,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     }
     if (fd >= 0 && !itself)
         mm_close_spare((int)fd);
-    if (why && *why == *MM_STRIP)
+    if (why && found.refuses)
         mm_strip(image, envp);
     else if (!why && !mm_leads_here(envp) && !mm_says_leave(envp))
         mm_put_back(image, envp);

@@ -9,6 +9,7 @@
 #define MM_ROOM_PROCESS_H
 
 #include "descriptors/descriptors.h"
+#include "process/program.h"          /* elf.c */
 
 #pragma GCC visibility push(hidden)
 
@@ -35,14 +36,6 @@ void mm_renumber_in_child(void);
 
 /* exec.c */
 void mm_all_home(uint64_t dev);
-
-/* what a reason begins with where the program must not even be offered our library: its loader would complain, or fail */
-#define MM_STRIP "\001"
-
-/* elf.c */
-long mm_open_program(int dir, const char *path, int flags);
-const char *mm_why_not(int fd, int depth);
-int mm_calls_by_itself(int fd);
 
 struct mm_image {
     char *const *envp;                 /* what the new program gets */
