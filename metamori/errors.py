@@ -39,7 +39,7 @@ class StoreBusy(MetamoriError):
 
 
 class Damaged(MetamoriError):
-    """Bytes that the store vouches for are missing or wrong."""
+    """Bytes that have a checksum in the store and are missing or wrong."""
 
     exit_code = 12
     errno = _errno.EIO

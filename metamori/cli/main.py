@@ -89,7 +89,7 @@ def _as_program() -> int:
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C in what Python calls by itself, where no exception can go on from."""
+    """Ctrl-C in what Python calls by itself, where no exception can leave."""
     if what.exc_type is KeyboardInterrupt:
         os._exit(_INTERRUPTED)
     sys.__unraisablehook__(what)

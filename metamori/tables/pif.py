@@ -32,7 +32,7 @@ class PifEntry:
     was_created: int  # interval in which it was created, 0: it was there before
     was_deleted: int  # interval in which it lost its last name, 0: it has one
     size: int
-    home_limit: int   # from here on the home holds nothing of this file (zeros, where not buffered)
+    home_limit: int   # from here on nothing of this file is in place (zeros, where not buffered)
     cut: int          # smallest size during the interval that the checkpoint closed
     mode: int
     uid: int
@@ -43,8 +43,8 @@ class PifEntry:
 
 @mutable
 class Pif:
-    """A touched file at the instant of a checkpoint, out of the run area. home: where its bytes are in place, b"" when
-    no name leads there."""
+    """A touched file at the instant of a checkpoint, out of the run area. `home`: where its bytes are in place, b""
+    when no name leads there."""
 
     slot: int
     object: int

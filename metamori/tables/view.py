@@ -3,7 +3,7 @@
 Byte b of a file of `size` bytes is, in this order of precedence:
   BUFFER  the cumulative map knows it;
   ZERO    b >= home_limit: nothing in place counts there;
-  BUFFER  or LOST, when the home's byte was saved (or lost) after the index: the oldest undo record that
+  BUFFER  or LOST, when the byte in place was saved (or lost) after the index: the oldest undo record that
           covers it says which;
   HOME    the byte of the live file itself.
 """

@@ -41,7 +41,7 @@ def test_the_first_commands_say_what_the_page_shows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_lines_for_an_empty_debian(tmp_path: Path) -> None:
-    """Every package has the name that is said, and the rest is typed in a fresh clone with a home of its own."""
+    """Every package has the name that is said, and the rest is typed in a fresh clone with a HOME of its own."""
     install, rest = block("apt update").split("\n", 1)
     if shutil.which("apt-get"):
         names = install.split("--no-install-recommends")[1].split()

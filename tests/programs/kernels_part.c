@@ -80,7 +80,7 @@ static void case_watched(void)
 
 static long ns(struct timespec t) { return t.tv_sec * 1000000000 + t.tv_nsec; }
 
-/* a file's own time of change goes on when its bytes are redirected, and its mode is the home's */
+/* a file's own time of change goes on when its bytes are redirected, and its mode is that in place */
 static void case_mode_after_bytes(void)
 {
     struct stat written, later;

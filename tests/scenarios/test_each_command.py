@@ -17,7 +17,7 @@ from lab import PATIENCE, ROOT, Lab
 
 
 def at_hand(lab: Lab) -> dict[str, str]:
-    """An environment in which `metamori` is a command, and a home of its own."""
+    """An environment in which `metamori` is a command, and a HOME of its own."""
     folder = lab.folder / "bin"
     folder.mkdir(exist_ok=True)
     (folder / "metamori").write_text(f"#!/bin/sh\nexec {sys.executable} -P -m metamori \"$@\"\n")

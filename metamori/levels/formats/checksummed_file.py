@@ -10,7 +10,7 @@
         u64    trailer bytes
         u8     hash[16]      XXH3-128 of the trailer and the 32 bytes before
 
-The trailer's arrays hold hashes of the data, so the seal vouches for every byte of the file.
+The trailer's arrays hold hashes of the data, so the seal covers every byte of the file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 lock. Those that were there when it began, and 0, are nobody's but the user's: `metamori prune` (docs/adr/0031).
 
 What it needs beside the indexes: its parent, the buffer from its last checkpoint on, pre-images of the journal
-that no record holds yet, and the homes of its files. The head is an index that stays: the one that the run began at,
+that no record holds yet, and its backing files. The head is an index that stays: the one that the run began at,
 in single mode the last but one.
 """
 

@@ -45,9 +45,9 @@ class Session(RunContext):
     ) -> int:
         """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
 
-        with_memory: of a run with memory; Refused when it cannot be part of it. home: what is buffered comes home with
-        it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only. over: and
-        after it nobody does anything in the run.
+        with_memory: of a run with memory; Refused when it cannot be part of it. `home`: what is buffered is written
+        back with it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only.
+        over: and after it nobody does anything in the run.
         """
         home = home or self.single
         with self.area.session(), self.area.frozen() if home else nullcontext():

@@ -62,7 +62,8 @@ def _shown(area: Area) -> set[int]:
 
 
 def is_copied(p: mm_pif) -> bool:
-    """Whether a copy in the store (on another filesystem than the file) is the home; not of one that may be mapped."""
+    """Whether a copy in the store (on another filesystem than the file) is the backing file; not of one that may be
+    mapped."""
     return bool(p.flags & lib.MM_COPIED and p.flags & lib.MM_VIRTUAL)
 
 

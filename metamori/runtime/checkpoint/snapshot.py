@@ -227,7 +227,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
             if path != first:
                 area.set_path(p, path)
             copied = is_copied(p) and not p.root and p.size == st.st_size
-            # in single mode a commit follows, which has to reach the file that the program reads: no copy is its home
+            # in single mode a commit follows, which has to reach the file that the program reads: no copy may back it
             redirected = not copied and p.flags & (lib.MM_VIRTUAL | lib.MM_HOME) and not area.head.flags & lib.MM_SINGLE
             if p.flags & lib.MM_KEPT and not (p.flags & lib.MM_COPIED and redirected):
                 if copied:             # as mm_by_another_name

@@ -1,4 +1,4 @@
-"""The homes that a checkpoint speaks of, and the folders of its names, on the disk: each by itself, or, where there are
+"""The files that a checkpoint speaks of, and the folders of its names, on the disk: each by itself, or, where there are
 many on one filesystem, all of it at once.
 
 Measured, 500 new files of 2 KB on ext4: 0.8 to 1.4 s by fdatasync of each, 0.02 to 0.06 s by syncfs. A few are

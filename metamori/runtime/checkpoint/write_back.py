@@ -18,7 +18,8 @@ from metamori.tables.pif import folded
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
-    """By object: the bytes whose truth is not in place (also where home holds what no longer belongs to the file)."""
+    """By object: the bytes whose truth is not in place (also where the file holds what no longer belongs to the
+    file)."""
     found: dict[int, AddressMap] = {}
     run = area.head.run
     for slot in area.pifs():
@@ -33,8 +34,8 @@ def pending(area: Area) -> dict[int, AddressMap]:
 
 
 def kept_homes(context: RunContext) -> list[KeptHome]:
-    """Files without a name whose home the run put into the store, whatever branch knows them: those that a program of
-    it removed, and those that a restore put aside, which no program of it may ever have opened."""
+    """Files without a name whose backing file the run put into the store, whatever branch knows them: those that a
+    program of it removed, and those that a restore put aside, which no program of it may ever have opened."""
     area, layout, found = context.area, context.store.layout, []
     for slot in area.pifs():
         p = area.pif(slot)
@@ -97,7 +98,7 @@ def _all_at_home(area: Area) -> None:
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
             p.flags &= ~lib.MM_VIRTUAL
             p.fresh_from = NO_LIMIT if isolated else p.size
-            if isolated:                   # past this the home has nothing
+            if isolated:                   # past this the file in place has nothing
                 p.home_limit = p.size
         if not isolated:
             p.home_limit = NO_LIMIT

@@ -14,11 +14,11 @@ __all__ = ["END", "close", "finish"]
 
 
 def finish(session: Session, reason: str, killed: bool, over: bool = False) -> int:
-    """The run's last index, and what comes home with it; the run area stays. Returns the index.
+    """The run's last index, and what is written back with it; the run area stays. Returns the index.
 
     over: threads of the run may still be there; whatever they do from here on is the kernel's alone.
 
-    Killed with isolation (or in single mode) nothing comes home: names go back to those of the last commit.
+    Killed with isolation (or in single mode) nothing is written back: names go back to those of the last commit.
     """
     area, store = session.area, session.store
     store.refresh()                        # the program's own runtime may have moved the head
@@ -46,14 +46,15 @@ def _last_single(session: Session, reason: str) -> int:
 def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
-    # names are at `index`, homes still at `committed`: only names and attributes have to move
+    # names are at `index`, bytes in place still at `committed`: only names and attributes have to move
     settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire)
 
 
 def close(session: Session) -> None:
-    """Everything is home and nobody is left: the run area goes, and what the store held beside the files' own names."""
+    """Everything is in place and nobody is left: the run area goes, and what the store held beside the files' own
+    names."""
     rules, first = auto_prune.rules(session.area), session.area.head.first_index
     session.area.remove()
     restore.sweep_kept(session.store)

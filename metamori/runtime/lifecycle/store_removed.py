@@ -88,7 +88,7 @@ class Watch:
         virtual = bool(p.flags & lib.MM_VIRTUAL)
         size = p.size if virtual else os.fstat(fd).st_size
         if virtual and p.home_limit < os.fstat(fd).st_size:
-            os.ftruncate(fd, p.home_limit)      # past it the file has zeros, whatever the home has
+            os.ftruncate(fd, p.home_limit)      # past it the file has zeros, whatever is in place
         lib.mm_cache_leave(self._area.pointer, slot, self._writable())
         for block, buffer, count in self._area.ranges(p, 0, 0):
             start, end = block * BLOCK, min((block + count) * BLOCK, size)

@@ -1,6 +1,6 @@
 """What /proc says of a process whose memory is saved: how it was started, what it has open, what it has mapped.
 
-Whatever could not come back with it is refused here, in words, while nothing has been changed yet.
+Whatever could not come back with it is refused here, with a message, while nothing has been changed yet.
 """
 
 from __future__ import annotations

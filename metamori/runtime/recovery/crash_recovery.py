@@ -3,8 +3,8 @@
 Durable are the checkpoints, the user's files as they are now, what the store keeps, and the log of what had to be
 durable before something else was (wal.py). The tables of the run area are not looked at. The base is the index that
 the run had last; what the log says came after it is put on top, names are looked at, and that becomes an index of its
-own, whose buffered bytes then go home as at the end of any run. Nothing is remembered in between: stopped anywhere,
-this begins again, and comes to the same.
+own, whose buffered bytes are then written back as at the end of any run. Nothing is remembered in between: stopped
+anywhere, this begins again, and comes to the same.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Leavings:
                     note.size, note.mtime_ns, note.mode, note.uid, note.gid)))
 
     def _differs(self, inode: int, pif: PifEntry, st: os.stat_result) -> bool:
-        """Whether the home was changed since the base."""
+        """Whether the backing file was changed since the base."""
         if self.isolated:
             return False
         later = st.st_mtime_ns > pif.mtime_ns if self._redirected(inode) else st.st_mtime_ns != pif.mtime_ns
@@ -214,7 +214,7 @@ class _Leavings:
         return self.remains.identity(self.state.pifs[inode]) in self._homes
 
     def _pif(self, slot: int, found: Found, records: list[Record]) -> Pif:
-        """A file at the instant: the home's bytes, and on top those that the log vouches for."""
+        """A file at the instant: the bytes in place, and on top those of the log."""
         st, known, last = found.st, self.state.pifs.get(found.object), records[-1] if records else None
         settled = self.isolated and (st.st_dev, st.st_ino) in self.base.settled
         virtual = self.isolated and not settled
@@ -345,7 +345,7 @@ class _Leavings:
         return found
 
     def _pending(self, index: int) -> dict[int, AddressMap]:
-        """Bytes of the index that the homes may lack: all that are in buffers of this run."""
+        """Bytes of the index that may not be in place: all that are in buffers of this run."""
         there, found = self.store.state(index), {}
         for inode in there.pifs:
             mine = [aml for aml in there.maps.get(inode) or () if self.base.everything or aml.run == self.base.run]

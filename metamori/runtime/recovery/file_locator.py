@@ -30,8 +30,8 @@ _NOBODY = 1                                # a birth that no file has
 
 @record
 class Found:
-    """A file that is there. home: where its bytes are; kept: its name in the store, of one that has no other; object 0:
-    no index knows it."""
+    """A file that is there. `home`: where its bytes are; kept: its name in the store, of one that has no other; object
+    0: no index knows it."""
 
     object: int
     path: bytes
@@ -131,7 +131,7 @@ class Remains:
     # -- finding ---------------------------------------------------------------------------------
 
     def kept_homes(self, there: State) -> list[KeptHome]:
-        """Files without a name at an index whose home is in the store, whatever index knows them."""
+        """Files without a name at an index whose backing file is in the store, whatever index knows them."""
         known: dict[bytes, PifEntry] = {}
         for index in self._store.history.indexes:
             if index:
@@ -143,7 +143,7 @@ class Remains:
         return [KeptHome(pif.inode, name) for name, pif in known.items() if not there.paths(pif.inode)]
 
     def _now(self, known: PifEntry | Record | Touch) -> tuple[int, int]:
-        """Inode number and birth of a file that somebody knew, or of what is its home since."""
+        """Inode number and birth of a file that somebody knew, or of what backs it since."""
         at = self._followed(self.identity(known))
         if not isinstance(known, PifEntry) or _fitting(self._kept, at) or _fitting(self._there, at):
             return at

@@ -14,7 +14,7 @@ REASON = "power cut"
 @record
 class Base:
     """log: what was durable after the index, in order. at_home: files all of whose bytes were in place at it, though it
-    has them in buffers. settled: files (dev, ino) that an isolated run put home at some time. everything: the homes may
+    has them in buffers. settled: files (dev, ino) that an isolated run settled at some time. everything: the files may
     lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves, in order."""
 
     index: int

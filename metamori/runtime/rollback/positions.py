@@ -1,7 +1,7 @@
 """Descriptors of processes that did not ask for the restore: they stay open and go on where they were at the index.
 
 Only those open for writing: a shell reads its script through a descriptor, and would run once more what it has run
-since. A process's next call goes on from the FIT's position (docs/adr/0003), so the kernel's need not be touched.
+since. A process's next call starts at the FIT's position (docs/adr/0003), so the kernel's need not be touched.
 Streams' buffers are memory, which stays; one that has read ahead keeps its place. Invariant: the run is frozen, so no
 call is at a position.
 """

@@ -78,8 +78,8 @@ def put_aside(session: Session) -> None:
 
 
 def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -> bool:
-    """Tell the PIF where its names are now; a file without one is where the shim looks for it. Whether its home is
-    another inode than it was."""
+    """Tell the PIF where its names are now; a file without one is where the shim looks for it. Whether its backing file
+    is another inode than it was."""
     area = session.area
     p = area.pif(slot)
     own = session.store.layout.kept(area.kept_name(slot))

@@ -1,8 +1,8 @@
 """A restore inside the program (thesis rollbackFitList, rollbackFileList): files and names here, descriptors in C.
 
 The present is worked out as if it were a checkpoint, but not recorded. Names then move as a restore from the command
-line moves them. Bytes need not move: the block tables are pointed back at what the index says. Only home bytes beyond
-the index's size are saved (if an index knows them) and cut off, so that home sizes stay true.
+line moves them. Bytes need not move: the block tables are pointed back at what the index says. Only bytes in place
+beyond the index's size are saved (if an index knows them) and cut off, so that sizes in place stay true.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class _Rollback:
 
     @property
     def _settled(self) -> bool:
-        """Put home in isolation, mapped no more: as in incremental mode, some bytes in place and some in the buffer."""
+        """Settled in isolation, mapped no more: as in incremental mode, some bytes in place and some in the buffer."""
         return bool(self.p.flags & lib.MM_SETTLED)
 
     @property
@@ -303,7 +303,7 @@ class _Rollback:
             self._resize_virtual(pif.size, pif.home_limit)
         else:
             self._resize_home(pif.size)
-        # pieces are compared by place: what the home held in between is looked up by then's own view of it
+        # pieces are compared by place: what the file held in between is looked up by then's own view of it
         self._point(changes, pif.size)
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
@@ -311,7 +311,7 @@ class _Rollback:
         self._attributes(pif)
 
     def _committed(self, pif: PifEntry) -> None:
-        """In single mode the index is the last commit: home has exactly its bytes, what is buffered is dropped."""
+        """In single mode the index is the last commit: its bytes are in place, what is buffered is dropped."""
         self.area.table_clear(self.p)
         if not self.p.flags & lib.MM_COPIED:
             self.p.flags &= ~lib.MM_VIRTUAL
@@ -321,7 +321,7 @@ class _Rollback:
 
     def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
         """A file that is mapped: its bytes go back in place, where the mapping sees them, once those that an index
-        knows by their home alone are saved."""
+        knows in place alone are saved."""
         fd = REAL.open(self._home(), os.O_RDWR)
         try:
             found = os.fstat(fd).st_size
@@ -354,7 +354,7 @@ class _Rollback:
         if not self.p.flags & lib.MM_VIRTUAL:
             self.p.flags |= lib.MM_VIRTUAL
             self.area.head.virtual_count += 1
-        # Past the file's end the home has nothing of it. What an earlier run has put home lies above the limit that the
+        # Past the file's end nothing of it is in place. What an earlier run wrote back lies above the limit that the
         # index knows, which looks for it in that run's buffer: it stays where it is.
         self.p.size, self.p.home_limit = size, min(size, max(home_limit, self.p.home_limit))
         self.area.table_clear(self.p, -(-size // BLOCK))

@@ -17,7 +17,7 @@
     checkpoints/<k>.memory.<p>   the memory of process p at index k (image.py)
     checkpoints/<a>.undo.<s>     pre-images of bytes in place for the indexes up to a; s counts up over the store
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
-    kept/<name>                  the homes of objects that have no name at present. Names made of digits only
+    kept/<name>                  backing files of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
     run/                         the run area of a live or unfinished run
     alive                        there from a run's beginning to its end: without `run/` that was removed meanwhile

@@ -80,7 +80,7 @@ class OffsetEntry(NamedTuple):
 
 
 class UndoEntry(NamedTuple):
-    """The home's bytes [start, end) were saved at buffer_start of `run`'s buffer; run 0: they are lost.
+    """The bytes in place [start, end) were saved at buffer_start of `run`'s buffer; run 0: they are lost.
 
     crc is the CRC-32 of the saved bytes; 0: not recorded.
     """
@@ -229,8 +229,8 @@ class Identity:
 
 
 class KeptHome(NamedTuple):
-    """The home of a file that has no name at head is `name` in the kept folder. The rest is what lstat said of it when
-    head was written; ino 0: that is not known."""
+    """The backing file of one that has no name at head is `name` in the kept folder. The rest is what lstat said of it
+    when head was written; ino 0: that is not known."""
 
     inode: int
     name: bytes
@@ -275,7 +275,7 @@ class Pruning:
     """A prune in progress, complete: it can be done again from the start. Names are within their folders.
 
     put: records that were written beside their places. remove: records that go, in this order.
-    kept: homes that go. buffers: those of these runs go whole. holes: of the other buffers.
+    kept: backing files that go. buffers: those of these runs go whole. holes: of the other buffers.
     """
 
     numbers: Numbers
@@ -330,7 +330,7 @@ class NameOp:
     symlink  make `path` a symbolic link to `target`
     fifo     make `path` a fifo
     node     make `path` a device, its number `target` in decimal, where that is allowed
-    create   make `path` an empty file, the home of a file that has none (number `inode`)
+    create   make `path` an empty file, the backing file of one that has none (number `inode`)
     link     `path` becomes a further name of the file at `other` (file number `inode`)
     drop     remove the name `path` that `keep` made, or that the file had in the kept folder
     All paths are absolute. Where something is made it is given mode, uid, gid and mtime_ns. Fields that an

@@ -57,7 +57,7 @@ class StoreLock:
         return False
 
     def unfinished(self) -> list[str]:
-        """What a kill left to be done, in words; none of it is damage."""
+        """What a kill left to be done, as messages; none of it is damage."""
         found = []
         if any(commit.exists(self.door, path) for path in (self.layout.intent, self.layout.leaving)):
             found.append("a restore was interrupted; the next command that writes completes it")

@@ -6,7 +6,7 @@ States, and what makes the transition:
   prune file       --_apply-->   new records in their places, then the old ones gone (children before parents, late
                                  undo records before early ones: at every moment each kept index reads the same),
                                  then the counters (who reads beside us looks at them after reading a buffer),
-                                 then homes and buffer bytes are freed
+                                 then backing files and buffer bytes are freed
   applied          --_apply-->   the prune file is removed
 A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
 leaves the prune file, and `recover` continues from its beginning.
@@ -127,7 +127,7 @@ def recover(store: Store, durable: bool = True) -> bool:
 
 def disk_bytes(store: Store, first: int = 0, run: int = 0) -> int:
     """Bytes of disk that the store takes, without the run area. Of the indexes from `first` on, the buffers from that
-    of `run` on, and homes that head does not name."""
+    of `run` on, and backing files that head does not name."""
     layout = store.layout
     homes = {each.name for each in store.head.kept} if first else ()
 
@@ -144,7 +144,8 @@ def disk_bytes(store: Store, first: int = 0, run: int = 0) -> int:
 
 
 def _homes(store: Store, first: int) -> dict[bytes, set[int]]:
-    """Names in the kept folder -> objects that they are, or may be, the homes of; those of indexes from `first` on."""
+    """Names in the kept folder -> objects that they are, or may be, the backing files of; those of indexes from `first`
+    on."""
     homes: dict[bytes, set[int]] = {}
     there = set(store.door.listdir(store.layout.kept_folder))
     for index in store.history.indexes[1:]:

@@ -1,11 +1,12 @@
-"""What the store would be with only some of its indexes: which records merge, which bytes and homes are needed.
+"""What the store would be with only some of its indexes: which records merge, which bytes and backing files are needed.
 
 Nothing is touched. A byte of a buffer is needed when a record of a kept index names it, or an undo record that
 some kept index looks into: one whose bytes in place there are the index's own, and that no earlier record answers for.
 Of objects that no name and no descriptor of any kept index leads to nothing is needed.
 
 A live run looks at its own checkpoints only, those from `first` on. All that the ones before may need is needed then:
-their records, homes and buffers, and of what the run saved every first pre-image of a file that was there before it.
+their records, backing files and buffers, and of what the run saved every first pre-image of a file that was there
+before it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _ROW_BYTES = 64
 
 @record
 class Live:
-    """What a live run needs beside the indexes: its buffer from a byte on, ranges below it, and homes by name."""
+    """What a live run needs beside the indexes: its buffer from a byte on, ranges below it, and backing files by
+    name."""
 
     run: int
     from_byte: int
@@ -182,7 +184,8 @@ class Shape:
         return total + _BLOCK * 2 * len(self.keep) + _ROW_BYTES * (self.entries + undone) + 4 * _ROW_BYTES * records
 
     def lost_homes(self, homes: dict[bytes, set[int]]) -> list[bytes]:
-        """Names of the kept folder whose objects nobody needs. `homes`: the objects that each may be the home of."""
+        """Names of the kept folder whose objects nobody needs. `homes`: the objects that each may be the backing file
+        of."""
         in_use = self.live.homes if self.live is not None else frozenset()
         return sorted(name for name, objects in homes.items()
                       if name not in in_use and not objects & self.used and self._is_own(objects))

@@ -1,4 +1,4 @@
-"""What the records of a store vouch for: buffer bytes by their checksums.
+"""The checksums of buffer bytes in a store's records.
 
 A checksum is of a whole range; whoever needs a part of it pays for all of it, once.
 """

@@ -109,7 +109,7 @@ def _same_time(noted_ns: int, now_ns: int) -> bool:
 
 
 def kept_homes(door: Door, layout: Layout, head: Head, state: State) -> tuple[KeptHome, ...]:
-    """Objects without a name at this state whose home is in the store: those of head, and the run's."""
+    """Objects without a name at this state whose backing file is in the store: those of head, and the run's."""
     homes = {kept.inode: kept for kept in head.kept}
     for inode, pif in state.pifs.items():
         if pif.kept and inode not in homes:
@@ -129,14 +129,14 @@ def kept_now(door: Door, layout: Layout, kept: KeptHome) -> KeptHome:
 
 
 def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
-    """Damaged when a home in the store is not what it was when head was written."""
+    """Damaged when a backing file in the store is not what it was when head was written."""
     if kept.ino and kept_now(door, layout, kept) != kept:
         raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
 
 
 def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], tuple[int, int]]:
-    """(dev, ino) -> object number of every object that has a home at head, and when it was last changed by then; 0 is
-    unknown."""
+    """(dev, ino) -> object number of every object that has a backing file at head, and when it was last changed by
+    then; 0 is unknown."""
     objects = {}
     for kept in head.kept:
         found = lstat_or_none(door, layout.kept(kept.name))

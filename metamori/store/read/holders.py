@@ -1,7 +1,7 @@
-"""What holds the bytes of a file: a buffer, else its home; and of which files nothing does any more.
+"""What holds the bytes of a file: a buffer, else its backing file; and of which files nothing does any more.
 
-Bytes of an index that no buffer has are in the file's home only: the user's own file, or one in the kept folder. Head
-has noted who each home was (device, inode, size, time of its last write). A home that is not that any more, or is
+Bytes of an index that no buffer has are in the backing file only: the user's own file, or one in the kept folder. Head
+has noted which file each was (device, inode, size, time of its last write). One that is not that any more, or is
 gone, holds nothing: what only it held is lost. Another mode, owner or name (a change time alone) loses nothing.
 
 What head noted counts while no run lives; `present` makes what was found so durable before head is written anew.
@@ -22,11 +22,11 @@ _NAMED_MAX = 3
 
 
 class Holders:
-    """A look at every home that head knows.
+    """A look at every backing file that head knows.
 
     changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
-    head knows, not always by that path. places: of objects whose home has the bytes that head noted, where it is.
-    sound: these objects; given_up: the others.
+    head knows, not always by that path. places: of objects whose backing file has the bytes that head noted, where it
+    is. sound: these objects; given_up: the others.
     """
 
     def __init__(self, store: Store) -> None:

@@ -3,7 +3,7 @@
 A live run may overwrite bytes in place after it has made an undo record of them durable. So bytes in place are read
 first, and then it is asked whether new undo records have come: if so, they are read again from where the
 records say. In the same way it is asked after reading a buffer whether the store was pruned meanwhile.
-Offline, a home that was modified outside Metamori is refused: its bytes are not the index's.
+Offline, a file that was modified outside Metamori is refused: its bytes are not the index's.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Invariants:
   2. Whoever writes holds `lock` (a live run's supervisor holds it for the run), except that the processes of
      a run commit checkpoints under their supervisor's lock.
   3. Before bytes in place change that some index resolves to, an undo record of them is durable.
-  4. Offline, the files are at `head`: each named object's home has exactly its bytes at head.
+  4. Offline, the files are at `head`: each named object's backing file has exactly its bytes at head.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Store(Catalog):
         return meta
 
     def add_undo(self, entries: Iterable[UndoEntry], after_index: int, durable: bool = True) -> Undo:
-        """Record saved pre-images. The buffer must be durable already, the home still untouched."""
+        """Record saved pre-images. The buffer must be durable already, the file in place still untouched."""
         return self.undo_log.add(tuple(entries), after_index, durable)
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
@@ -184,7 +184,7 @@ class Store(Catalog):
 
         A file of which both indexes say the same stays known as what it was, unless its path is among those `touched`:
         if it is another by now, somebody else has changed it, and that is still to be found out.
-        `kept` are the homes of objects without a name; None: as the PIF entries of the index say.
+        `kept` are the backing files of objects without a name; None: as the PIF entries of the index say.
         `noted`: those that carry what lstat said of them keep that.
         """
         known = self.state(self.head.index, doubtful=True)

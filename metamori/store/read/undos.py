@@ -1,6 +1,6 @@
 """The undo records of a store: pre-images of bytes in place, saved before they were overwritten.
 
-A record with after_index a holds bytes that the home had for every index up to a. Of a byte that several
+A record with after_index a holds bytes that the backing file had for every index up to a. Of a byte that several
 records know, the first one with after_index >= k says what it was at k.
 """
 
@@ -140,8 +140,8 @@ class UndoLog:
         return undo
 
     def saved_for(self, inode: int, index: int) -> AddressMap:
-        """What the home of an object had at an index where it has changed since. Run 0: lost. Damaged when a record
-        that may say so cannot be read."""
+        """What the backing file of an object had at an index where it has changed since. Run 0: lost. Damaged when a
+        record that may say so cannot be read."""
         self._load()
         for (after_index, _), why in self.damaged.items():
             if after_index >= index:

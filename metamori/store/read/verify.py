@@ -159,7 +159,7 @@ def _name(store: Store, run: int) -> str:
 
 
 def _homes(store: Store) -> Iterator[str]:
-    """Kept homes exist and are long enough for what any index that can be restored resolves to them."""
+    """Kept files exist and are long enough for what any index that can be restored resolves to them."""
     needed: dict[int, int] = {}
     kept = {each.inode: each for each in store.head.kept}
     for index in filter(store.is_restorable, store.indexes):

@@ -2,7 +2,7 @@
 
 Each changed file's whole content goes into the newest buffer as the new index's redo entries, so that this
 index stays exact whatever happens to the file later. A file of which only names, mode or owner changed keeps its home.
-What it means for the older indexes (holders.py): home bytes that they resolve to, that no undo record has saved, are
+What it means for the older indexes (holders.py): bytes in place that they resolve to and no undo record has saved are
   * lost when the file was written to (which of them changed nobody can tell), is gone, or another file has its place;
   * where they were when nothing but names, mode or owner changed.
 The undo records that say so are durable before head forgets what the files were.
@@ -112,7 +112,7 @@ class _Present:
         return inode
 
     def _give_up_homes(self) -> None:
-        """Objects that have no home any more."""
+        """Objects that have no backing file any more."""
         kept = {home.inode for home in self._store.head.kept}
         for inode in sorted(self._holders.given_up - self._pifs.keys() - kept):
             self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))

@@ -233,7 +233,7 @@ class NamesPlan:
             raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
 
     def _arrivals(self) -> list[NameOp]:
-        """Names that are to be and are not in place. An object without any home gets an empty file."""
+        """Names that are to be and are not in place. An object without a backing file gets an empty file."""
         ops = []
         leaving = {entry.path for entry in self._leaving}
         for entry in self._there.existing():
@@ -265,7 +265,7 @@ class NamesPlan:
         return found is not None and found.st_dev != self._kept_dev
 
     def _source(self, inode: int) -> bytes:
-        """A name that the object has when step 5 begins, or b"" when it has no home at all."""
+        """A name that the object has when step 5 begins, or b"" when nothing backs it."""
         if inode not in self._sources:
             staying = [path for path in self._there.paths(inode) if path in self._in_place]
             if staying:

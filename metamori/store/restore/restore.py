@@ -50,7 +50,7 @@ def require_known(store: Store, index: int) -> None:
 
 
 def unknown(store: Store) -> list[str]:
-    """Records that are missing or cannot be read, in words."""
+    """Records that are missing or cannot be read, as messages."""
     return [*store.missing(), *(f"checkpoint {index}: {why}" for index, why in sorted(store.damaged.items()))]
 
 
@@ -95,11 +95,11 @@ def move_names(
     store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True,
     kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None,
 ) -> Plan:
-    """Bring names and attributes back from `here` to `target`, whose bytes the homes never left.
+    """Bring names and attributes back from `here` to `target`, whose bytes the files never left.
 
-    kept: homes of files without a name that another branch knows. retire: ends the run. Head says `target` before and
-    after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to do, one
-    after it an intent.
+    kept: backing files of those without a name that another branch knows. retire: ends the run. Head says `target`
+    before and after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to
+    do, one after it an intent.
     """
     work = plan_names(store, here, target, settled, kept)
     _carry_out(store, work, run, True, durable, retire)
@@ -150,7 +150,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
 def sweep_kept(store: Store) -> int:
     """Remove the additional names that a run gave to files which have names of their own after all.
 
-    Returns how many. Not while a run lives: it counts on them. The homes of nameless objects stay, and so
+    Returns how many. Not while a run lives: it counts on them. The files of nameless objects stay, and so
     does everything else that is not the same file as one that head names.
     """
     state = store.state(store.head.index)
@@ -206,7 +206,7 @@ class _Touched:
 
 
 def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
-    """A home that stays in the store and is not what it was stays known as what it was: it is damaged."""
+    """A backing file that stays in the store and is not what it was stays known as what it was: it is damaged."""
     for old in store.head.kept:
         if old.name == kept.name and old.ino and kept_now(store.door, store.layout, old) != old:
             return old
@@ -241,7 +241,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
 
 def readable(store: Store, path: bytes) -> int:
     """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
-    that follows notes its times anew. What head knows of the store's stays as it is, its times vouch for it."""
+    that follows notes its times anew. What head knows of the store's stays as it is, its times stand for it."""
     flags = os.O_RDONLY | os.O_NONBLOCK
     try:
         return store.door.open(path, flags)

@@ -1,14 +1,14 @@
 """What has to be done to the user's files so that they are at another index: worked out, nothing touched.
 
-For each object that has a name at the target, the pieces that its home holds now are set against those that
+For each object that has a name at the target, the pieces that its backing file holds now are set against those that
 the target wants. Where they differ:
-  want BUFFER   the buffer's bytes are written home;
+  want BUFFER   the buffer's bytes are written back;
   want ZERO     zeros are;
-  want HOME     nothing: a byte that resolves to the home is there, whatever index we are at;
+  want HOME     nothing: a byte that resolves to HOME is there, whatever index we are at;
   want LOST     nothing can be done; the caller decides.
 Bytes in place that go away thereby, and that no undo record covers for the newest index, are saved first.
 
-The home of an object without a name at head may lack what the run had redirected, so of such a home only
+The file of an object without a name at head may lack what the run had redirected, so of such a file only
 HOME pieces are trusted: it counts as HOME from end to end. The same is true at a run's end (`plan_commit`).
 """
 
@@ -82,8 +82,8 @@ class _Content:
     ) -> bool:
         """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change.
 
-        `size` is the home's in bytes. It may be more than what `have` covers: an isolated run has left the
-        home as it was.
+        `size` is that of the backing file. It may be more than what `have` covers: an isolated run has left the
+        file as it was.
         """
         before = len(self.writes)
         gone: list[tuple[int, int]] = []
@@ -162,7 +162,7 @@ def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
 def _held(
     store: Store, here: State, inode: int, kept: bytes | None
 ) -> tuple[list[Piece], bytes, os.stat_result | None]:
-    """What an object's home holds now, its path, and its lstat; nothing, b"" and None when it has no home."""
+    """What an object's backing file holds now, its path, and its lstat; nothing, b"" and None when it has none."""
     paths = here.paths(inode)
     home = paths[0] if paths else kept
     found = lstat_or_none(store.door, home) if home else None
@@ -174,19 +174,19 @@ def _held(
 
 
 def whole_home(size: int) -> list[Piece]:
-    """The pieces of a home of which nothing is known but its size in bytes."""
+    """The pieces of a file of which nothing is known but its size in bytes."""
     return [Piece(0, size, HOME)] if size else []
 
 
 def plan_commit(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, kept: Iterable[KeptHome] = ()
 ) -> Plan:
-    """Put home what the run redirected: names are at `index` already, homes lack the BUFFER bytes.
+    """Write back what the run redirected: names are at `index` already, files lack the BUFFER bytes.
 
     `pending` says which buffered bytes of which objects; None: all of all that the index has.
     """
     there = store.state(index)
-    # what head noted of a home that this run has had open since is no longer what it has to be
+    # what head noted of a file that this run has had open since is no longer what it has to be
     homes = {home.inode: home for home in (*kept_homes(store.door, store.layout, store.head, there), *kept)
              if not there.paths(home.inode)}
     places = {inode: store.layout.kept(home.name) for inode, home in homes.items()}
@@ -209,9 +209,9 @@ def plan_commit(
 def plan_names(
     store: Store, here: int, target: int, settled: Iterable[int] = (), kept: Iterable[KeptHome] = ()
 ) -> Plan:
-    """Names and attributes from one index to another, for files whose homes hold the target's bytes all along.
+    """Names and attributes from one index to another, for files that hold the target's bytes all along.
 
-    `settled`: those whose homes were written all the same (mapped shared, or about to leave the scope); their bytes go
+    `settled`: those that were written all the same (mapped shared, or about to leave the scope); their bytes go
     back too.
     """
     now, then = store.state(here), store.state(target)

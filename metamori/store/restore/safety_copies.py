@@ -25,7 +25,7 @@ _AT_ONCE = 256 << 10
 
 
 def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) -> None:
-    """Keep copies of a run's files, whose homes have all that the index says; it is the newest. clone: long ones too.
+    """Keep copies of a run's files, which have all that the index says; it is the newest. clone: long ones too.
 
     Where there is no room there are none: the run ends no less well.
     """

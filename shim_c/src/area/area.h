@@ -25,7 +25,7 @@ struct mm_descriptor {
 /* context.c */
 extern struct mm_descriptor mm_fds[MM_FDS];
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
-extern int mm_active;                    /* part of the run: a call that begins now is followed */
+extern int mm_active;                    /* part of the run: a call that begins now is tracked */
 extern struct mm_process *mm_self;
 extern uint32_t *mm_as_a_call;
 extern uint32_t mm_self_process;
@@ -77,7 +77,7 @@ void mm_enter_wait(int on_file);
 #define MM_RENUMBERING 0x80000000u
 extern uint32_t mm_renumbering;        /* what they wait at */
 
-/* on_file: what the call is about is looked up again in mm_fds before anything else, and may be followed no more. */
+/* on_file: what the call is about is looked up again in mm_fds before anything else, and may be tracked no more. */
 static inline void enter_as(int on_file)
 {
     if (mm_depth++ == 0) {
@@ -184,7 +184,7 @@ static inline int is_native(const struct mm_pif *p)
 /* nothing is written back before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
-/* Programs that are not followed live, and the file does not stay at home for them yet. */
+/* Untracked programs live, and the file does not stay in place for them yet. */
 static inline int outsiders_see(const struct mm_pif *p)
 {
     return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));

@@ -31,13 +31,13 @@
 #define MM_POWER 8
 #define MM_CLOSED 16
 #define MM_OVER 16384         /* the run is over and stays frozen: threads that still run leave it as they come (guard.c) */
-#define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is followed, nothing redirected */
+#define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is tracked, nothing redirected */
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
 /* of a PIF's flags */
-#define MM_VIRTUAL 1    /* size, not the kernel's size of the home, is the file's size */
+#define MM_VIRTUAL 1    /* size, not the kernel's size in place, is the file's size */
 #define MM_KEPT 2       /* linked (or copied) into <store>/kept */
 #define MM_NAMELESS 4   /* no name is left */
 #define MM_MAPPED 8     /* its bytes may change unseen (shared writable mapping): each checkpoint looks for what changed */
@@ -46,7 +46,7 @@
 #define MM_USED 64      /* slot in use */
 #define MM_HOME 128     /* mapped: bytes stay in place; the pre-image of a block is saved before it is overwritten */
 #define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
-#define MM_SETTLED 512  /* was put home in isolation */
+#define MM_SETTLED 512  /* was settled in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
 
@@ -241,7 +241,7 @@ struct mm_pif {
     uint64_t home_limit;       /* bytes in place from here on read as zeros */
     uint64_t cut;              /* smallest size in this epoch */
     uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
-    uint64_t mtime_ns;         /* of redirected writes; 0: the home's */
+    uint64_t mtime_ns;         /* of redirected writes; 0: as in place */
     uint64_t path;             /* offset in the strings region */
     uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
     uint64_t old_size, old_mtime_ns;  /* before the run touched it */
@@ -249,7 +249,7 @@ struct mm_pif {
     uint16_t path_capacity;
     uint16_t listed;           /* it may be on the list of mapped files */
     uint32_t refs;             /* FITs that point here */
-    uint32_t root;             /* block table, 0: every block is home */
+    uint32_t root;             /* block table, 0: every block is in place */
     uint32_t next_hash, next_dirty;
     uint32_t frames;           /* cache frames that it holds */
     uint32_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */

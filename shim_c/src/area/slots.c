@@ -298,7 +298,7 @@ void mm_drop_if_done(struct mm_area *a, uint32_t slot)
         mm_pif_drop(a, slot);
 }
 
-/* No index that is left leads to it: a file without name and descriptor, its home in the store with it. */
+/* No index that is left leads to it: a file without name and descriptor, its backing file in the store with it. */
 void mm_pif_forget(struct mm_area *a, uint32_t slot)
 {
     struct mm_pif *p = mm_pif_at(a, slot);

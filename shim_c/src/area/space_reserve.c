@@ -1,7 +1,7 @@
 /* space_reserve.c - room on the disk for the end of the run, held from the moment that bytes are buffered.
  *
  * A block that a block table redirects is written back at the end.  That takes as much room again: for the pre-image of what
- * the home holds there, or (isolated) for the home itself; and the records take some.  So a file of the run area is
+ * is in place there, or (isolated) for the file itself; and the records take some.  So a file of the run area is
  * kept as large as that (owed, and a part for records), and is given back when the end begins.  A disk that fills up says so
  * to the write that would need the room, never to the end.
  * Where the file system cannot allocate ahead nothing is held.

@@ -6,7 +6,7 @@
  * Invariants
  *  1. Entries are changed under the PIF's lock.  A reader may look without it, since every entry is one aligned word and
  *     buffer blocks are never handed out twice.
- *  2. So an entry is cleared last: before it, whatever says what the home holds there (read_write.c, settle.c) is true.
+ *  2. So an entry is cleared last: before it, whatever says what is in place there (read_write.c, settle.c) is true.
  *  3. Pages belong to their file until it is gone: whoever still walks in them finds its entries, old or new.
  */
 #define _GNU_SOURCE

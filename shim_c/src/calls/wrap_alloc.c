@@ -1,6 +1,6 @@
 /* wrap_alloc.c - fallocate: by the kernel on a file that is all in place; in isolation, done on the buffer.
  *
- * In isolation the home may not change, yet results are the kernel's for that filesystem: it is asked first, with a
+ * In isolation the file in place may not change, yet results are the kernel's for that filesystem: it is asked first, with a
  * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.  That is done
  * without the file's lock, under which no limit of the program's applies; what follows is under it, all at once.
  */

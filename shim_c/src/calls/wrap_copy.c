@@ -278,7 +278,7 @@ static long shares_blocks(int fd, int from)
     return r == -EINVAL ? 0 : r;
 }
 
-/* Both ends home, then the kernel shares their blocks. */
+/* Both ends in place, then the kernel shares their blocks. */
 static long share(int fd, int from)
 {
     uint32_t target = pif_of(fd), source = pif_of(from);

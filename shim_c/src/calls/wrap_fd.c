@@ -398,7 +398,7 @@ static int is_lock(int command)
         || command == F_OFD_SETLKW || command == F_OFD_GETLK;
 }
 
-/* A lock of a tracked file.  The kernel counts its place from its own position, and from the home's end, which may not be
+/* A lock of a tracked file.  The kernel counts its place from its own position, and from the end in place, which may not be
  * the file's. */
 static int lock(int fd, uint32_t slot, int command, struct flock *l)
 {

@@ -1,4 +1,4 @@
-/* wrap_map.c - files mapped into memory.  A mapping shows (and changes) the home without asking anybody.
+/* wrap_map.c - files mapped into memory.  A mapping shows (and changes) the file in place without asking anybody.
  *
  * Whoever maps a tracked file writes it back, where it stays (settle.c).  May the mapping write, then the file's bytes
  * may change unseen from then on.  A shared mapping that cannot write yet, of a descriptor that can, only becomes one

@@ -37,7 +37,7 @@ static int corrected(int r, struct stat *st)
     if (ns > (uint64_t)st->st_mtim.tv_sec * 1000000000u + st->st_mtim.tv_nsec)
         st->st_mtim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
     if (ns > (uint64_t)st->st_ctim.tv_sec * 1000000000u + st->st_ctim.tv_nsec)
-        st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };   /* a chmod is the home's, and may be later */
+        st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };   /* a chmod is the kernel's, and may be later */
     if (ours_linked(p) && st->st_nlink)
         st->st_nlink--;
     return r;

@@ -12,7 +12,7 @@ long mm_hand_over(uint32_t slot, int fd)
     return p->fresh_from == 0 && is_native(p) ? 0 : mm_settle(slot, fd);
 }
 
-/* Where the table has blocks, they are data; between them the home says.  SEEK_DATA and SEEK_HOLE: a place or -errno. */
+/* Where the table has blocks, they are data; between them the file in place says.  SEEK_DATA and SEEK_HOLE: a place or -errno. */
 static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint64_t size)
 {
     while (at < size) {

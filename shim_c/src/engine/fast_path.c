@@ -16,7 +16,7 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
         && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
 }
 
-/* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be away from home? */
+/* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
 static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));

@@ -177,7 +177,7 @@ long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, 
     return e;
 }
 
-/* Where links cannot lead: this copy is the file's home from now on.  Durable on return. */
+/* Where links cannot lead: this copy is the backing file from now on.  Durable on return. */
 long mm_ahead_moved(uint32_t slot, const char *copy)
 {
     struct mm_ahead record;

@@ -1,4 +1,4 @@
-/* private_fds.c - descriptors of our own in the program's table: the disk buffer, and homes that the program's own descriptors
+/* private_fds.c - descriptors of our own in the program's table: the disk buffer, and files that the program's own descriptors
  * cannot read or write.
  */
 #include "engine/engine.h"
@@ -176,7 +176,7 @@ static int open_reader(uint32_t slot, int fd)
     return -EMFILE;
 }
 
-/* A descriptor of the home that is ours alone, position included; the program's own where there can be none. */
+/* A descriptor of the file that is ours alone, position included; the program's own where there can be none. */
 int mm_own_reader(uint32_t slot, int fd)
 {
     struct reader *found = reader_of(slot);

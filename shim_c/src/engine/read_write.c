@@ -1,11 +1,11 @@
 /* read_write.c - the engine: where a byte is read from and where it goes.
  *
  * Invariants
- *  1. A home byte below fresh_from is known to an index and is not overwritten: its block goes to the buffer.
+ *  1. A byte in place below fresh_from is known to an index and is not overwritten: its block goes to the buffer.
  *  2. A block with a table entry is read from and written to the buffer only.
  *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
- *  5. Without MM_VIRTUAL the kernel's size of the home is the file's size.
+ *  5. Without MM_VIRTUAL the kernel's size in place is the file's size.
  *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
  *  7. With MM_HOME (settle.c) there are no table entries: every byte is in place.
  * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
@@ -232,7 +232,7 @@ static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t 
     return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, MM_WRITTEN_OVER);
 }
 
-/* Blocks that an index needs (or that must stay off the home): to new buffer blocks. */
+/* Blocks that an index needs (or that must not go in place): to new buffer blocks. */
 static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
                        uint64_t size)
 {
@@ -430,7 +430,7 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
         return fresh;
     make_virtual(p, length);
     if (length < size) {
-        if (length < p->home_limit)    /* before entries go: where there is none, what the home held shows */
+        if (length < p->home_limit)    /* before entries go: where there is none, what is in place shows */
             __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
         forget_rest(p, length, fresh);
         MM_STOP("data.forgotten");

@@ -3,7 +3,7 @@
  * Settled: every byte has been written back, once, for one call that only the kernel can do.
  * MM_HOME: somebody has it mapped, so what is written must appear in place.  Writes are the kernel's own, after the
  *   pre-images of the blocks were saved (once in an epoch: the PIF's table `saved` says where).  fresh_from as ever.
- * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of the home was saved
+ * MM_MAPPED besides: its bytes may change without any call of ours, so all that an index needs of what is in place was saved
  *   when this began (fresh_from 0), and each checkpoint looks for what has changed since the last one
  *   (metamori/runtime/checkpoint/shared_mappings.py).
  * A checkpoint takes both flags away again when nobody maps the file any more.
@@ -110,11 +110,11 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
     if (whole || isolated)
         p->fresh_from = 0;
-    p->cut = 0;                        /* from now on its bytes are the home's, and none of the buffer's */
+    p->cut = 0;                        /* from now on its bytes are in place, and none of the buffer's */
     return 0;
 }
 
-/* Put the file's bytes home for a call that only the kernel can do: what an index needs of the home is saved first.
+/* Write the file's bytes back for a call that only the kernel can do: what an index needs of what is in place is saved first.
  * Afterwards the file is native until the next checkpoint. */
 long mm_settle(uint32_t slot, int fd)
 {

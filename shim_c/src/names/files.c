@@ -31,7 +31,7 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
         .old_mode = st->stx_mode, .old_uid = st->stx_uid, .old_gid = st->stx_gid,
     };
     int isolated = mm_area->head->flags & MM_ISOLATE, mapped = !created && mm_was_mapped(mm_area, dev, st->stx_ino);
-    if (isolated && !mapped) {         /* nothing is written back, and past its end the home has nothing */
+    if (isolated && !mapped) {         /* nothing is written back, and past its end nothing is in place */
         as.fresh_from = MM_NO_LIMIT;
         as.home_limit = st->stx_size;
     }

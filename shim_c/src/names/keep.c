@@ -26,7 +26,7 @@ static long keep_copy(const char *path, int follow, const char *kept, uint64_t *
     return to < 0 ? to : r;
 }
 
-/* A copy in the store is the home from now on: what is written later goes to the buffer.  Not of a file that somebody may
+/* A copy in the store is the backing file from now on: what is written later goes to the buffer.  Not of a file that somebody may
  * have mapped: it stays what it is, the copy is what older indexes know of it, and checkpoints store all of it, until one
  * finds that nobody maps it any more (metamori/runtime/checkpoint/shared_mappings.py). */
 static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
