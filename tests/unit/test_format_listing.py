@@ -1,5 +1,5 @@
-"""The listing of the store's files, byte by byte, in the head of store/format/files.py (docs/reference/store.md shows it), says
-of every record what its codec does: the fields, their types and order, the codes of words, the bytes of a row."""
+"""The listing of the store's files, byte by byte, says of every record what its codec does: the fields, their types and
+order, the codes of words, the bytes of a row. It is the head of store/format/files.py, which the manual shows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FILES = {"mtmrMETA": files._META, "mtmrOFFS": files._OFFSETS, "mtmrUNDO": files.
          "mtmrMOVE": files._INTENT, "mtmrNUMS": files._NUMBERS, "mtmrPRUN": files._PRUNING}
 WITHOUT_FIELDS = {"mtmrRUNS", "mtmrMEMO"}      # "a launch as in a meta file"; shim_c/src/memory/image.h
 PARTS = {"process": files._PROCESS, "name": files._NAME, "pif": files._PIF, "fit": files._FIT, "launch": files._LAUNCH,
-         "memory": files._MEMORY, "mapped": files._MAPPED, "descriptor": files._DESCRIPTOR, "inherited": files._INHERITED,
-         "identity": files._IDENTITY, "kept": files._KEPT, "write": files._WRITE, "size": files._SIZE,
-         "change": files._CHANGE, "attributes": files._ATTRIBUTES,
+         "memory": files._MEMORY, "mapped": files._MAPPED, "descriptor": files._DESCRIPTOR,
+         "inherited": files._INHERITED, "identity": files._IDENTITY, "kept": files._KEPT, "write": files._WRITE,
+         "size": files._SIZE, "change": files._CHANGE, "attributes": files._ATTRIBUTES,
          "offset": files._OFFSETS.steps[-1][2], "undo": files._UNDO.steps[-1][2], "hole": files._PRUNING.steps[-1][2]}
 NUMBERS = {"I": "u32", "Q": "u64", "i": "i32", "q": "i64"}
 
@@ -91,8 +91,9 @@ def test_the_listing_is_what_the_codec_does() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [
-    ("u64 pid, u64 start_time", "u64 start_time, u64 pid"), ("u32 umask, limit[]", "u64 umask, limit[]"), (", bytes kept", ""),
-    ("1 file, 2 dir", "1 dir, 2 file"), ("48 bytes", "40 bytes"), ("hole[[]]", "hole[]"), ("mapped[], ", ""),
+    ("u64 pid, u64 start_time", "u64 start_time, u64 pid"), ("u32 umask, limit[]", "u64 umask, limit[]"),
+    (", bytes kept", ""), ("1 file, 2 dir", "1 dir, 2 file"), ("48 bytes", "40 bytes"), ("hole[[]]", "hole[]"),
+    ("mapped[], ", ""),
 ])
 def test_what_differs_is_found(old: str, new: str) -> None:
     text = files.__doc__ or ""
