@@ -146,7 +146,7 @@ def test_the_file_is_renamed_while_its_path_is_looked_up(lab: Lab, stops: Stops,
 def test_truncated_by_another_name_while_one_goes(
     lab: Lab, stops: Stops, tmp_path: Path, options: list[str], first: str
 ) -> None:  # fmt: skip
-    """The store cannot link it and takes a copy: the size that the file has then counts, and the one that it gets later."""
+    """The store takes a copy of it: the size that the file has then counts, and the one that it gets later."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         if Path(folder).stat().st_dev == lab.work.stat().st_dev:
             pytest.skip("both are on one filesystem")
