@@ -14,6 +14,7 @@ from lab import ROOT, Lab
 AT = """
 import os, runpy, signal, sys
 nth, seen, begun = int(sys.argv.pop(1)), 0, False
+signal.signal(signal.SIGINT, signal.default_int_handler)   # whatever who runs the tests does with it
 def hook(event, details):
     global seen, begun
     begun = begun or signal.getsignal(signal.SIGINT) is signal.SIG_DFL

@@ -205,7 +205,7 @@ def test_a_prune_without_room(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(prune, "_write_records", full)
     with Store.open(os.fsencode(lab.folder), write=True) as store, \
-            pytest.raises(MetamoriError, match="No space left on device; nothing was pruned"):
+            pytest.raises(MetamoriError, match="No space left on device; checkpoints pruned: 0"):
         prune.prune(store, Rules(keep_last=1))
 
 

@@ -17,6 +17,7 @@ records of the next.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 
@@ -85,20 +86,20 @@ def _carry_out(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable
             return _once(store, shape, homes, durable)
         except OSError as error:
             why = error
+        _sweep_temporaries(store)
         if why.errno not in spare.NO_ROOM:
             break
         if commit.exists(store.door, store.layout.spare):
-            _sweep_temporaries(store)
             spare.give_up(store)
             continue
         if len(wait_for) < 2:
             break
         del wait_for[0]
-        _sweep_temporaries(store)
         try:
             _once(store, Shape(store, [*keep, *wait_for], live, first), homes, durable)
         except OSError as error:
             why = error
+            _sweep_temporaries(store)
             break
         done += 1
         shape, homes = Shape(store, keep, live, first), _homes(store, first)
@@ -274,10 +275,11 @@ def _index_records(
 
 
 def _sweep_temporaries(store: Store) -> None:
-    """What an earlier prune that was stopped wrote."""
-    for name in store.door.listdir(store.layout.checkpoints):
-        if name.startswith(b".") and parse_record_name(name) is None:
-            commit.remove_file(store.door, store.layout.record(name), durable=False)
+    """What a prune that was stopped wrote; what cannot be removed stays for the next."""
+    with contextlib.suppress(OSError):
+        for name in store.door.listdir(store.layout.checkpoints):
+            if name.startswith(b".") and parse_record_name(name) is None:
+                commit.remove_file(store.door, store.layout.record(name), durable=False)
 
 
 # -- doing it ------------------------------------------------------------------------------------
@@ -297,9 +299,9 @@ def _checked(pruning: Pruning) -> Pruning:
 def _finish(store: Store, pruning: Pruning, durable: bool) -> None:
     try:
         _apply(store, pruning, durable)
+        store.refresh()
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
-    store.refresh()
 
 
 def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
