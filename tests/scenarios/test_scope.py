@@ -137,7 +137,8 @@ def test_a_moved_project(scoped: Lab) -> None:
 # -- real programs -----------------------------------------------------------------------------------------------------
 
 def test_a_shells_history_stays(scoped: Lab) -> None:
-    script = "HISTFILE=~/.bash_history; set -o history; echo hello > a; history -w; test -s ~/.bash_history"
+    script = ("HISTFILE=~/.bash_history; set -o history; echo hello > a; history -s 'echo hello > a'; history -w; "
+              "test -s ~/.bash_history")
     sh(scoped, script, shell="bash")
     scoped.restore(0)
     assert "echo hello" in (scoped.folder / "home/.bash_history").read_text()

@@ -111,10 +111,10 @@ class Door:
     A folder that keeps its own owner out does not keep the store out (root is kept out of none).
     """
 
-    @_let_in(0)
     def expect(self, what: str, nbytes: int, written: bool = True) -> None:
         """So many bytes are to be read, or written, for what now begins; a door that shows it takes note."""
 
+    @_let_in(0)
     def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
         """A descriptor, close-on-exec; never follows a symbolic link in the last component."""
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
