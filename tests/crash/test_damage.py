@@ -31,7 +31,7 @@ class Made:
     folders: list[Path]                    # all of it, one on each filesystem
 
     def files(self) -> list[Path]:
-        aside = ("lock", ".gitignore")     # nothing depends on what is in them
+        aside = ("lock", ".gitignore", "spare")   # nothing depends on what is in them
         found = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.name not in aside]
         return [path for path in found if path.stat().st_size]
 
@@ -184,6 +184,8 @@ def test_flipped_bytes_are_never_restored_in_silence(made: Made) -> None:
 def test_cut_and_removed_files(made: Made) -> None:
     for path in made.files():
         for size in (0, 1, 20, path.stat().st_size // 2, path.stat().st_size - 1, None):
+            if path.name == "scope" and size is None:
+                continue               # without it, as in earlier stores, everything is tracked
             with Hurt(made):
                 if size is None:
                     path.unlink()

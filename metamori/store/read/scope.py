@@ -1,13 +1,15 @@
 """The scope that a store has recorded: which folders its runs track, and what in them they do not.
 
 A text, so that a person can read it: one line each, its words separated by tabs; the folder that the store lies in is
-`.`, so that a project can be moved. It only grows: a run adds its own folder and what it is told (docs/adr/0045).
+`.`, so that a project can be moved. The last line is the CRC-32 of those before it. It only grows: a run adds its own
+folder and what it is told (docs/adr/0045).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from zlib import crc32
 
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
@@ -17,6 +19,7 @@ from metamori.store.read.store import Store
 from metamori.tables.record import record
 
 _HEAD = b"metamori scope 1"
+_CRC_BYTES = len(b"crc\t01234567\n")
 
 
 @record
@@ -50,9 +53,12 @@ EVERYTHING = Scope((b"/",))
 def read(store: Store) -> Scope | None:
     """None: nothing is recorded, as in stores of earlier versions."""
     try:
-        lines = commit.read_file(store.door, store.layout.scope).split(b"\n")
+        text = commit.read_file(store.door, store.layout.scope)
     except FileNotFoundError:
         return None
+    lines = text[:-_CRC_BYTES].split(b"\n")
+    if not text.endswith(_crc(text[:-_CRC_BYTES])):
+        lines = [b""]
     folders, patterns = [], []
     for line in lines[1:-1]:
         words = [_plain(word) for word in line.split(b"\t")]
@@ -72,7 +78,12 @@ def write(store: Store, scope: Scope) -> None:
     lines += [b"track\t" + _quoted(_near(store.layout, each)) for each in scope.folders]
     lines += [b"exclude\t%b\t%b" % (_quoted(_near(store.layout, each.folder)), _quoted(each.text))
               for each in scope.patterns]
-    commit.write_file(store.door, store.layout.scope, b"\n".join(lines) + b"\n")
+    text = b"\n".join(lines) + b"\n"
+    commit.write_file(store.door, store.layout.scope, text + _crc(text))
+
+
+def _crc(text: bytes) -> bytes:
+    return b"crc\t%08x\n" % crc32(text)
 
 
 def _near(layout: Layout, folder: bytes) -> bytes:

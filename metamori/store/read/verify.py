@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from metamori.errors import Damaged
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.read import image, invalidated
+from metamori.store.read import image, invalidated, scope
 from metamori.store.read.head import require_kept
 from metamori.store.read.holders import Holders, Losses, sentence
 from metamori.store.read.store import Store
@@ -46,7 +46,7 @@ def verify(store: Store, whole: bool = True) -> Report:
     report = Report(notes=store.unfinished(), whole=whole)
     if whole:
         store.door.expect("verifying", _nbytes(store), written=False)
-    for part in (_lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
+    for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
         try:
             report.problems += part(store, report)
         except Damaged as error:
@@ -63,6 +63,11 @@ def _nbytes(store: Store) -> int:
     found = [lstat_or_none(store.door, os.path.join(folder, name))
              for folder in folders for name in store.door.listdir(folder)]
     return sum(st.st_blocks * 512 for st in found if st is not None)
+
+
+def _scope(store: Store, _: Report) -> Iterator[str]:
+    scope.read(store)                      # Damaged says it all
+    yield from ()
 
 
 def _lost(store: Store, report: Report) -> Iterator[str]:
