@@ -215,7 +215,7 @@ def test_packages_that_do_not_load(module: str, call: Callable[[], object], said
 
     def without(name: str, *rest: Any, **named: Any) -> Any:
         if name.split(".")[0] == module:
-            raise ImportError(f"{module}: libmpi.so.12: cannot open shared object file")
+            raise ImportError(f"{module}: libmpi.so.12: cannot open shared object file", name=module)
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)

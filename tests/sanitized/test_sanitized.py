@@ -26,7 +26,7 @@ THREAD = f"{EARLY}:symbolize=0:die_after_fork=0:exitcode=0"
 
 def instrumented(kinds: str, folder: Path) -> Path:
     """A copy of the tree with the library built for some of gcc's -fsanitize= `kinds`."""
-    for name in ("metamori", "shim_c", "tests", "examples"):
+    for name in ("metamori", "shim_c", "tests", "examples", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for name in ("setup.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)

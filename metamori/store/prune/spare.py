@@ -25,6 +25,7 @@ def hold(store: Store) -> None:
     with suppress(OSError):
         fd = store.door.open(store.layout.spare, os.O_WRONLY | os.O_CREAT, commit.PRIVATE_FILE)
         try:
+            store.door.fchmod(fd, commit.PRIVATE_FILE)   # whatever the umask
             at = store.door.fstat(fd).st_size
             while at < wanted:
                 store.door.pwrite(fd, _ZEROS[:wanted - at], at)
