@@ -13,14 +13,15 @@ static long touch_tracked(const char *path) { return mm_tracked(path) ? mm_touch
 
 static int crosses(const char *from, const char *to) { return mm_tracked(from) && !mm_tracked(to); }
 
-/* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others.  Both
- * paths are as they were when it returns. */
-static long note_all(char *from, char *to, int both)
+/* What is done with a name in a folder that moves: the paths that it has before and after, its kind as getdents has it, and what
+ * each_name was given.  0 or -errno, which ends the walk. */
+typedef long visitor(char *from, char *to, int kind, int both);
+
+/* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns. */
+static long each_name(char *from, char *to, const char *in, visitor *visit, int both)
 {
-    struct stat st;
     size_t n = strlen(from), m = strlen(to);
-    both = both && !(sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode));
-    long dir = mm_open_own(from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
+    long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
     if (dir < 0)                           /* one that the user may not read: what is in it is not known by any name */
         return mm_in_the_dark((int)dir) ? dir : 0;
     SCRATCH(list);
@@ -33,17 +34,33 @@ static long note_all(char *from, char *to, int both)
             from[n] = to[m] = '/';
             memcpy(from + n + 1, d->d_name, length);
             memcpy(to + m + 1, d->d_name, length);
-            r = touch_tracked(from);
-            if (r == 0 && both)
-                r = touch_tracked(to);
-            if (r == 0 && (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) && crosses(from, to))
-                r = mm_leave_scope(from);
-            if (r == 0 && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
-                r = note_all(from, to, both);
+            r = visit(from, to, d->d_type, both);
             from[n] = to[m] = 0;
         }
     mm_close_spare((int)dir);
     return r;
+}
+
+static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }
+
+static long note_all(char *from, char *to, int both);
+
+static long note_one(char *from, char *to, int kind, int both)
+{
+    long r = touch_tracked(from);
+    if (r == 0 && both)
+        r = touch_tracked(to);
+    if (r == 0 && may_be(kind, DT_REG) && crosses(from, to))
+        r = mm_leave_scope(from);
+    return r == 0 && may_be(kind, DT_DIR) ? note_all(from, to, both) : r;
+}
+
+/* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others. */
+static long note_all(char *from, char *to, int both)
+{
+    struct stat st;
+    both = both && !(sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode));
+    return each_name(from, to, from, note_one, both);
 }
 
 /* Before a folder is renamed. 0 or -errno. */
@@ -56,30 +73,14 @@ long mm_folder_moves(const char *from, const char *to)
     return note_all(old, new, 1);
 }
 
-/* What is in a folder that moved `from` here: files that come into the scope arrive. Both paths are as they were. */
-static void all_arrive(char *from, char *to)
+/* What is in a folder that moved `from` here: files that come into the scope arrive. */
+static long one_arrives(char *from, char *to, int kind, int both)
 {
-    size_t n = strlen(from), m = strlen(to);
-    long dir = mm_open_own(to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got;
-    if (dir < 0)
-        return;
-    SCRATCH(list);
-    while ((got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
-        for (long at = 0; at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
-            const struct dirent64 *d = (struct dirent64 *)(list + at);
-            size_t length = strlen(d->d_name) + 1;
-            if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n + length >= PATH_ROOM || m + length >= PATH_ROOM)
-                continue;
-            from[n] = to[m] = '/';
-            memcpy(from + n + 1, d->d_name, length);
-            memcpy(to + m + 1, d->d_name, length);
-            if ((d->d_type == DT_REG || d->d_type == DT_UNKNOWN) && crosses(to, from))
-                mm_arrived(to);
-            if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
-                all_arrive(from, to);
-            from[n] = to[m] = 0;
-        }
-    mm_close_spare((int)dir);
+    if (may_be(kind, DT_REG) && crosses(to, from))
+        mm_arrived(to);
+    if (may_be(kind, DT_DIR))
+        each_name(from, to, to, one_arrives, both);
+    return 0;
 }
 
 /* The path that a file has now, or NULL: it was not in a folder that moved, or has no name by now. */
@@ -118,7 +119,7 @@ void mm_folder_moved(const char *from, const char *to, int exchanged)
     }
     if (mm_tracked(from) && mm_tracked(to) && !mm_scope_uneven(mm_area, from) && !mm_scope_uneven(mm_area, to))
         return;
-    all_arrive(strcpy(old, from), strcpy(path, to));
+    each_name(strcpy(old, from), strcpy(path, to), path, one_arrives, 0);
     if (exchanged)
-        all_arrive(strcpy(old, to), strcpy(path, from));
+        each_name(strcpy(old, to), strcpy(path, from), path, one_arrives, 0);
 }
