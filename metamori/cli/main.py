@@ -133,7 +133,11 @@ def _sentence(error: OSError) -> str:
         os.getcwd()
     except FileNotFoundError:
         return "the folder that you are in was removed; change to another one"
-    return error.strerror or str(error)
+    if not error.strerror or not isinstance(error.filename, (str, bytes)):
+        return error.strerror or str(error)
+    from metamori.printed import name_text
+
+    return f"{name_text(error.filename)}: {error.strerror}"
 
 
 def _top(words: list[str]) -> None:
