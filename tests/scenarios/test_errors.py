@@ -271,3 +271,15 @@ def test_interrupted(open_labs: list[Lab], options: list[str]) -> None:
     if "single" not in "".join(options):
         open_labs[1].restore(0)
         assert (open_labs[1].work / "old").read_bytes() == bytes(100000)
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_times_that_cannot_be_read(options: list[str], lab: Lab, tmp_path: Path, compiled: Compile) -> None:
+    """The C library faults where it reads them, the kernel says EFAULT; either way nothing stays locked."""
+    (tmp_path / "native").mkdir()
+    native = Lab(tmp_path / "native", compiled("bad_times"))
+    said = []
+    for where, how in ((native, None), (lab, options)):
+        (where.work / "old").write_bytes(bytes(10000))
+        said.append(run(where, [compiled("bad_times")], how, HERE))
+    assert said[0] == said[1]
+    assert b"EFAULT" in said[1] and b"faults" in said[1]

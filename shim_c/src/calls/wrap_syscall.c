@@ -39,6 +39,10 @@ static long forked(long number, long a, long b, long c, long d, long e)
 #define ON(name, call) case SYS_##name: return (long)(call)
 
 #ifdef __x86_64__
+/* The C library's functions of these names read the times themselves; the kernel says EFAULT where it cannot. */
+static int can_be_read(long times, size_t size) { return !times || mm_usable(P(times), size, 0) == size; }
+#define TIMES(times, size, call) (can_be_read(times, size) ? (call) : REAL(syscall)(number, a, b, c))
+
 /* the older calls, which other processors do not have */
 static long older(long number, long a, long b, long c, long d, long e, long f)
 {
@@ -58,9 +62,9 @@ static long older(long number, long a, long b, long c, long d, long e, long f)
     ON(chmod, chmod(S(a), (mode_t)b));
     ON(chown, chown(S(a), (uid_t)b, (gid_t)c));
     ON(lchown, lchown(S(a), (uid_t)b, (gid_t)c));
-    ON(utime, utime(S(a), P(b)));
-    ON(utimes, utimes(S(a), P(b)));
-    ON(futimesat, futimesat(I(a), S(b), P(c)));
+    ON(utime, TIMES(b, sizeof(struct utimbuf), utime(S(a), P(b))));
+    ON(utimes, TIMES(b, 2 * sizeof(struct timeval), utimes(S(a), P(b))));
+    ON(futimesat, TIMES(c, 2 * sizeof(struct timeval), futimesat(I(a), S(b), P(c))));
     ON(renameat, renameat(I(a), S(b), I(c), S(d)));
     case SYS_fork: return forked(number, a, b, c, d, e);
     case SYS_vfork: return forked(SYS_fork, a, b, c, d, e);
