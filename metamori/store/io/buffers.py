@@ -170,6 +170,9 @@ class Buffers:
     def close(self) -> None:
         self._open.clear()
 
+    def __del__(self) -> None:
+        self.close()                       # a store that nobody closed leaves no descriptors behind
+
     def writer(self, run: int) -> int:
         """The buffer of a run, open for writing; the caller closes it."""
         fd = self._door.open(self._layout.buffer(run), os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
