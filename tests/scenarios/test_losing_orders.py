@@ -17,6 +17,9 @@ from conftest import Compile
 from lab import Lab, Session
 from stops import Stops
 
+from metamori.runtime.area.run_area import Area
+from metamori.store.io.os_io import Door
+
 ISOLATED = [["--isolate", "--cache-size", "0"], ["--mode", "single"]]
 ALL = [[], *ISOLATED]
 
@@ -172,6 +175,32 @@ def test_truncated_by_another_name_while_one_goes(
         driver.must([f"pwrite {fd} 10 11000 2", "checkpoint"])
         assert driver.end() == 0
         assert lab.work.joinpath("h").stat().st_size == 12000
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_a_new_file_has_the_number_and_birth_of_one_that_is_gone(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """Born in the same tick of the clock (played: the run area says so), it is a file of its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if Path(folder).stat().st_dev == lab.work.stat().st_dev:
+            pytest.skip("both are on one filesystem")
+        lab.store = Path(folder, "store")
+        driver = lab.start(*options)
+        fd = number(driver.ask("open f rw,creat"))
+        driver.must(["thread 0", f"pwrite {fd} 5000 0 1", "checkpoint"])
+        before = lab.work.joinpath("f").stat()
+        driver.must(["unlink f", f"close {fd}"])
+        stops.arm("opened.looks")
+        driver.ask("begin 0 open g rw,creat")
+        stops.wait("opened.looks")
+        area, new = Area(str(lab.store)), lab.work.joinpath("g").stat()
+        gone = next(slot for slot in range(1, area.head.pif_count + 1) if area.pif(slot).ino == before.st_ino)
+        area.identify(gone, new.st_dev, new.st_ino, Door().birth_ns(os.fsencode(lab.work / "g")))
+        stops.go("opened.looks")
+        fd = number(driver.ask("await 0"))
+        driver.must([f"pwrite {fd} 7000 0 2", "checkpoint", f"pwrite {fd} 100 50 3"])
+        sees = contents(driver)
+        assert driver.end() == 0
+    assert sees == {"g": f"{zlib.crc32(lab.work.joinpath('g').read_bytes()):08x}"}
 
 
 @pytest.mark.parametrize("blocked", ["loop", "shut"])
