@@ -352,7 +352,7 @@ def test_dup3_that_fails(lab: Lab, options: list[str]) -> None:
 
 
 def test_dup2_onto_a_number_of_no_tracked_file(lab: Lab, compiled: Compile) -> None:
-    """Another thread may be just before its system call on that number: dup2 lets it run on first (ADR 25)."""
+    """Another thread may be just before its system call on that number: dup2 lets it run on first (ADR 27)."""
     done = lab.run([compiled("onto_number")], timeout=60)
     assert done.returncode == 0
     assert int(done.stdout) >= 200_000, "ns"
