@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import unicodedata
 
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e", "\\": "\\\\", "'": "\\'"}
@@ -35,6 +36,31 @@ def _escaped(letter: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:           # a byte that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_progress = False                          # a line of progress is on the terminal
+
+
+def progress(text: str) -> None:
+    """A line on standard error, a terminal, that the next line replaces. Not from the background."""
+    global _progress
+    try:
+        if os.tcgetpgrp(2) != os.getpgrp():
+            return
+    except OSError:
+        pass                               # another's terminal: nobody there is in the background
+    width = os.get_terminal_size(2).columns if os.isatty(2) else 0
+    sys.stderr.write(f"\r\x1b[K{cut(text, width - 1) if width > 1 else text}")
+    sys.stderr.flush()
+    _progress = True
+
+
+def clear_progress() -> None:
+    global _progress
+    if _progress:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _progress = False
 
 
 def columns(text: str) -> int:

@@ -53,7 +53,7 @@ def _one(arguments: argparse.Namespace, store: Store, path: bytes) -> None:
             output.result(arguments, {"index": arguments.index, **output.path_fields(path),
                                       "size": reader.size, "content_b64": content}, "")
             return
-        store.door.expect("reading", reader.size, written=False)
+        store.door.expect("reading", reader.size, how="read")
         for start, end, data in reader.chunks():
             if data is not None:
                 output.write_bytes(data)

@@ -184,10 +184,9 @@ def _step_out() -> None:
 
 
 def _say(message: str) -> None:
-    if "metamori.cli.output" in sys.modules:
-        sys.modules["metamori.cli.output"].clear_progress()
-    from metamori.printed import line_text
+    from metamori.printed import clear_progress, line_text
 
+    clear_progress()
     sys.stderr.write(f"metamori: {line_text(message)}\n")
 
 

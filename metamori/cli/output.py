@@ -13,34 +13,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metamori.config import size_text
-from metamori.printed import line_text, name_text
+from metamori.printed import clear_progress, line_text, name_text
 
 __all__ = [
-    "clear_progress", "flush", "paint", "path_bytes", "path_fields", "path_text", "progress", "result", "say",
-    "size_text", "terminal_width", "time_local", "time_utc", "write_bytes",
+    "flush", "paint", "path_bytes", "path_fields", "path_text", "result", "say", "size_text", "terminal_width",
+    "time_local", "time_utc", "write_bytes",
 ]
 
 SCHEMA = 1
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-
-
-_progress = False  # a line of progress is on the terminal
-
-
-def progress(text: str) -> None:
-    """A line on standard error, a terminal, that the next line replaces."""
-    global _progress
-    sys.stderr.write(f"\r\x1b[K{text}")
-    sys.stderr.flush()
-    _progress = True
-
-
-def clear_progress() -> None:
-    global _progress
-    if _progress:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
-        _progress = False
 
 
 def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:

@@ -147,6 +147,7 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
 
 
 def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool = False) -> int:
+    from metamori.cli import progress
     from metamori.runtime.area import launch_record
     from metamori.runtime.lifecycle import child_loop
     from metamori.runtime.lifecycle.start_run import begin_area
@@ -156,7 +157,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
         raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
-    store = Store.create_or_open(config.store)
+    store = Store.create_or_open(config.store, progress.door(shown=resumes))
     try:
         if resumes:
             from metamori.cli import resume
@@ -182,6 +183,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)), stdio, said=False)
+    store.door.show(False)
     if config.on_term:
         child_loop.hold_term()
     area, said = begin_area(store, config, os.getpid(), launch_record.present(command))

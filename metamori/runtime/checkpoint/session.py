@@ -137,8 +137,9 @@ class Session(RunContext):
 
     def _sync(self, cut: Cut, buffered: bool) -> None:
         """Everything that the records name: the buffer's new bytes, and the bytes written home."""
+        self.store.door.expect("saving", 0)    # each that is long has a size of its own
         if buffered:
             self.store.buffers.sync(self.area.head.run)
         wal.sync(self.area) if any(self.area.mapped()) else wal.name(self.area)
         durable.sync(((pif.home, pif.st) for pif in cut.pifs if pif.st and not pif.home.startswith(b"/proc/")),
-                     {os.path.dirname(path) for path in cut.touches})
+                     {os.path.dirname(path) for path in cut.touches}, self.store.door)

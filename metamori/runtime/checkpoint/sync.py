@@ -11,13 +11,15 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 
 from metamori._area import ffi, lib
+from metamori.store.io.os_io import REAL, Door
 
 MANY = 64
 # whose syncfs is known to leave nothing out; not those of a network, or of a server in user space
 _WHOLE = frozenset((b"ext2", b"ext3", b"ext4", b"xfs", b"f2fs", b"tmpfs"))
 
 
-def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[bytes]) -> None:
+def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[bytes],
+         door: Door = REAL) -> None:
     """Regular files, each with what stood there at the instant of the checkpoint; and folders.
 
     The program has gone on since: a file that was renamed, replaced or unlinked meanwhile, or whose owner may not open
@@ -29,7 +31,7 @@ def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[byte
     whole = set()
     for device, files in by_device.items():
         many = len(files) > MANY and _can_be_whole(device)
-        if many or not all(_file(path, device, ino) for path, ino in files.items()):
+        if many or not all(_file(path, device, ino, door) for path, ino in files.items()):
             _all_of(device, files)
             whole.add(device)
     for folder in folders:
@@ -90,7 +92,7 @@ def _opened(path: bytes, flags: int) -> int:
         return -1
 
 
-def _file(path: bytes, device: int, ino: int) -> bool:
+def _file(path: bytes, device: int, ino: int, door: Door) -> bool:
     """Whether it is durable now: it still has its name, and could be opened."""
     fd = _opened(path, os.O_RDONLY)
     if fd < 0:
@@ -99,7 +101,7 @@ def _file(path: bytes, device: int, ino: int) -> bool:
         st = os.fstat(fd)
         if (st.st_dev, st.st_ino) != (device, ino):
             return False
-        os.fdatasync(fd)
+        door.fdatasync(fd)
         return True
     finally:
         os.close(fd)

@@ -168,9 +168,10 @@ def end_as(status: int) -> int:
 
 def say(text: str) -> None:
     """One line on stderr, in one piece."""
-    from metamori.printed import line_text
+    from metamori.printed import clear_progress, line_text
 
     try:
+        clear_progress()
         os.write(2, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
     except OSError:
         sys.stderr = None

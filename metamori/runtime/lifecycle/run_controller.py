@@ -254,7 +254,9 @@ class Live:
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
+        session.store.door.show(True)
         index = end_run.finish(session, reason, killed)
+        session.store.door.show(False)
         self._say_of_limits()
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
@@ -266,7 +268,9 @@ class Live:
             session.area.head.supervisor = 0
             session.area.close()
         else:
+            session.store.door.show(True)
             end_run.close(session)
+            session.store.door.show(False)
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
@@ -331,6 +335,7 @@ def start_again(store: Store, config: Config, index: int, environ: dict[str, str
     from metamori.runtime.lifecycle import process_restart
 
     restore.move_home(store, index)
+    store.door.show(False)
     moved()
     launch = process_restart.launch_of(store, index)
     session, _ = begin(store, config, os.getpid(), launch)

@@ -111,8 +111,11 @@ class Door:
     A folder that keeps its own owner out does not keep the store out (root is kept out of none).
     """
 
-    def expect(self, what: str, nbytes: int, written: bool = True) -> None:
-        """So many bytes are to be read, or written, for what now begins; a door that shows it takes note."""
+    def expect(self, what: str, nbytes: int | Callable[[], int], how: str = "written") -> None:
+        """So many bytes are to be written, read or freed for what now begins; a door that shows it takes note."""
+
+    def show(self, shown: bool) -> None:
+        """Whether somebody waits for what is done from here on; nobody does while a command runs."""
 
     @_let_in(0)
     def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
@@ -164,6 +167,9 @@ class Door:
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
 
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)

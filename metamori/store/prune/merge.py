@@ -58,6 +58,17 @@ class Folded:
                 yield self.sources[aml.run], aml
 
 
+def signed_anew(group: Folded | UndoGroup) -> int:
+    """Bytes that are read where only parts of recorded ranges are left: each such range, and its parts."""
+    whole: dict[int, int] = {}
+    parts = 0
+    for source, aml in group.pieces():
+        if source.run and (aml.start, aml.end) != (source.start, source.end):
+            whole[id(source)] = source.end - source.start
+            parts += aml.end - aml.start
+    return sum(whole.values()) + parts
+
+
 def offsets_of(folded: Folded, index: int, process: int, run: int, sums: Checksums) -> Offsets:
     """An offset file that says what the folded ones said."""
     entries = []

@@ -28,7 +28,7 @@ from metamori.store.format.records import Hole, MemoryEntry, Pruning, Undo
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.prune import spare
-from metamori.store.prune.merge import Checksums, meta_of, offsets_of, with_initial
+from metamori.store.prune.merge import Checksums, meta_of, offsets_of, signed_anew, with_initial
 from metamori.store.prune.prune_plan import Live, Shape, allocated
 from metamori.store.read import image
 from metamori.store.read.store import Store
@@ -182,6 +182,7 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
         put.append(os.path.basename(path))
 
     _sweep_temporaries(store)
+    store.door.expect("merging", lambda: _to_be_read(store, shape), how="read")
     sums = Checksums(store.buffers)
     _undo_records(store, shape, sums, write, remove)
     images = _images(store, shape, put, durable)
@@ -196,6 +197,13 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
         commit.fsync_folder(store.door, store.layout.checkpoints)
     gone, holes = _freed(store, shape)
     return Pruning(store.numbers(), tuple(put), tuple(remove), tuple(shape.lost_homes(homes)), gone, holes)
+
+
+def _to_be_read(store: Store, shape: Shape) -> int:
+    """Of images of memory, to check and to merge them; of buffers, what is signed anew."""
+    images = sum(store.meta(each).memory[0].size
+                 for index in shape.keep for each in _merged_images(store, shape, index))
+    return 2 * images + sum(map(signed_anew, shape.folded.values())) + sum(map(signed_anew, shape.undo))
 
 
 def _freed(store: Store, shape: Shape) -> tuple[tuple[int, ...], tuple[Hole, ...]]:
@@ -228,22 +236,31 @@ def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict
     """Memory of kept indexes that counts from pruned ones: an image of its own, down to the next kept one."""
     new: dict[int, MemoryEntry] = {}
     for index in shape.keep:
-        memory = store.meta(index).memory if index else ()
-        if not memory or memory[0].base in (0, *shape.stays):
+        chain = _merged_images(store, shape, index)
+        if not chain:
             continue
-        chain = [index]
-        while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.stays:
-            chain.append(base)
         paths = [store.layout.memory(each, store.meta(each).memory[0].process) for each in reversed(chain)]
         for each, path in zip(reversed(chain), paths, strict=True):
             wrong = image.check(store.door, path, store.meta(each).memory[0])
             if wrong:
                 raise Damaged(f"{wrong}; nothing was pruned")
         images = [image.read(store.door, path) for path in paths]
+        base = store.meta(chain[-1]).memory[0].base
         size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
         put.append(os.path.basename(paths[-1]))
-        new[index] = replace(memory[0], base=base, size=size, crc=crc)
+        new[index] = replace(store.meta(index).memory[0], base=base, size=size, crc=crc)
     return new
+
+
+def _merged_images(store: Store, shape: Shape, index: int) -> list[int]:
+    """The index and the pruned ones that its memory counts from, newest first; empty where it counts from none."""
+    memory = store.meta(index).memory if index else ()
+    if not memory or memory[0].base in (0, *shape.stays):
+        return []
+    chain = [index]
+    while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.stays:
+        chain.append(base)
+    return chain
 
 
 def _index_records(
@@ -319,6 +336,7 @@ def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
     commit.write_file(door, layout.counters, files.encode_numbers(pruning.numbers, layout.id), durable)
     _remove_homes(store, set(pruning.kept), durable)
     store.buffers.close()
+    door.expect("freeing", sum(hole.end - hole.start for hole in pruning.holes), how="freed")
     for run in pruning.buffers:
         commit.remove_file(door, layout.buffer(run), durable=False)
     _punch(store, pruning.holes)

@@ -45,7 +45,7 @@ def verify(store: Store, whole: bool = True) -> Report:
     """
     report = Report(notes=store.unfinished(), whole=whole)
     if whole:
-        store.door.expect("verifying", _nbytes(store), written=False)
+        store.door.expect("verifying", _nbytes(store), how="read")
     for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
         try:
             report.problems += part(store, report)

@@ -87,7 +87,7 @@ def commit_home(
 ) -> Plan:
     """A run's end: names are at `index`, and what it redirected is written back. Head then says `index`."""
     work = plan_commit(store, index, pending, kept)
-    _carry_out(store, work, run, save_preimages, durable)
+    _carry_out(store, work, run, save_preimages, durable, what="writing back")
     return work
 
 
@@ -124,9 +124,9 @@ def recover(store: Store, durable: bool = True) -> bool:
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
-               retire: Callable[[], None] | None = None) -> None:
+               retire: Callable[[], None] | None = None, what: str = "restoring") -> None:
     record = store.layout.leaving if retire else store.layout.intent
-    store.door.expect("restoring", sum(op.end - op.start for op in work.intent.writes)
+    store.door.expect(what, sum(op.end - op.start for op in work.intent.writes)
                       + sum(save.end - save.start for save in work.saves if save_preimages))
     try:
         if save_preimages and work.saves:
