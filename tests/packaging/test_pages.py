@@ -14,7 +14,7 @@ from typed import ROOT
 
 TYPED = ("docs/tutorial.md", "docs/how-to/adaptive.md", "docs/how-to/hdf5.md", "docs/how-to/disk-space.md",
          "docs/how-to/scope.md", "docs/reference/json.md", "examples/adaptive/README.md")
-EACH_SECTION = ("docs/how-to/recipes.md", "docs/how-to/shells.md")
+EACH_SECTION = ("docs/how-to/recipes.md",)
 ELSEWHERE = {
     "README.md": "tests/packaging/test_readme.py",
     "docs/how-to/fti.md": "tests/levels/test_how_to.py",
