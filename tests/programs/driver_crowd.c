@@ -138,6 +138,7 @@ OP(together)
     static const char *const unanswered[] = {"-", "?"};
     char ignored[ROOM], *all;
     int given = place_items(count, word), asked = 0, dead = 0;
+    fflush(NULL);                      /* what a stream wrote counts as written, also where another process takes the checkpoint */
     for (int n = 0; n < TWINS && this_process == FIRST_PROCESS; n++)
         if (takes_part(n) && ask_twin(n, "part\n"))
             asked |= 1 << n;
