@@ -181,7 +181,7 @@ static int begin_timed_fd(int fd, struct on_fd *on, struct timed *t)
 /* The C library reads what these are given by itself, and faults where it cannot.  A handler of the program may go on elsewhere
  * then, so nothing is held at that moment: the times are copied first, and where that is not possible the call, which will change
  * nothing, is the C library's. */
-static int copied(void *to, const void *from, size_t size)
+static int times_copied(void *to, const void *from, size_t size)
 {
     if (from && mm_usable(from, size, 0) != size)
         return 0;
@@ -195,7 +195,7 @@ EXPORT int utime(const char *path, const struct utimbuf *times)
     struct utimbuf copy;
     struct noted n;
     struct timed t;
-    if (!copied(&copy, times, sizeof copy))
+    if (!times_copied(&copy, times, sizeof copy))
         return REAL(utime)(path, times);
     return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(utime)(path, times ? &copy : NULL)));
@@ -205,7 +205,7 @@ EXPORT int utimes(const char *path, const struct timeval times[2])
     struct timeval copy[2];
     struct noted n;
     struct timed t;
-    if (!copied(copy, times, sizeof copy))
+    if (!times_copied(copy, times, sizeof copy))
         return REAL(utimes)(path, times);
     return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(utimes)(path, times ? copy : NULL)));
@@ -215,7 +215,7 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
     struct timeval copy[2];
     struct noted n;
     struct timed t;
-    if (!copied(copy, times, sizeof copy))
+    if (!times_copied(copy, times, sizeof copy))
         return REAL(lutimes)(path, times);
     return begin_timed(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(lutimes)(path, times ? copy : NULL)));
@@ -225,7 +225,7 @@ EXPORT int futimes(int fd, const struct timeval times[2])
     struct timeval copy[2];
     struct on_fd on;
     struct timed t;
-    if (!copied(copy, times, sizeof copy))
+    if (!times_copied(copy, times, sizeof copy))
         return REAL(futimes)(fd, times);
     return begin_timed_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimes)(fd, times ? copy : NULL)));
 }
@@ -234,7 +234,7 @@ EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
     struct timeval copy[2];
     struct noted n;
     struct timed t;
-    if (!copied(copy, times, sizeof copy))
+    if (!times_copied(copy, times, sizeof copy))
         return REAL(futimesat)(dir, path, times);
     return begin_timed(&n, &t, dir, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(futimesat)(dir, path, times ? copy : NULL)));

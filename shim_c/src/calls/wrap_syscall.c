@@ -40,8 +40,8 @@ static long forked(long number, long a, long b, long c, long d, long e)
 
 #ifdef __x86_64__
 /* The C library's functions of these names read the times themselves; the kernel says EFAULT where it cannot. */
-static int can_be_read(long times, size_t size) { return !times || mm_usable(P(times), size, 0) == size; }
-#define TIMES(times, size, call) (can_be_read(times, size) ? (call) : REAL(syscall)(number, a, b, c))
+static int times_readable(long times, size_t size) { return !times || mm_usable(P(times), size, 0) == size; }
+#define TIMES(times, size, call) (times_readable(times, size) ? (call) : REAL(syscall)(number, a, b, c))
 
 /* the older calls, which other processors do not have */
 static long older(long number, long a, long b, long c, long d, long e, long f)
