@@ -8,7 +8,7 @@ from messages import ROOT, Message, messages, quoted_in_tests, runs, words
 
 PAGE = ROOT / "docs" / "reference" / "messages.md"
 # Messages without a test that quotes them: this figure only becomes smaller.
-UNQUOTED_MOST = 14
+UNQUOTED_MOST = 8
 
 
 def all_in_order(pieces: list[str], line: str) -> bool:

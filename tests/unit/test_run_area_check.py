@@ -47,6 +47,10 @@ def comes_round(area: Area) -> None:
     area.pif(1).next_dirty, area.pif(2).next_dirty, area.head.dirty = 2, 1, 1
 
 
+def scope_in_a_path(area: Area) -> None:
+    area.head.scope = area.pif(SLOT).path
+
+
 def put_process(area: Area) -> None:
     area.process(1).fd_root = FAR
 
@@ -80,6 +84,7 @@ def cut(area: Area) -> None:
     (no_room_at_all, "the path of file 1 lies outside"),
     (put_pif("root", FAR), "the block table of file 1 leads outside"),
     (comes_round, "a list of the header has no end"),
+    (scope_in_a_path, "the rules of the scope lead outside"),
     (put_process, "the descriptors of process 1 lie outside"),
     (put_frame, "frame 1 lies outside"),
     (put_chunk, "a chunk leads to no frame"),

@@ -52,6 +52,7 @@ def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]
         except OSError as error:
             found = shutil.which(command[0])
             if error.errno != errno.ENOEXEC or found is None:
+                error.filename = command[0]
                 raise
             os.execve("/bin/sh", ["/bin/sh", found, *command[1:]], environ)   # a script that does not say of what
 
@@ -61,7 +62,7 @@ def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]
 def spawn_as(become: Callable[[], None], name: str) -> int:
     """A child that becomes something else; its pid. Signals are blocked here from now on, and in it as they were.
 
-    Raises CannotStart with the errno of whatever `become` failed with.
+    Raises CannotStart with the errno of whatever `become` failed with, and that file's name, or else this one.
     """
     global _before
     now = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
@@ -81,9 +82,9 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             become()
         except OSError as error:
-            os.write(writer, b"%d" % (error.errno or errno.EIO))
+            os.write(writer, b"%d\0%b" % (error.errno or errno.EIO, os.fsencode(error.filename or name)))
         except BaseException:
-            os.write(writer, b"%d" % errno.EIO)
+            os.write(writer, b"%d\0%b" % (errno.EIO, os.fsencode(name)))
             raise
         finally:
             os._exit(127)
@@ -96,7 +97,8 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
             signal.signal(REQUEST, disposition)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _before = None
-        raise CannotStart(int(said), os.strerror(int(said)), name)
+        number, _, path = said.partition(b"\0")
+        raise CannotStart(int(number), os.strerror(int(number)), os.fsdecode(path))
     return pid
 
 

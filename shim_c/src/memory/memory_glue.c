@@ -102,8 +102,14 @@ void mm_memory_not_joined(void)
 void mm_memory_joined(void)
 {
     struct mm_header *h = mm_area->head;
-    if (!mm_area_place || !(h->flags & MM_MEMORY))
+    if (!(h->flags & MM_MEMORY))
         return;
+    if (!mm_area_place) {                  /* mm_memory_region found no room; without it the program would begin anew */
+        if (h->memory.come_back)
+            mm_cannot_come_back("there is no room for what brings it back", "");
+        mm_say("there is no room for what saves the program's memory: checkpoints are of files only");
+        return;
+    }
     mm_memory_head = h;
     mm_as_a_call = &mm_self->calls;
     MM_STOP("memory.joins");

@@ -268,6 +268,7 @@ void mm_come_back(void)
 {
     struct mm_engine *e = ENGINE;
     const char *path = mm_memory_head->memory.path;
+    MM_STOP("restore.begins");
     long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0), n = 0, r;
     if (fd < 0)
         mm_cannot_come_back("nothing says how: ", path);

@@ -1,0 +1,110 @@
+"""What a restart needs is refused: it says so and ends, and the same restart works when it has it again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import METAMORI, Memory
+from conftest import Compile
+from stops import Stops
+
+pytestmark = pytest.mark.usefixtures("installed")
+MMAP, BRK, CLONE = 9, 12, 56               # x86-64
+SHARED, NORESERVE, NOREPLACE, THREAD = 1, 0x4000, 0x100000, 0x10000
+
+PROGRAM = """
+import mmap, threading
+import metamori
+event = threading.Event()
+thread = threading.Thread(target=event.wait)
+thread.start()
+room = bytearray(100 << 20)
+program = open("program", "r+b")
+mapped = mmap.mmap(program.fileno(), 4096)
+metamori.checkpoint()
+event.set()
+thread.join()
+print("done")
+"""
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Memory:
+    return ran(tmp_path)
+
+
+def ran(tmp_path: Path, added: dict[str, str] | None = None) -> Memory:
+    """A run that has come to its end; its checkpoint 1 has memory. added: to the environment that the program has."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    setup = {"program": Path("/bin/sleep").read_bytes()}
+    case = Memory(tmp_path, ["/usr/bin/python3", script], setup=setup, ends=False)
+    case.added = added or {}
+    case.work.joinpath("program").chmod(0o755)
+    done = case.verb("run", "--memory", "--", *case.command)
+    assert done.returncode == 0, done
+    return case
+
+
+def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str) -> None:
+    assert done.returncode == 125, done
+    assert said in done.stderr.decode()
+    again = case.verb("restart", "1")
+    assert (again.returncode, again.stdout) == (0, b"done\n"), again
+
+
+@pytest.mark.parametrize(("call", "error", "mask", "value", "said"), [
+    (MMAP, errno.ENOMEM, NOREPLACE | NORESERVE | SHARED, NOREPLACE | SHARED, "a mapping cannot be made: "),
+    (MMAP, errno.ENOMEM, NOREPLACE, NOREPLACE, "there is no room for what brings it back"),
+    (BRK, 0, 0, 0, "the heap cannot be as large as it was"),
+    (CLONE, errno.EAGAIN, THREAD, THREAD, "a thread cannot be made"),
+])
+def test_a_call_fails(ended: Memory, compiled: Compile, call: int, error: int, mask: int, value: int,
+                      said: str) -> None:
+    argument = 3 if call == MMAP else 0
+    command = [compiled("refuse"), *map(str, (call, error, argument, mask, value)), *METAMORI, "restart", "1"]
+    done = subprocess.run(command, cwd=ended.work, env=ended.environment(), capture_output=True, check=False)
+    check(ended, done, said)
+
+
+def test_a_run_without_room_for_it(ended: Memory, compiled: Compile) -> None:
+    """Its checkpoints have files only, and it says so."""
+    command = [compiled("refuse"), *map(str, (MMAP, errno.ENOMEM, 3, NOREPLACE, NOREPLACE)), *METAMORI,
+               "run", "--memory", "--", *ended.command]
+    done = subprocess.run(command, cwd=ended.work, env=ended.environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"done\n"), done
+    assert "there is no room for what saves the program's memory: checkpoints are of files only" in done.stderr.decode()
+
+
+def test_a_file_is_a_program_by_now(ended: Memory) -> None:
+    """Nobody can open it for writing while it is executed: the message names it."""
+    with subprocess.Popen([ended.work / "program", "600"]) as busy:
+        done = ended.verb("restart", "1")
+        busy.kill()
+    check(ended, done, f"{ended.work}/program: Text file busy")
+
+
+@pytest.mark.parametrize("what", ["plan", "proc"])
+def test_what_it_needs_goes_at_the_last_moment(tmp_path: Path, what: str) -> None:
+    """After `metamori restart` has looked, and before the new process does."""
+    stops = Stops(tmp_path / "stops")
+    ended = ran(tmp_path, added=stops.env)
+    stops.arm("restore.begins")
+    own = ["unshare", "--mount"] if what == "proc" else []
+    if own and os.geteuid() != 0:
+        pytest.skip("only root can unmount /proc")
+    process = subprocess.Popen([*own, *METAMORI, "restart", "1"], cwd=ended.work, env=ended.environment(),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stops.wait("restore.begins")
+    if what == "plan":
+        ended.store.joinpath("run", "comeback").unlink()
+    else:
+        subprocess.run(["nsenter", "-m", "-t", str(process.pid), "umount", "-l", "/proc"], check=True)
+    stops.go("restore.begins")
+    out, err = process.communicate()
+    check(ended, subprocess.CompletedProcess([], process.returncode, out, err),
+          "nothing says how: " if what == "plan" else "the present mappings cannot be read")
