@@ -85,3 +85,8 @@ def cut(text: str, width: int) -> str:
             break
         taken += letter
     return taken + "…" if width > 0 else ""
+
+
+def cut_start(text: str, width: int) -> str:
+    """As `cut`; it is the start that is left out, as of a path whose end says more."""
+    return text if columns(text) <= width else cut(text[::-1], width)[::-1]

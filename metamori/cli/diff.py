@@ -10,7 +10,7 @@ from typing import Any
 from metamori import indexes
 from metamori.cli import opening, output
 from metamori.errors import MetamoriError
-from metamori.printed import name_text
+from metamori.printed import cut_start, name_text
 from metamori.store.read.compare import Change, compare
 from metamori.store.read.reader import Reader
 from metamori.store.read.store import Store
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         changes = list(compare(store, arguments.first, arguments.second))
     output.result(arguments, {"first": arguments.first, "second": arguments.second,
                               "changes": [describe(change) for change in changes]},
-                  "\n".join(map(line, changes)))
+                  output.table(map(line, changes)))
     return 0
 
 
@@ -51,9 +51,7 @@ def describe(change: Change) -> dict[str, Any]:
 
 def line(change: Change) -> str:
     """For a person: what changed, with the first ranges."""
-    text = f"{output.paint(change.what, _COLOURS[change.what])} {output.path_text(change.path)}"
-    if change.kind != "file":
-        text += f" ({change.kind})"
+    text = f" ({change.kind})" if change.kind != "file" else ""
     if change.what == "M":
         ranges = [f"{start}-{end}" for start, end in change.ranges[:5]]
         more = [f"and {len(change.ranges) - 5} more"] if len(change.ranges) > 5 else []
@@ -62,7 +60,10 @@ def line(change: Change) -> str:
             text += f"  size {change.size[0]} -> {change.size[1]}"
         if change.mode[0] != change.mode[1]:
             text += f"  mode {change.mode[0]:04o} -> {change.mode[1]:04o}"
-    return text
+    path, width = output.path_text(change.path), output.terminal_width()
+    if width:                              # half of a line at least; the end of a path says more
+        path = cut_start(path, max(width // 2, width - 2 - len(text)))
+    return f"{output.paint(change.what, _COLOURS[change.what])} {path}{text}"
 
 
 def _one(arguments: argparse.Namespace, store: Store) -> int:

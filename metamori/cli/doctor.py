@@ -15,12 +15,14 @@ from pathlib import Path
 
 from metamori.cli import output
 from metamori.cli.run import too_old
+from metamori.printed import columns, cut_start, line_text, name_text
 from metamori.runtime.lifecycle import elf
 from metamori.store.io.os_io import REAL
 from metamori.tables.record import record
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _BLOCK_BYTES = 65536
+_NAME_MIN, _NAME_MAX = 15, 24
 
 
 @record
@@ -41,7 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.binary is not None:
         findings += _binary(arguments.binary)
     signs = {True: output.paint("yes", "green"), False: output.paint("NO ", "red"), None: "   "}
-    text = "\n".join(f"{signs[each.good]} {each.what:<16}{each.text}" for each in findings)
+    names = [cut_start(name_text(each.what), _NAME_MAX) for each in findings]
+    room = max(_NAME_MIN, *map(columns, names))
+    text = "\n".join(output.wrapped(line_text(each.text), f"{signs[each.good]} {name}{' ' * (room - columns(name))} ",
+                                    room + 5) for each, name in zip(findings, names, strict=True))
     ready = all(each.good is not False for each in findings)
     output.result(arguments, {"ready": ready, "findings": [asdict(each) for each in findings]}, text)
     return 0 if ready else 1

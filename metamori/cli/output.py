@@ -6,21 +6,24 @@ import argparse
 import base64
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from metamori.config import size_text
-from metamori.printed import clear_progress, line_text, name_text
+from metamori.printed import clear_progress, columns, cut, line_text, name_text
 
 __all__ = [
-    "flush", "paint", "path_bytes", "path_fields", "path_text", "result", "say", "size_text", "terminal_width",
-    "time_local", "time_utc", "write_bytes",
+    "flush", "paint", "path_bytes", "path_fields", "path_text", "result", "say", "size_text", "table", "terminal_width",
+    "time_local", "time_utc", "wrapped", "write_bytes",
 ]
 
 SCHEMA = 1
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -59,6 +62,37 @@ def _paged(text: str) -> bool:
     except KeyboardInterrupt:              # the pager has it too, and decides
         shown.wait()
     return True
+
+
+def table(lines: Iterable[str]) -> str:
+    """Lines that on a terminal are no wider than it; what is left out is shown by …"""
+    width = terminal_width()
+    return "\n".join(_fitting(line, width) if width else line for line in lines)
+
+
+def _fitting(line: str, width: int) -> str:
+    """With its colours, which take no room."""
+    parts = _COLOUR.split(line)
+    if columns("".join(parts[::2])) <= width:
+        return line
+    room = width - 1                       # and then the …
+    for number in range(0, len(parts), 2):
+        if columns(parts[number]) > room:
+            parts[number] = cut(parts[number] + " ", room + 1)
+            return "".join(parts[:number + 1] + parts[number + 1::2])
+        room -= columns(parts[number])
+    return line
+
+
+def wrapped(text: str, before: str = "", indent: int = 0) -> str:
+    """A sentence on as many lines as a terminal needs, behind what is on the first."""
+    import textwrap
+
+    width = terminal_width()
+    if not width or columns(text) + indent <= width:
+        return before + text
+    return before + textwrap.fill(text, max(20, width - indent), break_on_hyphens=False).replace(
+        "\n", "\n" + " " * indent)
 
 
 def terminal_width() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from metamori.cli import opening, output
 from metamori.config import parse_count, parse_duration, parse_size
@@ -45,6 +46,18 @@ def _text(done: prune.Result, dry_run: bool) -> str:
     freed = output.size_text(max(0, done.before - done.after))
     if not done.dropped:
         return f"nothing to prune; {freed} freed" if done.before > done.after else "nothing to prune"
-    names = ", ".join(map(str, done.dropped[:20])) + (" ..." if len(done.dropped) > 20 else "")
+    ranges = _ranges(done.dropped)
+    names = ", ".join(ranges[:20]) + (" …" if len(ranges) > 20 else "")
     would = "would be " if dry_run else ""
-    return f"{len(done.dropped)} {would}pruned ({names}), {freed} {would}freed; {len(done.kept)} kept"
+    return output.wrapped(f"{len(done.dropped)} {would}pruned ({names}), {freed} {would}freed; {len(done.kept)} kept")
+
+
+def _ranges(indexes: Sequence[int]) -> list[str]:
+    """Neighbours as 3-7."""
+    found: list[list[int]] = []
+    for index in indexes:
+        if found and found[-1][-1] == index - 1:
+            found[-1][1:] = [index]
+        else:
+            found.append([index])
+    return ["-".join(map(str, each)) for each in found]

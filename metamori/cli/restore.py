@@ -164,7 +164,7 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
             "lost": texts.lost_fields(losses.ranges(target))}
-    output.result(arguments, data, "\n".join(text))
+    output.result(arguments, data, output.table(text))
     return 0
 
 

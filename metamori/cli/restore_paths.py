@@ -102,5 +102,5 @@ def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, change
             "bytes_written": written, "bytes_saved": saved,
             "changed_outside": [output.path_fields(path) for path in changed],
             "lost": texts.lost_fields([each for each in losses.ranges(index) if each[0] in lost])}
-    output.result(arguments, data, "\n".join([*said, *map(line_text, notes)]))
+    output.result(arguments, data, output.table([*said, *map(line_text, notes)]))
     return 0

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         "mode": meta.mode, "isolate": meta.isolate, "bytes": meta.bytes_added, "records": records,
         "names": names, "memory": [_memory(each) for each in meta.memory],
     }
-    output.result(arguments, data, "\n".join(_text(meta, records, names)))
+    output.result(arguments, data, output.table(_text(meta, records, names)))
     return 0
 
 
@@ -116,7 +116,8 @@ def _text(meta: Meta, records: list[Record], names: list[Record]) -> list[str]:
                   for start, end, low, high in record.get("ranges", ())]
     if names:
         lines += ["", output.paint("names", "bold")]
-        lines += [f"    {each['kind']:<9}{each['inode'] or '':<6}{name_text(output.path_bytes(each))}"
+        room = max(len(str(each["inode"])) for each in names)
+        lines += [f"    {each['kind']:<9} {each['inode'] or '':<{room}}  {name_text(output.path_bytes(each))}"
                   for each in names]
     return lines
 

@@ -92,7 +92,7 @@ def _show(arguments: argparse.Namespace, found: dict[str, Any], drawn: int) -> i
     lines = _lines(found)
     if drawn and not arguments.json and sys.stdout.isatty():
         sys.stdout.write(f"\x1b[{drawn}A\x1b[J")
-    text = "\n".join(lines) if sys.stdout.isatty() or not arguments.watch else "; ".join(lines)
+    text = output.table(lines) if sys.stdout.isatty() or not arguments.watch else "; ".join(lines)
     output.result(arguments, {key: value for key, value in found.items() if key != "bytes_seen"}, text)
     output.flush()
     return len(lines)

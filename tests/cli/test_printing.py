@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from lab import Lab
+from terminal import on_terminal
 
 from metamori.cli import log
 from metamori.printed import columns
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 UGLY = "a\x1b[31mred\nfake line\t"
 LONG = "a message that is longer than any terminal is wide, " * 4
-
-
-def on_terminal(lab: Lab, *words: object, width: int, height: int = 200, **env: str) -> list[str]:
-    """The lines that a verb prints on a terminal."""
-    main, side = pty.openpty()
-    fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    verb, *rest = words
-    settings = {name: value for name, value in lab.env.items() if name not in ("COLUMNS", "LINES", "PAGER", "NO_COLOR")}
-    child = subprocess.Popen(lab.argv(str(verb), *rest), cwd=lab.work, env=settings | {"TERM": "xterm"} | env,
-                             stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE)
-    os.close(side)
-    data = b""
-    while True:
-        try:
-            piece = os.read(main, 65536)
-        except OSError:                    # the last one has closed it
-            break
-        if not piece:
-            break
-        data += piece
-    os.close(main)
-    _, errors = child.communicate(timeout=120)
-    assert child.returncode == 0, errors
-    return COLOUR.sub("", data.decode()).replace("\r\n", "\n").splitlines()
 
 
 def script(lab: Lab, text: str) -> None:
