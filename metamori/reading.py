@@ -43,6 +43,7 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._sizes: tuple[object, dict[int, int]] | None = None
 
     def __enter__(self) -> History:
         return self
@@ -83,7 +84,15 @@ class History:
             return Checkpoint(0, None, None, "before the first run", 0, 0, False)
         meta = self._store.meta(index)
         return Checkpoint(index, meta.parent, datetime.fromtimestamp(meta.time_ns / 1e9, UTC),
-                          meta.message or meta.reason, meta.bytes_added, len(meta.pifs), bool(meta.memory))
+                          meta.message or meta.reason, self._bytes(index), len(meta.pifs), bool(meta.memory))
+
+    def _bytes(self, index: int) -> int:
+        from metamori.store.read import sizes
+
+        known = (self._store.newest, self._store.undo_log.last(), self._store.head)
+        if self._sizes is None or self._sizes[0] != known:
+            self._sizes = known, sizes.by_index(self._store)
+        return self._sizes[1][index]
 
     def children(self, index: int) -> tuple[int, ...]:
         """The indexes that grew from this one, oldest first: more than one where somebody went back to it."""

@@ -32,7 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.second = indexes.find(store, arguments.second)
         if arguments.path is not None:
             fits = opening.tracked_glob(store, arguments.path)
-            return _one(arguments, store) if fits is None else _several(arguments, store, fits)
+            if fits is None or any(opening.is_tracked(store, index, arguments.path)
+                                   for index in (arguments.first, arguments.second)):
+                return _one(arguments, store)
+            return _several(arguments, store, fits)
         changes = list(compare(store, arguments.first, arguments.second))
     output.result(arguments, {"first": arguments.first, "second": arguments.second,
                               "changes": [describe(change) for change in changes]},

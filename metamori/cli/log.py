@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from metamori.cli import opening, output, within
 from metamori.config import parse_count
 from metamori.errors import Damaged
 from metamori.printed import columns, cut, line_text
+from metamori.store.read import sizes
 from metamori.store.read.holders import Losses, listed
 from metamori.store.read.store import Store
 from metamori.store.read.verify import verify
@@ -26,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     newest = parse_count(arguments.newest) if arguments.newest is not None else None
     with opening.for_reading(arguments) as store:
-        losses, known = _losses(store), store.history.indexes
-        entries = [_entry(store, index) | {"lost": _lost(store, losses, index)}
+        losses, known, taken = _losses(store), store.history.indexes, sizes.by_index(store)
+        entries = [_entry(store, index) | {"bytes": taken[index]} | {"lost": _lost(store, losses, index)}
                    for index in known[-newest if newest else 0:]]
         head = within.head(store)
         text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head, output.terminal_width()))
@@ -42,11 +44,11 @@ def _entry(store: Store, index: int) -> dict[str, Any]:
     """`files`: how many files the checkpoint has a record of, that is, that changed since its parent."""
     message = indexes.message(store, index)
     if index == 0:
-        return {"index": 0, "parent": None, "time": None, "message": message, "bytes": 0, "files": 0, "memory": None}
+        return {"index": 0, "parent": None, "time": None, "message": message, "files": 0, "memory": None}
     meta = store.meta(index)
     return {
         "index": index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),
-        "message": message, "bytes": meta.bytes_added, "files": len(meta.pifs),
+        **output.text_fields(message, "message"), "files": len(meta.pifs),
         "memory": sum(image.size for image in meta.memory) if meta.memory else None,
     }
 
@@ -112,13 +114,13 @@ def _said(entry: dict[str, Any]) -> tuple[str, str]:
     gone = [output.path_bytes(each) for each in entry["lost"]]
     lost = f" [{listed(gone, output.path_text)} lost]" if gone else ""
     memory = "" if entry["memory"] is None else f" [memory {output.size_text(entry['memory'])}]"
-    return line_text(entry["message"]), memory + lost
+    return line_text(os.fsdecode(output.path_bytes(entry, "message"))), memory + lost
 
 
 def _short(entry: dict[str, Any], name: str, room: int, width: int) -> str:
     """A line for a terminal: what besides the message is to be said has its room first."""
     message, besides = _said(entry)
-    if entry["index"] == 0:
+    if entry["index"] == 0 and not entry["bytes"]:
         return cut(f"{name:<{room}}{message}{besides}", width)
     start = (f"{name:<{room}}{_local(entry):<{_TIME}} {output.size_text(entry['bytes']):>{_SIZE}} "
              f"{entry['files']:>{_FILES}}  ")
@@ -128,11 +130,13 @@ def _short(entry: dict[str, Any], name: str, room: int, width: int) -> str:
 
 def _line(entry: dict[str, Any], name: str) -> str:
     message, besides = _said(entry)
-    if entry["index"] == 0:
+    if entry["index"] == 0 and not entry["bytes"]:
         return f"{name}{message}{besides}"
     count = f"{entry['files']} file{'s' * (entry['files'] != 1)}"
     return f"{name}{_local(entry)}  {output.size_text(entry['bytes']):>9}  {count:<9} {message}{besides}"
 
 
 def _local(entry: dict[str, Any]) -> str:
+    if entry["time"] is None:
+        return " " * _TIME
     return datetime.fromisoformat(entry["time"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")

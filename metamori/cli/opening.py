@@ -87,6 +87,14 @@ def tracked_path(store: Store, index: int, text: str) -> bytes:
     raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")
 
 
+def is_tracked(store: Store, index: int, text: str) -> bool:
+    """Whether it is the name of something that was there, whatever else it may mean."""
+    try:
+        return bool(tracked_path(store, index, text))
+    except MetamoriError:
+        return False
+
+
 def _meant(store: Store, text: str) -> list[bytes]:
     """Where a path that a person writes may be, the likeliest first."""
     tries = []

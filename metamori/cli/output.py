@@ -19,7 +19,7 @@ from metamori.printed import clear_progress, columns, cut, line_text, name_text
 
 __all__ = [
     "flush", "paint", "path_bytes", "path_fields", "path_text", "result", "say", "size_text", "table", "terminal_width",
-    "time_local", "time_utc", "wrapped", "write_bytes",
+    "text_fields", "time_local", "time_utc", "wrapped", "write_bytes",
 ]
 
 SCHEMA = 1
@@ -31,11 +31,20 @@ def result(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> No
     """The answer of a verb: `data` with --json, else `text`, nothing when that is empty."""
     clear_progress()
     if arguments.json:
-        sys.stdout.write(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=True) + "\n")
+        sys.stdout.write(json.dumps(_in_unicode({"schema": SCHEMA, **data}), ensure_ascii=True) + "\n")
     elif text:
         text = _printable(text) + "\n"
         if not _paged(text):
             sys.stdout.write(text)
+
+
+def _in_unicode(value: Any) -> Any:
+    """Halves of letters, as bytes that are no UTF-8 are in Python, are refused by other languages."""
+    if isinstance(value, str):
+        return value if value.isascii() else _printable(value)
+    if isinstance(value, dict):
+        return {key: _in_unicode(each) for key, each in value.items()}
+    return list(map(_in_unicode, value)) if isinstance(value, list | tuple) else value
 
 
 def _paged(text: str) -> bool:
@@ -123,6 +132,11 @@ def path_fields(path: bytes, key: str = "path") -> dict[str, str]:
         return {key: path.decode("utf-8")}
     except UnicodeDecodeError:
         return {key: path.decode("utf-8", "replace"), f"{key}_b64": base64.b64encode(path).decode()}
+
+
+def text_fields(text: str, key: str) -> dict[str, str]:
+    """The same for what a person wrote."""
+    return path_fields(text.encode("utf-8", "surrogateescape"), key)
 
 
 def path_bytes(fields: dict[str, Any], key: str = "path") -> bytes:

@@ -9,6 +9,7 @@ from metamori import indexes
 from metamori.cli import opening, output
 from metamori.printed import line_text, name_text
 from metamori.store.format.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
+from metamori.store.read import sizes
 from metamori.tables.pif import NO_LIMIT
 
 Record = dict[str, Any]
@@ -21,17 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     with opening.for_reading(arguments) as store:
         index = indexes.find(store, arguments.index)
-        meta, offsets = store.meta(index), store.offsets(index)
+        meta, offsets, taken = store.meta(index), store.offsets(index), sizes.by_index(store)[index]
     records = [_meta(meta), *_offsets(offsets), *(_fit(meta, fit) for fit in meta.fits),
                *(_pif(meta, pif) for pif in meta.pifs)]
     names = [_name(entry) for entry in meta.names]
     data = {
         "index": meta.index, "parent": meta.parent, "time": output.time_utc(meta.time_ns),
-        "message": meta.message, "reason": meta.reason, "run": meta.run, "process": meta.process,
-        "mode": meta.mode, "isolate": meta.isolate, "bytes": meta.bytes_added, "records": records,
+        **output.text_fields(meta.message, "message"), "reason": meta.reason, "run": meta.run, "process": meta.process,
+        "mode": meta.mode, "isolate": meta.isolate, "bytes": taken, "records": records,
         "names": names, "memory": [_memory(each) for each in meta.memory],
     }
-    output.result(arguments, data, output.table(_text(meta, records, names)))
+    output.result(arguments, data, output.table(_text(meta, taken, records, names)))
     return 0
 
 
@@ -97,12 +98,12 @@ def _name(entry: NameEntry) -> Record:
     return {**output.path_fields(entry.path), "kind": entry.kind, "inode": entry.inode, **target}
 
 
-def _text(meta: Meta, records: list[Record], names: list[Record]) -> list[str]:
+def _text(meta: Meta, taken: int, records: list[Record], names: list[Record]) -> list[str]:
     title = f"checkpoint {meta.index}, from {meta.parent}, {output.time_local(meta.time_ns)}"
     said = f": {line_text(meta.message or meta.reason)}" if meta.message or meta.reason else ""
     lines = [output.paint(title, "bold") + said,
              f"run {meta.run}, process {meta.process}, {meta.mode}{', isolated' * meta.isolate}, "
-             f"{output.size_text(meta.bytes_added)} added", ""]
+             f"{output.size_text(taken)} added", ""]
     for image in meta.memory:
         kind = f"what changed since checkpoint {image.base}" if image.base else "complete"
         lines += [output.paint(f"{meta.index}.memory.{image.process}", "bold"),

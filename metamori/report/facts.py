@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from metamori.printed import line_text, name_text
 from metamori.store.format.records import Meta, NameEntry, Offsets, PifEntry, Undo
+from metamori.store.read import sizes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.aml import AML, AddressMap
@@ -60,7 +62,7 @@ class Facts:
     def shown(self, path: bytes) -> str:
         """A path for a person: as seen from the folder that the store is in."""
         folder = os.fsencode(os.path.dirname(self.store)).rstrip(b"/") + b"/"
-        return os.fsdecode(path.removeprefix(folder))
+        return name_text(path.removeprefix(folder))
 
     def sizes(self, path: bytes) -> dict[int, int | None]:
         """A file's size at every index, None where it is not there."""
@@ -79,7 +81,8 @@ def gather(store: Store) -> Facts:
     """Reads records only, no content. Damaged when one cannot be read."""
     facts = Facts(store.path, store.head.index, store.history, disk_bytes=disk_bytes(store.path))
     owner: dict[int, bytes] = {}
-    facts.checkpoints.append(Checkpoint(0, None, 0, "", "start", 0, 0, False))
+    taken = sizes.by_index(store)
+    facts.checkpoints.append(Checkpoint(0, None, 0, "", "start", taken[0], 0, False))
     undos: dict[int, list[Undo]] = {}
     for undo in store.undos:
         undos.setdefault(undo.after_index, []).append(undo)
@@ -90,7 +93,7 @@ def gather(store: Store) -> Facts:
         meta, offsets = store.meta(index), store.offsets(index)
         now = before.successor([(meta, offsets)])
         facts.checkpoints.append(Checkpoint(
-            index, meta.parent, meta.time_ns, meta.message, meta.reason, meta.bytes_added, len(meta.pifs),
+            index, meta.parent, meta.time_ns, line_text(meta.message), meta.reason, taken[index], len(meta.pifs),
             bool(meta.memory)))
         written = _written(meta, offsets, undos)
         for path in sorted({entry.path for entry in meta.names} | set(_paths(meta.pifs, now))):
@@ -112,13 +115,9 @@ def gather(store: Store) -> Facts:
 
 
 def _saved(store: Store, facts: Facts, owner: dict[int, bytes]) -> None:
-    """Pre-images count for the index after the one that they were saved for: there the overwriting happened."""
-    known = [each.index for each in facts.checkpoints]
-    for undo in store.undos:
-        after = next((index for index in known if index > undo.after_index), known[-1])
-        for entry in undo.entries:
-            if entry.run:
-                facts.stored.setdefault(owner.get(entry.inode, NAMELESS), Counter())[after] += entry.end - entry.start
+    """As it counts for `log`."""
+    for index, inode, nbytes in sizes.saved(store):
+        facts.stored.setdefault(owner.get(inode, NAMELESS), Counter())[index] += nbytes
 
 
 def _paths(pifs: Iterable[PifEntry], now: State) -> Iterator[bytes]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 
 from metamori.config import size_text
+from metamori.printed import name_text
 from metamori.report.axis import LEFT, RIGHT, WIDTH, Axis
 from metamori.report.facts import Facts
 from metamori.report.svg import Drawing, number, short_path
@@ -50,7 +50,7 @@ def _panel(picture: Drawing, facts: Facts, axis: Axis, path: bytes, y: float) ->
     wide = len(axis.indexes) * axis.spacing
     picture.rect(LEFT, y, wide, _HIGH, "p")
     picture.text(LEFT, y - 5, short_path(facts.shown(path), WIDTH - LEFT - RIGHT), size=11,
-                 tip=os.fsdecode(path))
+                 tip=name_text(path))
     for part in (0.0, 0.5, 1.0):
         at = y + _HIGH * (1 - part)
         picture.text(LEFT - 10, at + 4, size_text(int(longest * part)), "m", 10, "end")

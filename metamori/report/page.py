@@ -6,6 +6,7 @@ import time
 from html import escape
 
 from metamori.config import size_text
+from metamori.printed import name_text
 from metamori.report import heatmap, space, timeline
 from metamori.report.facts import Checkpoint, Facts
 from metamori.report.svg import STYLE
@@ -26,7 +27,7 @@ td:last-child,th:last-child{text-align:left}
 def render(facts: Facts) -> str:
     pictures = [timeline.draw(facts), heatmap.draw(facts, heatmap.busiest(facts, HEATMAPS)), space.draw(facts)]
     rows = "\n".join(_row(each) for each in facts.checkpoints[1:])
-    title = escape(facts.store.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    title = escape(name_text(facts.store))
     return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             f'content="width=device-width"><title>{title}</title><style>{STYLE}{_PAGE_STYLE}</style></head>\n<body>\n'
             + "".join(f"<div>{picture.render(own_style=False)}</div>\n" for picture in pictures) +

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from metamori.config import size_text
+from metamori.printed import name_text
 from metamori.report.axis import LEFT, WIDTH, Axis, lanes
 from metamori.report.facts import Checkpoint, Facts
 from metamori.report.svg import Drawing, number, short, short_path
@@ -37,7 +38,7 @@ def draw(facts: Facts) -> Drawing:
 def _title(picture: Drawing, facts: Facts) -> None:
     taken = [each for each in facts.checkpoints if each.index]
     picture.text(16, 26, "Checkpoints", size=15)
-    said = f"{len(taken)} in {short_path(facts.store, 420)}, {size_text(facts.disk_bytes)} on disk"
+    said = f"{len(taken)} in {short_path(name_text(facts.store), 420)}, {size_text(facts.disk_bytes)} on disk"
     if taken:
         said += f", {_clock(taken[0].time_ns)} to {_clock(taken[-1].time_ns)}"
     picture.text(16, 44, said + f"; the files are at {facts.head} (ring)", "m")

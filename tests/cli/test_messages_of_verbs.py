@@ -91,8 +91,8 @@ CASES: dict[str, tuple[Callable[[Bench], object] | None, tuple[object, ...], int
     "a copy of what is lost": (lost_bytes, ("restore", 1, "--to", "copy"), 12, "; --force copies the rest"),
     "a copy": (None, ("restore", 1, "--to", "copy"), 0, "copied checkpoint 1 (2 names) to copy"),
     "nothing to prune": (None, ("prune", "--keep-last", 9), 0, "nothing to prune\n"),
-    "what a prune would do": (None, ("prune", "--keep-last", 1, "--dry-run"), 0, "3 would be pruned (0, 1, 2), "),
-    "a record": (None, ("show", 1), 0, "run 1, process 1, incremental, 0 B added\n"),
+    "what a prune would do": (None, ("prune", "--keep-last", 1, "--dry-run"), 0, "3 would be pruned (0-2), "),
+    "a record": (None, ("show", 1), 0, "run 1, process 1, incremental, 4 KiB added\n"),
     "a message that none has": (None, ("restore", ":none*"), 13,
                                 "no checkpoint's message matches none*; metamori log shows them"),
     "a file that no checkpoint changed": (
@@ -125,7 +125,7 @@ def test_a_verb_says(what: str, bench: Bench, said: Said) -> None:
 
 
 def test_a_prune_says_what_it_did(said: Said) -> None:
-    assert re.fullmatch(r"2 pruned \(0, 1\), \d+ [KMi]*B freed; 2 kept\n", said("prune", "--keep-last", 2)[1])
+    assert re.fullmatch(r"2 pruned \(0-1\), \d+ [KMi]*B freed; 2 kept\n", said("prune", "--keep-last", 2)[1])
 
 
 def test_forced_it_is_restored_in_part(bench: Bench, said: Said) -> None:
