@@ -97,8 +97,8 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
             signal.signal(REQUEST, disposition)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _before = None
-        number, _, path = said.partition(b"\0")
-        raise CannotStart(int(number), os.strerror(int(number)), os.fsdecode(path))
+        code, _, path = said.partition(b"\0")
+        raise CannotStart(int(code), os.strerror(int(code)), os.fsdecode(path))
     return pid
 
 
