@@ -172,7 +172,7 @@ class Disk:
             os.link(path, os.path.join(aside, b"%d" % ino))
         for path in sorted(below(self.folder), reverse=True):
             if os.path.isdir(path) and not os.path.islink(path):
-                os.rename(path, os.path.join(aside, b"%d" % os.lstat(path).st_ino))
+                os.rename(path, os.path.join(aside, b"folder%d" % os.lstat(path).st_ino))
             else:
                 os.unlink(path)
         for path, entry in sorted(then.at.items()):
@@ -180,8 +180,8 @@ class Disk:
         shutil.rmtree(aside)
         another_boot(Path(os.fsdecode(self.folder)))
         for path, entry in sorted(then.at.items(), reverse=True):
-            if stat.S_ISREG(entry.mode):
-                os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+            if stat.S_ISREG(entry.mode) or stat.S_ISLNK(entry.mode):
+                os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
         return then
 
     def _possible(self, latest: int) -> list[Names]:
@@ -193,7 +193,7 @@ class Disk:
         ino, mode, size, target = entry.ino, entry.mode, entry.size, entry.target
         if stat.S_ISDIR(mode):
             try:
-                os.rename(os.path.join(aside, b"%d" % ino), path)
+                os.rename(os.path.join(aside, b"folder%d" % ino), path)   # a file may have its number by now
             except FileNotFoundError:
                 os.mkdir(path)
         elif stat.S_ISLNK(mode):
