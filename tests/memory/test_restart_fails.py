@@ -22,7 +22,7 @@ import metamori
 event = threading.Event()
 thread = threading.Thread(target=event.wait)
 thread.start()
-room = bytearray(100 << 20)
+room = bytearray(1 << 20)
 program = open("program", "r+b")
 mapped = mmap.mmap(program.fileno(), 4096)
 metamori.checkpoint()
