@@ -195,7 +195,10 @@ class MemoryDoor:
 
     # -- the door --------------------------------------------------------------------------------
 
-    def expect(self, what: str, nbytes: int, written: bool = True) -> None:
+    def expect(self, what: str, nbytes: int | Callable[[], int], how: str = "written") -> None:
+        pass
+
+    def show(self, shown: bool) -> None:
         pass
 
     def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
