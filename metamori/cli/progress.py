@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from metamori import printed
+from metamori._area import lib
 from metamori.config import size_text
 from metamori.store.io.os_io import PIECE_BYTES, REAL, Door
 from metamori.tables.record import record
@@ -20,7 +21,6 @@ from metamori.tables.record import record
 PATIENCE_S = 1.0
 _EVERY_S = 0.2
 _SYNCED_AT_ONCE = 64 * PIECE_BYTES         # of a longer file one sees how far it is
-_SYNC_WHOLLY = 7                           # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 
 
 def door(shown: bool = True) -> Door:
@@ -34,7 +34,7 @@ class Counting(Door):
     """The same calls; now and then a line that the next one, or the verb's answer, replaces."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, shown: bool = True) -> None:
-        self.done = {"read": 0, "written": 0, "freed": 0}
+        self.done = {"read": 0, "written": 0, "freed": 0, "synced": 0}
         self.calls = 0
         self._clock = clock
         self.show(shown)
@@ -105,15 +105,11 @@ class Counting(Door):
         size = os.fstat(fd).st_size
         if size <= _SYNCED_AT_ONCE or self._next == float("inf"):
             return
-        import ctypes
-
-        call = ctypes.CDLL(None).sync_file_range
-        before, now = self._expected, self._clock()
-        what = f"{before.what}, to the disk" if before else "to the disk"
+        before = self._expected
+        self.expect(f"{before.what}, to the disk" if before else "to the disk", size, "synced")
         for at in range(0, size, _SYNCED_AT_ONCE):
-            call(fd, ctypes.c_int64(at), ctypes.c_int64(_SYNCED_AT_ONCE), _SYNC_WHOLLY)
-            self._expected = _Expected(what, size, "read", self.done["read"] - min(size, at + _SYNCED_AT_ONCE), now)
-            self._tick()
+            lib.mm_write_out(fd, at, _SYNCED_AT_ONCE, 1)
+            self._count("synced", min(size - at, _SYNCED_AT_ONCE))
         self._expected = before
 
     def _count(self, how: str, nbytes: int) -> None:

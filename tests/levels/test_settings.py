@@ -13,7 +13,7 @@ MANUAL = """[Basic]
 head                = 0
 node_size           = 2
 ckpt_dir            = /scratch/username/
-glbl_dir            = /work/project/
+glbl_dir            = /archive/project/
 meta_dir            = /home/username/.fti/
 ckpt_L1             = 3
 ckpt_L2             = 5
@@ -49,6 +49,7 @@ def test_defaults_are_the_manuals():
     made = settings.parse("")
     assert (made.head, made.node_size, made.group_size, made.ckpt_l1, made.ckpt_l2, made.ckpt_l3, made.ckpt_l4) \
         == (0, 2, 4, 3, 5, 7, 11)
+    assert (made.ckpt_dir, made.glbl_dir, made.meta_dir) == ("./Local", "./Global", "./Meta")
     assert (made.inline_l2, made.keep_last_ckpt, made.ckpt_io, made.dcp_block_size, made.verbosity) \
         == (1, 0, 1, 16384, 2)
     assert (made.ckpt_tag, made.stage_tag, made.final_tag, made.block_size, made.transfer_size, made.local_test) \

@@ -272,6 +272,7 @@ def test_interrupted(open_labs: list[Lab], options: list[str]) -> None:
         open_labs[1].restore(0)
         assert (open_labs[1].work / "old").read_bytes() == bytes(100000)
 
+
 @pytest.mark.parametrize("options", MODES, ids=IDS)
 def test_times_that_cannot_be_read(options: list[str], lab: Lab, tmp_path: Path, compiled: Compile) -> None:
     """The C library faults where it reads them, the kernel says EFAULT; either way nothing stays locked."""

@@ -27,7 +27,7 @@ def test_a_hole_is_punched_and_the_size_stays(tmp_path: Path) -> None:
 
 
 def test_writing_begins() -> None:
-    assert lib.mm_start_writing(-1, 0, 1) == -errno.EBADF
+    assert lib.mm_write_out(-1, 0, 1, 0) == -errno.EBADF
 
 
 def test_when_a_file_was_made(tmp_path: Path) -> None:

@@ -21,13 +21,16 @@ USHRT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of one configuration file. Times in minutes, block_size in KB, transfer_size in MB."""
+    """The values of one configuration file. Times in minutes, block_size in KB, transfer_size in MB.
+
+    Where a key is missing: the manual's "Default Configuration".
+    """
 
     head: int = 0
     node_size: int = 2
-    ckpt_dir: str = "/scratch/username/"
-    glbl_dir: str = "/work/project"
-    meta_dir: str = "/home/user/.fti"
+    ckpt_dir: str = "./Local"
+    glbl_dir: str = "./Global"
+    meta_dir: str = "./Meta"
     glbl_stash_dir: str = ""
     ckpt_l1: int = 3
     ckpt_l2: int = 5

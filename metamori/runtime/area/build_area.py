@@ -19,7 +19,7 @@ ffibuilder.cdef("""
 int syncfs(int fd);
 long mm_rename_new(const char *from, const char *to);
 long mm_punch_hole(int fd, int64_t start, int64_t length);
-long mm_start_writing(int fd, int64_t start, int64_t length);
+long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
 long mm_same_description(int pid, int fd, int other_pid, int other);
 long mm_tee(int from, int to, size_t count);
@@ -57,9 +57,10 @@ static long mm_punch_hole(int fd, int64_t start, int64_t length)
     return sys(SYS_fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start, length);
 }
 
-static long mm_start_writing(int fd, int64_t start, int64_t length)
+static long mm_write_out(int fd, int64_t start, int64_t length, int wait)
 {
-    return sys(SYS_sync_file_range, fd, start, length, SYNC_FILE_RANGE_WRITE);
+    return sys(SYS_sync_file_range, fd, start, length, SYNC_FILE_RANGE_WRITE
+               | (wait ? SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER : 0));
 }
 
 /* 0: not known. */

@@ -82,7 +82,8 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             become()
         except OSError as error:
-            os.write(writer, b"%d\0%b" % (error.errno or errno.EIO, os.fsencode(error.filename or name)))
+            path = error.filename if isinstance(error.filename, (str, bytes)) else name   # of a descriptor: a number
+            os.write(writer, b"%d\0%b" % (error.errno or errno.EIO, os.fsencode(path)))
         except BaseException:
             os.write(writer, b"%d\0%b" % (errno.EIO, os.fsencode(name)))
             raise

@@ -10,7 +10,8 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from metamori._area import ffi, lib
 from metamori.config import Config
@@ -254,9 +255,8 @@ class Live:
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
-        session.store.door.show(True)
-        index = end_run.finish(session, reason, killed)
-        session.store.door.show(False)
+        with _waited_for(session.store):
+            index = end_run.finish(session, reason, killed)
         self._say_of_limits()
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
@@ -268,9 +268,8 @@ class Live:
             session.area.head.supervisor = 0
             session.area.close()
         else:
-            session.store.door.show(True)
-            end_run.close(session)
-            session.store.door.show(False)
+            with _waited_for(session.store):
+                end_run.close(session)
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
@@ -307,6 +306,16 @@ def follow(live: Live) -> int:
         live.session.store.close()
     live.on_checkpoint.end(live.session.store.path)
     return child_loop.end_as(status)
+
+
+@contextmanager
+def _waited_for(store: Store) -> Iterator[None]:
+    """The command has ended, and whoever started it waits for what is done here."""
+    store.door.show(True)
+    try:
+        yield
+    finally:
+        store.door.show(False)
 
 
 def _signal(number: int) -> str:

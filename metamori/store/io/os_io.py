@@ -381,7 +381,7 @@ class Door:
 
 def _flush(fd: int, start: int, length: int) -> None:
     """The disk begins to write a range; nobody waits for it."""
-    lib.mm_start_writing(fd, start, length)
+    lib.mm_write_out(fd, start, length, 0)
 
 
 REAL = Door()

@@ -107,7 +107,8 @@ void mm_memory_joined(void)
     if (!mm_area_place) {                  /* mm_memory_region found no room; without it the program would begin anew */
         if (h->memory.come_back)
             mm_cannot_come_back("there is no room for what brings it back", "");
-        mm_say("there is no room for what saves the program's memory: checkpoints are of files only");
+        if (h->first_pid == (uint32_t)sys_getpid())    /* what it starts has no image anyway */
+            mm_say("there is no room for what saves the program's memory: checkpoints are of files only");
         return;
     }
     mm_memory_head = h;
