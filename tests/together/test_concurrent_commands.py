@@ -216,13 +216,13 @@ def test_a_lock_whose_owner_s_number_came_round_is_taken_over(area) -> None:  # 
     other = bystander()
     try:
         area.head.session_lock = other.pid
-        with area.session(PATIENCE):
+        with area.session_lock(PATIENCE):
             pass
         area.head.session_lock = other.pid
     finally:
         other.kill()
         other.wait()
-    with area.session(PATIENCE):
+    with area.session_lock(PATIENCE):
         pass
 
 
@@ -231,7 +231,7 @@ def test_who_has_waited_for_a_lock_wakes_the_next(area) -> None:  # type: ignore
     held: list[tuple[float, float]] = []
 
     def take_it() -> None:
-        with area.session(PATIENCE):
+        with area.session_lock(PATIENCE):
             taken = time.monotonic()
         held.append((taken, time.monotonic()))
 
@@ -239,7 +239,7 @@ def test_who_has_waited_for_a_lock_wakes_the_next(area) -> None:  # type: ignore
     for _ in range(20):
         held.clear()
         waiters = [threading.Thread(target=take_it) for _ in range(2)]
-        with area.session(PATIENCE):
+        with area.session_lock(PATIENCE):
             for waiter in waiters:
                 waiter.start()
             time.sleep(0.012)           # both have looked by themselves once
@@ -259,7 +259,7 @@ def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdout and holder.stdout.readline() == "held\n"
-        with pytest.raises(NotAtRest), area.session(3.0):
+        with pytest.raises(NotAtRest), area.session_lock(3.0):
             pass
     finally:
         holder.kill()
@@ -277,13 +277,13 @@ def test_a_slow_call_is_waited_for_but_no_stopped_process(lab: Lab) -> None:
     process.calls += 1                     # it waits for the next line, and seems to be in a call
     comes_out = threading.Timer(1.5, setattr, (process, "calls", 0))
     comes_out.start()
-    with area.session(PATIENCE), area.frozen():
+    with area.session_lock(PATIENCE), area.frozen():
         assert process.calls == 0
     comes_out.join()
     process.calls += 1
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        with area.session(PATIENCE), pytest.raises(NotAtRest):
+        with area.session_lock(PATIENCE), pytest.raises(NotAtRest):
             area.freeze()
     finally:
         process.calls = 0

@@ -198,7 +198,7 @@ class Area:
     # -- exclusion -------------------------------------------------------------------------------
 
     @contextmanager
-    def session(self, timeout_s: float = 60.0) -> Iterator[None]:
+    def session_lock(self, timeout_s: float = 60.0) -> Iterator[None]:
         """One runtime at a time works on the run."""
         if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
             raise NotAtRest("another checkpoint or restore of this run does not finish")

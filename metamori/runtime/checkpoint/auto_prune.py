@@ -15,7 +15,7 @@ from metamori._area import lib
 from metamori.config import size_text
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import BLOCK, Area, Preimage
-from metamori.runtime.checkpoint.context import RunContext
+from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
@@ -40,78 +40,78 @@ def rules(area: Area) -> Rules:
     return Rules(head.keep_last, 0.0, head.max_bytes) if head.first_index else Rules()
 
 
-def prune(context: RunContext) -> None:
+def prune(session: SessionState) -> None:
     """After a checkpoint, which exists whatever comes of this; what fails is tried again after the next."""
-    found = rules(context.area)
+    found = rules(session.area)
     try:
-        if found and _is_due(context, found):
-            done = _prune(context, found)
-            if found.max_bytes and done.needed > found.max_bytes and (taken := _own_bytes(context)) > found.max_bytes:
-                _say_once(context, f"this run's checkpoints take more than {size_text(found.max_bytes)} (--max-bytes): "
+        if found and _is_due(session, found):
+            done = _prune(session, found)
+            if found.max_bytes and done.needed > found.max_bytes and (taken := _own_bytes(session)) > found.max_bytes:
+                _say_once(session, f"this run's checkpoints take more than {size_text(found.max_bytes)} (--max-bytes): "
                                    f"{size_text(taken)} for the newest{_and_others(done.shape.below)}", "size")
     except (MetamoriError, OSError) as error:
-        _say_once(context, f"nothing was pruned: {error}")
+        _say_once(session, f"nothing was pruned: {error}")
 
 
-def make_room(context: RunContext) -> int:
+def make_room(session: SessionState) -> int:
     """A write found the disk full: 1 when something could be freed."""
-    with context.area.session():
-        return int(has_made_room(context))
+    with session.area.session_lock():
+        return int(has_made_room(session))
 
 
-def has_made_room(context: RunContext) -> bool:
+def has_made_room(session: SessionState) -> bool:
     """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never."""
-    found = rules(context.area)
+    found = rules(session.area)
     if not found:
         return False
-    context.area.give_room(records=True)
-    context.store.refresh()
-    while len(own := _own(context)) > 1:
+    session.area.give_room(records=True)
+    session.store.refresh()
+    while len(own := _own(session)) > 1:
         count = max(found.keep_last, len(own) - 1 if found.max_bytes else 1)
         try:
-            done = _prune(context, Rules(keep_last=count))
+            done = _prune(session, Rules(keep_last=count))
         except (MetamoriError, OSError):
             return False                   # not even room to say what goes: what the disk said stands
         if done.before > done.after:
             return True
         if not done.dropped:
             break
-    others = _and_others([index for index in context.store.indexes if index < context.area.head.first_index])
-    _say_once(context, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
+    others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
+    _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
     return False
 
 
-def _own(context: RunContext) -> list[int]:
-    return [index for index in context.store.indexes if index >= context.area.head.first_index]
+def _own(session: SessionState) -> list[int]:
+    return [index for index in session.store.indexes if index >= session.area.head.first_index]
 
 
 def _and_others(below: list[int]) -> str:
     return f" and for {spans_text(below)}, which only 'metamori prune' may take away" if below else ""
 
 
-def _say_once(context: RunContext, text: str, about: str = "") -> None:
+def _say_once(session: SessionState, text: str, about: str = "") -> None:
     """Once in a run; `about`: whatever the numbers are."""
-    if context.area.first_time(zlib.crc32((about or text).encode(errors="replace"))):
-        context.said = text
+    if session.area.first_time(zlib.crc32((about or text).encode(errors="replace"))):
+        session.said = text
 
 
-def _own_bytes(context: RunContext) -> int:
+def _own_bytes(session: SessionState) -> int:
     from metamori.store.prune import prune as stored
 
-    return stored.disk_bytes(context.store, context.area.head.first_index, context.area.head.run)
+    return stored.disk_bytes(session.store, session.area.head.first_index, session.area.head.run)
 
 
-def _is_due(context: RunContext, found: Rules) -> bool:
-    return bool((found.max_bytes and _own_bytes(context) > found.max_bytes)
-                or (found.keep_last and len(_own(context)) > found.keep_last))
+def _is_due(session: SessionState, found: Rules) -> bool:
+    return bool((found.max_bytes and _own_bytes(session) > found.max_bytes)
+                or (found.keep_last and len(_own(session)) > found.keep_last))
 
 
-def _prune(context: RunContext, found: Rules) -> stored.Result:
+def _prune(session: SessionState, found: Rules) -> stored.Result:
     from metamori.store.prune import prune as stored
 
-    store, area = context.store, context.area
+    store, area = session.store, session.area
     done = stored.prune(store, found, {area.head.parent}, _needs(area), first=area.head.first_index,
-                        durable=context.durable)
+                        durable=session.durable)
     for slot in list(area.pifs()):
         p = area.pif(slot)
         if p.flags & lib.MM_NAMELESS and not p.refs and done.shape.nothing_leads_to(p.object) \

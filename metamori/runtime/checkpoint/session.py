@@ -17,8 +17,8 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint import sync as durable
-from metamori.runtime.checkpoint.context import RunContext
 from metamori.runtime.checkpoint.delta import Fold
+from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.checkpoint.snapshot import Cut
 from metamori.runtime.checkpoint.write_back import put_home
@@ -29,7 +29,7 @@ from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
 
-class Session(RunContext):
+class Session(SessionState):
     """A live run, for whoever takes its checkpoints."""
 
     def __init__(self, store: Store, area: Area) -> None:
@@ -50,7 +50,7 @@ class Session(RunContext):
         over: and after it nobody does anything in the run.
         """
         home = home or self.single
-        with self.area.session(), self.area.frozen() if home else nullcontext():
+        with self.area.session_lock(), self.area.frozen() if home else nullcontext():
             auto_prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
             auto_prune.prune(self)

@@ -61,10 +61,10 @@ def _shown(area: Area) -> set[int]:
     return {p.ino for p in flagged if p.flags & lib.MM_HOME and p.flags & lib.MM_ENGINE}
 
 
-def is_copied(p: mm_pif) -> bool:
+def is_copied(pif: mm_pif) -> bool:
     """Whether a copy in the store (on another filesystem than the file) is the backing file; not of one that may be
     mapped."""
-    return bool(p.flags & lib.MM_COPIED and p.flags & lib.MM_VIRTUAL)
+    return bool(pif.flags & lib.MM_COPIED and pif.flags & lib.MM_VIRTUAL)
 
 
 def now_a_copy(area: Area, slot: int, size: int) -> None:

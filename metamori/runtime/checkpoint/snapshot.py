@@ -208,10 +208,10 @@ class _Places:
             if found.st:
                 self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
 
-    def of(self, p: mm_pif, first: bytes) -> Iterator[bytes]:
+    def of(self, pif: mm_pif, first: bytes) -> Iterator[bytes]:
         """Where a file may be that was at `first`."""
-        known = self.names(p.object) if p.object else ()
-        touched = self._by_identity.get((p.dev, p.ino))
+        known = self.names(pif.object) if pif.object else ()
+        touched = self._by_identity.get((pif.dev, pif.ino))
         return chain((first,), known, (touched,) if touched else ())
 
 
@@ -265,7 +265,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         held=None if itself or not st else _open_home(area, slot, p)[1])
 
 
-def _open_home(area: Area, slot: int, p: mm_pif) -> tuple[bytes, os.stat_result | None]:
+def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_result | None]:
     """A file that only a descriptor still holds: through that descriptor."""
     for process in area.processes():
         pid = area.process(process).pid
@@ -276,7 +276,7 @@ def _open_home(area: Area, slot: int, p: mm_pif) -> tuple[bytes, os.stat_result 
                     st = os.stat(path)
                 except OSError:
                     continue
-                if (st.st_dev, st.st_ino) == (p.dev, p.ino):
+                if (st.st_dev, st.st_ino) == (pif.dev, pif.ino):
                     return path, st
     return b"", None
 
@@ -368,12 +368,12 @@ def _followed(area: Area, slot: int) -> int:
     return 0 if area.pif(slot).flags & lib.MM_LEFT else slot
 
 
-def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
+def _unlinked(area: Area, fit: FitEntry, link: bytes) -> int:
     """The PIF of a file that was opened for reading, before the run unlinked it and so came to know it; 0: none."""
-    slot = area.find_pif(entry.dev, entry.ino)
+    slot = area.find_pif(fit.dev, fit.ino)
     try:
         if not slot and os.stat(link).st_nlink == 0:   # of which only a copy is left: its number alone says nothing
-            slot = area.find_pif(entry.dev, entry.ino, REAL.birth_ns(link, follow=True))
+            slot = area.find_pif(fit.dev, fit.ino, REAL.birth_ns(link, follow=True))
     except OSError:
         return 0
     if not slot or not area.pif(slot).flags & lib.MM_KEPT:
@@ -381,7 +381,7 @@ def _unlinked(area: Area, entry: FitEntry, link: bytes) -> int:
     if area.pif(slot).flags & lib.MM_COPIED:
         return slot
     found = look(os.path.join(os.fsencode(os.path.dirname(area.path)), b"kept", area.kept_name(slot))).st
-    return slot if found and (found.st_dev, found.st_ino) == (entry.dev, entry.ino) else 0
+    return slot if found and (found.st_dev, found.st_ino) == (fit.dev, fit.ino) else 0
 
 
 _STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields

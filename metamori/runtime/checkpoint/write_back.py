@@ -8,7 +8,7 @@ from metamori._area import lib
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.checkpoint import sync
-from metamori.runtime.checkpoint.context import RunContext
+from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.format.layout import parse_record_name
 from metamori.store.format.records import KeptHome
 from metamori.store.format.row_table import no_collection
@@ -33,10 +33,10 @@ def pending(area: Area) -> dict[int, AddressMap]:
     return found
 
 
-def kept_homes(context: RunContext) -> list[KeptHome]:
+def kept_homes(session: SessionState) -> list[KeptHome]:
     """Files without a name whose backing file the run put into the store, whatever branch knows them: those that a
     program of it removed, and those that a restore put aside, which no program of it may ever have opened."""
-    area, layout, found = context.area, context.store.layout, []
+    area, layout, found = session.area, session.store.layout, []
     for slot in area.pifs():
         p = area.pif(slot)
         if not p.object or not p.flags & lib.MM_KEPT or not p.flags & lib.MM_NAMELESS:
@@ -45,26 +45,26 @@ def kept_homes(context: RunContext) -> list[KeptHome]:
             if os.path.exists(layout.kept(name)):
                 found.append(KeptHome(p.object, name))
                 break
-    known = {each.inode for each in found} | {each.inode for each in context.store.head.kept}
-    aside = (int(name) for name in context.store.door.listdir(layout.kept_folder) if name.isdigit())
+    known = {each.inode for each in found} | {each.inode for each in session.store.head.kept}
+    aside = (int(name) for name in session.store.door.listdir(layout.kept_folder) if name.isdigit())
     return found + [KeptHome(inode, b"%d" % inode) for inode in sorted(aside) if inode not in known]
 
 
-def put_home(context: RunContext, index: int) -> None:
+def put_home(session: SessionState, index: int) -> None:
     """Commit: every buffered byte is written back; the run area starts from a clean table. The index is the newest.
 
     Durable whatever --durability says: with the run area goes the only other place of bytes that were fsynced.
     """
-    area, store = context.area, context.store
+    area, store = session.area, session.store
     area.freeze()
     try:
         area.give_room()
-        make_durable(context, index)
+        make_durable(session, index)
         with no_collection():
-            restore.commit_home(store, index, pending(area), save_preimages=not context.single, run=area.head.run,
-                             durable=True, kept=kept_homes(context))
-            if not context.single:         # after the commit, which has the room that is left
-                safety_copies.keep(store, index, area.head.run, clone=context.durable)
+            restore.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
+                             durable=True, kept=kept_homes(session))
+            if not session.single:         # after the commit, which has the room that is left
+                safety_copies.keep(store, index, area.head.run, clone=session.durable)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))
@@ -73,15 +73,15 @@ def put_home(context: RunContext, index: int) -> None:
         area.thaw()
 
 
-def make_durable(context: RunContext, index: int) -> None:
+def make_durable(session: SessionState, index: int) -> None:
     """What a commit is made from, before its list is written: with --durability process neither the records of the run
     are on the disk yet nor its buffer. In single mode those of the commit before are."""
-    area, store = context.area, context.store
-    if context.durable:
+    area, store = session.area, session.store
+    if session.durable:
         return
     store.buffers.sync(area.head.run)
     start = wal.began(area.path)
-    first = index if context.single or start is None else start.index + 1
+    first = index if session.single or start is None else start.index + 1
     names = ((raw, parse_record_name(raw)) for raw in store.door.listdir(store.layout.checkpoints))
     paths = [store.layout.record(raw) for raw, name in names if name is not None and name.index >= first]
     sync.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints})

@@ -26,20 +26,20 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
     if area.head.restoring:                # killed in a restore inside the program: it is carried through
         from metamori.runtime.rollback import rollback
 
-        with area.session():
+        with area.session_lock():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(records=True)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
         return session.checkpoint("", reason, home=True, over=over)
     index = session.checkpoint("", reason) if not session.single else _last_single(session, reason)
-    with area.session():
+    with area.session_lock():
         make_durable(session, index)
         _leave_at(session, index, committed)
     return index
 
 
 def _last_single(session: Session, reason: str) -> int:
-    with session.area.session():
+    with session.area.session_lock():
         return session._take("", reason)
 
 

@@ -235,34 +235,34 @@ def _up(fd: int, base: int) -> int:
     return high
 
 
-def _open(each: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tuple[int, int]]) -> int:
-    if each.kind in ("followed", "file"):
-        return _reopen(paths.get(each.descriptor, each.path), each.flags, each.position)
-    if each.kind == "standard":
+def _open(entry: DescriptorEntry, paths: dict[int, bytes], pipes: dict[bytes, tuple[int, int]]) -> int:
+    if entry.kind in ("followed", "file"):
+        return _reopen(paths.get(entry.descriptor, entry.path), entry.flags, entry.position)
+    if entry.kind == "standard":
         try:
-            return os.dup(each.position)
+            return os.dup(entry.position)
         except OSError:
             return os.open(os.devnull, os.O_RDWR)
-    if each.kind == "pipe":
-        if each.path not in pipes:
-            pipes[each.path] = os.pipe()
-        reader, writer = pipes[each.path]
-        if each.data:
-            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(each.data), 65536))
-            os.write(writer, each.data)
-        end = os.dup(writer if each.flags & os.O_ACCMODE == os.O_WRONLY else reader)
-        os.set_blocking(end, not each.flags & os.O_NONBLOCK)
+    if entry.kind == "pipe":
+        if entry.path not in pipes:
+            pipes[entry.path] = os.pipe()
+        reader, writer = pipes[entry.path]
+        if entry.data:
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(entry.data), 65536))
+            os.write(writer, entry.data)
+        end = os.dup(writer if entry.flags & os.O_ACCMODE == os.O_WRONLY else reader)
+        os.set_blocking(end, not entry.flags & os.O_NONBLOCK)
         return end
-    if each.kind == "eventfd":
-        return os.eventfd(int(proc_inspect.numbers(each.data, "eventfd-count")[0], 16), each.flags & os.O_NONBLOCK)
-    if each.kind == "epoll":
+    if entry.kind == "eventfd":
+        return os.eventfd(int(proc_inspect.numbers(entry.data, "eventfd-count")[0], 16), entry.flags & os.O_NONBLOCK)
+    if entry.kind == "epoll":
         return int(lib.mm_epoll())
-    if each.kind == "closed":
-        return _closed(each.data)
-    if each.kind == "signalfd":
-        mask = int(proc_inspect.numbers(each.data, "sigmask")[0], 16)
-        return int(lib.mm_signalfd(mask, each.flags & os.O_NONBLOCK))
-    return _timer(each)
+    if entry.kind == "closed":
+        return _closed(entry.data)
+    if entry.kind == "signalfd":
+        mask = int(proc_inspect.numbers(entry.data, "sigmask")[0], 16)
+        return int(lib.mm_signalfd(mask, entry.flags & os.O_NONBLOCK))
+    return _timer(entry)
 
 
 def _closed(what: bytes) -> int:
@@ -293,16 +293,16 @@ def _reopen(path: bytes, flags: int, position: int) -> int:
     return fd
 
 
-def _watch(each: DescriptorEntry) -> None:
+def _watch(entry: DescriptorEntry) -> None:
     """The epoll set as it was: descriptor, events, data."""
-    for line in proc_inspect.numbers(each.data, "tfd"):
+    for line in proc_inspect.numbers(entry.data, "tfd"):
         words = line.split()
         event = struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
-        lib.mm_epoll_add(each.descriptor, int(words[0]), event)
+        lib.mm_epoll_add(entry.descriptor, int(words[0]), event)
 
 
-def _timer(each: DescriptorEntry) -> int:
-    info = each.data
+def _timer(entry: DescriptorEntry) -> int:
+    info = entry.data
     clock = int(proc_inspect.numbers(info, "clockid")[0])
 
     def pair(name: str) -> tuple[int, int]:
@@ -310,4 +310,4 @@ def _timer(each: DescriptorEntry) -> int:
         return int(seconds), int(nanoseconds)
 
     value = struct.pack("=qqqq", *pair("it_interval"), *pair("it_value"))
-    return int(lib.mm_timerfd(clock, each.flags & os.O_NONBLOCK, value))
+    return int(lib.mm_timerfd(clock, entry.flags & os.O_NONBLOCK, value))

@@ -71,26 +71,26 @@ class Watch:
             area.thaw()
         return failed
 
-    def _put(self, slot: int, p: mm_pif) -> None:
+    def _put(self, slot: int, pif: mm_pif) -> None:
         area = self._area
-        if p.root or p.flags & lib.MM_VIRTUAL:
-            fd = self._home(p)
+        if pif.root or pif.flags & lib.MM_VIRTUAL:
+            fd = self._home(pif)
             try:
-                self._copy(slot, p, fd)
+                self._copy(slot, pif, fd)
             finally:
                 os.close(fd)
         area.drop_frames(slot)
-        area.table_clear(p)
-        p.flags &= ~lib.MM_VIRTUAL
-        p.fresh_from, p.home_limit, p.mtime_ns = 0, NO_LIMIT, 0
+        area.table_clear(pif)
+        pif.flags &= ~lib.MM_VIRTUAL
+        pif.fresh_from, pif.home_limit, pif.mtime_ns = 0, NO_LIMIT, 0
 
-    def _copy(self, slot: int, p: mm_pif, fd: int) -> None:
-        virtual = bool(p.flags & lib.MM_VIRTUAL)
-        size = p.size if virtual else os.fstat(fd).st_size
-        if virtual and p.home_limit < os.fstat(fd).st_size:
-            os.ftruncate(fd, p.home_limit)      # past it the file has zeros, whatever is in place
+    def _copy(self, slot: int, pif: mm_pif, fd: int) -> None:
+        virtual = bool(pif.flags & lib.MM_VIRTUAL)
+        size = pif.size if virtual else os.fstat(fd).st_size
+        if virtual and pif.home_limit < os.fstat(fd).st_size:
+            os.ftruncate(fd, pif.home_limit)      # past it the file has zeros, whatever is in place
         lib.mm_cache_leave(self._area.pointer, slot, self._writable())
-        for block, buffer, count in self._area.ranges(p, 0, 0):
+        for block, buffer, count in self._area.ranges(pif, 0, 0):
             start, end = block * BLOCK, min((block + count) * BLOCK, size)
             for at in range(start, end, _PIECE):
                 data = os.pread(self._buffer, min(_PIECE, end - at), buffer * BLOCK + at - start)
@@ -105,13 +105,13 @@ class Watch:
         self._buffer = writable
         return writable
 
-    def _home(self, p: mm_pif) -> int:
+    def _home(self, pif: mm_pif) -> int:
         """By its name, or through a process that has it open."""
-        path = self._area.pif_path(p)
+        path = self._area.pif_path(pif)
         for candidate in (path, *self._descriptors()):
             try:
                 found = os.stat(candidate)
-                if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (p.dev, p.ino):
+                if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (pif.dev, pif.ino):
                     return os.open(candidate, os.O_RDWR | os.O_CLOEXEC)
             except OSError:
                 continue

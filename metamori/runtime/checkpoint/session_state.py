@@ -7,8 +7,8 @@ from metamori.runtime.area.run_area import Area
 from metamori.store.read.store import Store
 
 
-class RunContext:
-    """A store and its run area. Every runtime of the run has its own; the truth is in the files."""
+class SessionState:
+    """What a `Session` is built on. Every runtime of the run has its own; the truth is in the files."""
 
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
