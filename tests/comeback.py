@@ -107,8 +107,8 @@ class Memory:
 
     # -- verbs ---------------------------------------------------------------------------------------
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [*METAMORI, "run", "--memory", *options, "--", *self.command]
+    def start(self, *options: str, within: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        command = [*within, *METAMORI, "run", "--memory", *options, "--", *self.command]
         with self.input.open("rb") as stdin, (self.folder / "out").open("wb") as out, \
                 (self.folder / "err").open("wb") as err:
             return subprocess.Popen(command, cwd=self.work, env=self.environment(), stdin=stdin, stdout=out, stderr=err)

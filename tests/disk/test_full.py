@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import zlib
@@ -154,3 +155,68 @@ def test_who_has_the_room_is_said_once(small: Lab) -> None:
     assert done.stderr.count(b"No space left on device") == 2
     said = [line for line in done.stderr.decode().splitlines() if line.startswith("metamori: ")]
     assert len(said) == 1 and "the disk is full: redirected data needs as much room again" in said[0], said
+
+
+RING = """
+import ctypes, os, sys
+fd = os.open("old", os.O_RDWR)
+print("ready", flush=True)
+input()
+print(ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) >= 0, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_ring_when_there_is_no_room(small: Lab, tmp_path: Path) -> None:
+    """io_uring may change the file at a time of its own, and what it holds cannot be saved: that is said."""
+    if ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
+        pytest.skip("this kernel or container forbids io_uring")
+    (small.work / "old").write_bytes(b"old\n" * (2 * MB))
+    session = Session([*small.argv("run"), "--", sys.executable, "-c", RING], small.work, small.env,
+                      tmp_path / "stderr")
+    small.sessions.append(session)
+    assert session._line() == "ready"
+    filler = fill(small.folder)
+    assert session.ask("go on") == "True"
+    filler.unlink()
+    assert session.end() == 0, session.stderr()
+    assert "no room to save what a file holds before io_uring may change it: this cannot be undone" in session.stderr()
+    assert (small.work / "old").read_bytes() == b"old\n" * (2 * MB)
+
+
+FORKS = """
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+    int ends[2], others = 600;             /* the first part of the table of processes has room for 512 */
+    char byte;
+    if (puts("ready") < 0 || fflush(stdout) || read(0, &byte, 1) != 1 || pipe(ends))
+        return 1;
+    for (int i = 0; i < others; i++)
+        if (fork() == 0) {
+            close(ends[1]);
+            return (int)read(ends[0], &byte, 1);
+        }
+    close(ends[1]);
+    printf("%d\\n", others);
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0)
+        ;
+    return 0;
+}
+"""
+
+
+def test_a_process_for_which_there_is_no_room(small: Lab, tmp_path: Path) -> None:
+    """It runs all the same."""
+    (small.folder / "main.c").write_text(FORKS)
+    subprocess.run(["gcc", "-o", small.work / "main", small.folder / "main.c"], check=True)
+    session = Session([*small.argv("run"), "--", "./main"], small.work, small.env, tmp_path / "stderr")
+    small.sessions.append(session)
+    assert session._line() == "ready"
+    filler = fill(small.folder)
+    assert session.ask("go on") == "600"
+    filler.unlink()
+    assert session.end() == 0, session.stderr()
+    assert " is not tracked: the disk has no room for another process in the run\n" in session.stderr()

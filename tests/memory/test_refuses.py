@@ -61,6 +61,11 @@ CASES = {
     "a private mapping of a memory file": (
         "import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE);"
         "os.close(fd)", "", "it maps a nameless memory file"),
+    "an object of the kernel": (
+        "import ctypes, mmap; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
+        "m = mmap.mmap(ring, 8192); os.close(ring)", "", "it maps an object of the kernel"),
+    "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
+                        "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "a timer that starts threads": (
         "import ctypes, threading; how = (ctypes.c_int * 16)(0, 0, 34, 4, threading.get_native_id());"
         "assert not ctypes.CDLL(None).syscall(222, 1, how, ctypes.byref(ctypes.c_int()))", "",
@@ -70,6 +75,7 @@ CASES = {
 }
 
 
+PERF = (ctypes.c_uint * 32)(1, 128)        # a counter in software: perf_event_open
 DEVICES = ("/dev/kvm", "/dev/dri/renderD128", "/dev/fuse", "/dev/loop-control", "/dev/vfio/vfio", "/dev/net/tun")
 DEVICE = next((each for each in DEVICES if os.access(each, os.R_OK | os.W_OK)), "")
 if DEVICE:                                 # as one of a GPU would be: what it knows of the program does not come back
@@ -81,6 +87,12 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     before, after, words = CASES[what]
     if what in ("io_uring", "a mapped ring") and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
         pytest.skip("this kernel or container forbids io_uring")
+    if what == "an object of the kernel" and ctypes.CDLL(None).syscall(298, PERF, 0, -1, -1, 0) < 0:
+        pytest.skip("this kernel or container forbids performance counters")
+    own = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/zero /dev/full && exec "$@"', "sh"] \
+        if what == "a mapped device" else []   # a device that anybody can map, and is not called /dev/zero
+    if own and subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")
     (tmp_path / "work").mkdir()
@@ -88,7 +100,7 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     shutil.rmtree(tmp_path / "work")
     case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"go": b""})
     (case.work / "go").unlink()
-    run = case.start()
+    run = case.start(within=own)
     try:
         wait_until(lambda: b"ready" in (tmp_path / "out").read_bytes(), "the program is ready")
         done = case.verb("checkpoint")

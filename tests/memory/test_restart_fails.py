@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import platform
 import subprocess
@@ -31,6 +32,11 @@ event.set()
 thread.join()
 print("done")
 """
+LOCKS = """
+import fcntl
+locked = open("program", "r+b")
+fcntl.lockf(locked, fcntl.LOCK_EX)
+"""
 
 
 @pytest.fixture
@@ -38,10 +44,10 @@ def ended(tmp_path: Path) -> Memory:
     return ran(tmp_path)
 
 
-def ran(tmp_path: Path, added: dict[str, str] | None = None) -> Memory:
+def ran(tmp_path: Path, added: dict[str, str] | None = None, program: str = PROGRAM) -> Memory:
     """A run that has come to its end; its checkpoint 1 has memory. added: to the environment that the program has."""
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     setup = {"program": Path("/bin/sleep").read_bytes()}
     case = Memory(tmp_path, ["/usr/bin/python3", script], setup=setup, ends=False)
     case.added = added or {}
@@ -51,10 +57,10 @@ def ran(tmp_path: Path, added: dict[str, str] | None = None) -> Memory:
     return case
 
 
-def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str) -> None:
+def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str, *options: str) -> None:
     assert done.returncode == 125, done
     assert said in done.stderr.decode()
-    again = case.verb("restart", "1")
+    again = case.verb("restart", *options, "1")
     assert (again.returncode, again.stdout) == (0, b"done\n"), again
 
 
@@ -112,3 +118,38 @@ def test_what_it_needs_goes_at_the_last_moment(tmp_path: Path, what: str) -> Non
     out, err = process.communicate()
     check(ended, subprocess.CompletedProcess([], process.returncode, out, err),
           "nothing says how: " if what == "plan" else "the present mappings cannot be read")
+
+
+def held_at(case: Memory, stops: Stops, point: str) -> subprocess.Popen[bytes]:
+    """`metamori restart 1`, whose new process stands there."""
+    stops.arm(point)
+    process = subprocess.Popen([*METAMORI, "restart", "1"], cwd=case.work, env=case.environment(),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stops.wait(point)
+    return process
+
+
+def test_a_mapped_file_goes_at_the_last_moment(tmp_path: Path) -> None:
+    stops = Stops(tmp_path / "stops")
+    ended = ran(tmp_path, added=stops.env)
+    process = held_at(ended, stops, "restore.begins")
+    program, aside = ended.work / "program", tmp_path / "aside"
+    program.rename(aside)
+    stops.go("restore.begins")
+    out, err = process.communicate()
+    aside.rename(program)
+    check(ended, subprocess.CompletedProcess([], process.returncode, out, err),
+          f"a file that it had mapped cannot be opened: {program}", "--force")
+
+
+def test_a_lock_is_taken_at_the_last_moment(tmp_path: Path) -> None:
+    """A lock of the process goes with any descriptor of the file: it is free until the program takes it again."""
+    stops = Stops(tmp_path / "stops")
+    ended = ran(tmp_path, added=stops.env, program=LOCKS + PROGRAM)
+    process = held_at(ended, stops, "restore.locks")
+    with (ended.work / "program").open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stops.go("restore.locks")
+        out, err = process.communicate()
+    check(ended, subprocess.CompletedProcess([], process.returncode, out, err),
+          "another process has taken a lock that it had")

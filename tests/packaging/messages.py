@@ -54,7 +54,7 @@ def literals(tree: ast.AST) -> Iterator[str]:
 
 
 def literals_of_c(text: str) -> Iterator[str]:
-    plain = re.sub(r"/\*.*?\*/|^#include[^\n]*|_Static_assert[^\n]*|__asm__.*?;$", " ", text,
+    plain = re.sub(r"/\*.*?\*/|^#(?:include|error)[^\n]*|_Static_assert[^\n]*|__asm__.*?;$", " ", text,
                    flags=re.DOTALL | re.MULTILINE)
     for found in re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', plain):
         yield FORMAT.sub("{}", re.sub(r'"\s*"', "", found)[1:-1]).replace('\\"', '"').replace("\\n", "")

@@ -28,7 +28,7 @@ from metamori.store.format.layout import format_line
 from metamori.store.format.records import Intent, NameEntry, NameOp, Pruning
 from metamori.store.io.os_io import REAL, Door
 from metamori.store.prune import merge, prune
-from metamori.store.read import image, reader
+from metamori.store.read import image, reader, scope
 from metamori.store.read.checksums import Checked
 from metamori.store.read.store import Store
 from metamori.store.read.verify import verify
@@ -71,6 +71,19 @@ class Laboratory:
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Laboratory]:
     yield Laboratory(tmp_path)
+
+
+def test_a_scope_that_is_none(lab: Laboratory) -> None:
+    with lab.store() as store:
+        scope.write(store, scope.EVERYTHING)
+        path = lab.folder / "scope"
+        text = path.read_bytes()
+        for damaged in (text.replace(b"track", b"trakc"), text[:-1], b"", b"metamori scope 2\n"):
+            path.write_bytes(damaged)
+            with pytest.raises(Damaged, match="scope is not the scope of a store"):
+                scope.read(store)
+        path.write_bytes(text)
+        assert scope.read(store) == scope.EVERYTHING
 
 
 # -- records ---------------------------------------------------------------------------------------

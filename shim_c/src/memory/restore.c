@@ -233,6 +233,7 @@ static void come_back_there(void)
     e->renamed_count = 0;
     rename_thread(e->known_pid, e->pid);
     kernel_and_library(c, p.descriptors);
+    MM_STOP("restore.locks");
     if (mm_locks_back(p.locks, c->locks) < 0)
         mm_cannot_come_back("another process has taken a lock that it had", "");
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
