@@ -1,7 +1,17 @@
 """The manual: `make docs` builds it offline, warnings are errors."""
 
+import importlib
 import posixpath
 import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from completions import actions, help_of, words_of  # noqa: E402
+
+from metamori.cli import main  # noqa: E402
 
 project = "Metamori"
 author = "the Metamori authors"
@@ -33,5 +43,23 @@ def name_what_is_outside(app, page, text):  # type: ignore[no-untyped-def]
     text[0] = re.sub(r"(?<!!)\[([^\]]*)\]\((\.\./[^)#\s]*)(?:#[^)]*)?\)", name, text[0])
 
 
+def table_of(verb: str) -> str:
+    """The arguments and options of a verb, as its parser has them."""
+    parser = main.verb_parser(verb, importlib.import_module(f"metamori.cli.{verb}"))
+    rows = ["| option | meaning |", "|---|---|"]
+    for action in actions(parser):
+        if action.option_strings != ["-h", "--help"]:
+            option, meaning = (text.replace("|", "\\|") for text in (words_of(action), help_of(action)))
+            rows.append(f"| `{option}` | {meaning} |")
+    return "\n".join(rows)
+
+
+def fill_in_options(app, page, text):  # type: ignore[no-untyped-def]
+    """Where the page of the command line says `<!-- options of VERB -->`."""
+    if page == "reference/cli":
+        text[0] = re.sub(r"<!-- options of (\w+) -->", lambda found: table_of(found[1]), text[0])
+
+
 def setup(app):  # type: ignore[no-untyped-def]
     app.connect("source-read", name_what_is_outside)
+    app.connect("source-read", fill_in_options)

@@ -24,6 +24,20 @@ def help_of(action: argparse.Action) -> str:
     return (action.help or "").replace("%%", "%")
 
 
+def brief(action: argparse.Action) -> str:
+    """The first sentence: a completion has one line."""
+    return help_of(action).split(". ")[0]
+
+
+def words_of(action: argparse.Action) -> str:
+    """`-m TEXT, --message TEXT`, or the name of an argument."""
+    value = "" if action.nargs == 0 else f" {action.metavar or (action.dest.upper() if not action.choices else '')}"
+    if action.choices:
+        value = " " + "|".join(map(str, action.choices))
+    names = [f"{name}{value}" for name in action.option_strings]
+    return ", ".join(names) or str(action.metavar or action.dest)
+
+
 def kind(action: argparse.Action) -> str:
     """One of KINDS, or the words to choose from, or "" """
     return " ".join(map(str, action.choices)) if action.choices else KINDS.get(str(action.metavar), "none")
@@ -176,7 +190,7 @@ def fish(verbs: Verbs, about: dict[str, str]) -> str:
                              for name in action.option_strings)
             value = "" if action.nargs == 0 else f" -r {given(action)}"
             lines.append(f"complete -c metamori -n '__fish_seen_subcommand_from {verb}' {names}{value} "
-                         f"-d {quote(help_of(action))}")
+                         f"-d {quote(brief(action))}")
         for number, action in enumerate(places(parser)):
             if action.nargs == "...":
                 lines.append(f"complete -c metamori -n '__fish_seen_subcommand_from {verb}' -f "
@@ -218,7 +232,7 @@ def zsh(verbs: Verbs, about: dict[str, str]) -> str:
     def specs(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in options(parser):
             text = re.sub(r"([\[\]:'\\])", lambda found: "'\\''" if found[1] == "'" else "\\" + found[1],
-                          help_of(action))
+                          brief(action))
             value = "" if action.nargs == 0 else f":{action.metavar or action.dest}:{given(action)}"
             yield from (f"'{name}[{text}]{value}'" for name in action.option_strings)
         for number, action in enumerate(places(parser), 1):

@@ -14,7 +14,9 @@ from metamori.tables.retention import Rules
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-last", metavar="N", help="keep the newest N")
-    parser.add_argument("--keep-every", metavar="DURATION", help="keep the newest, and one per 10m, 2h ... before it")
+    parser.add_argument("--keep-every", metavar="DURATION",
+                        help="keep the newest, and one per 10m, 2h ... before it. Going back, each that is at least "
+                             "so much older; index 0 is older than all")
     parser.add_argument("--max-bytes", metavar="SIZE", help="keep the newest, as many as fit into 500M, 2G ...")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 

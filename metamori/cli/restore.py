@@ -31,14 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=indexes.wanted,
                         help="a checkpoint, or 0 for the state before the first run")
     parser.add_argument("paths", metavar="PATH", nargs="*",
-                        help="restore only these files and folders (globs too), as a checkpoint of its own")
-    parser.add_argument("--to", metavar="DIR", help="write a copy there and leave the files alone")
+                        help="restore only these files and folders (globs too), as a checkpoint of its own. A folder "
+                             "with all below it: files made since go away")
+    parser.add_argument("--to", metavar="DIR",
+                        help="write a copy there and leave the files alone. Repeated after an interruption it "
+                             "continues. Files of the project keep their place in it, others their whole path below "
+                             "DIR, or below DIR/outside if names would collide")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     parser.add_argument("--stdio", action="store_true",
-                        help="also truncate inherited regular files (run ... >> out.log) to their size at INDEX")
+                        help="also truncate inherited regular files (run ... >> out.log) to their size at INDEX. Not "
+                             "with PATH")
     parser.add_argument("--force", action="store_true",
-                        help="restore although files were modified outside Metamori, or are open in a live run; "
-                             "saves them first")
+                        help="restore although files were modified outside Metamori, or are open in a live run; saves"
+                             " them first. If a checkpoint has lost data, restore or copy the rest; the status is 12."
+                             " Not needed for a .git/index that git status wrote anew")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -31,50 +31,89 @@ def signal_number(text: str) -> int:
 
 def add_on_term(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-term", metavar="ACTION", choices=("checkpoint",),
-                        help="checkpoint: hold SIGTERM back until a checkpoint is complete (preemption)")
+                        help="checkpoint: hold SIGTERM back until a checkpoint is complete (preemption by Slurm, spot "
+                             "machines, systemd). With --memory also a SIGTERM to the program or its process group")
 
 
 def add_outside(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outside", metavar="POLICY", choices=("refuse", "close", "stdio"),
-                        help="with memory, while connections, terminals or devices are open: refuse checkpoints "
-                             "(default); close: they come back closed; stdio: terminals come back as standard streams")
+                        help="with --memory, while a descriptor leads out of the run (connections, terminals, "
+                             "devices, pipes to other processes). refuse: no checkpoint, and it is named (default). "
+                             "close: after a restart connections are reset (ECONNRESET, then end of file and EPIPE), "
+                             "terminals hung up, pipes closed at the other end, devices closed (EBADF; the number "
+                             "stays taken); the running program notices nothing. stdio: the same, but a terminal "
+                             "comes back as standard input of metamori restart, or as its output if it was opened for"
+                             " writing only")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where the checkpoints go (default .metamori)")
+    _what_is_kept(parser)
+    _when_checkpoints_come(parser)
+    _how_it_resumes(parser)
+    parser.add_argument("--keep-last", metavar="N",
+                        help="keep only the newest N of the run's own checkpoints. Those of earlier runs, and 0, go by "
+                             "metamori prune; a resumed run is a new one")
+    parser.add_argument("--max-bytes", metavar="SIZE",
+                        help="keep the newest of the run's own checkpoints that fit into a store of SIZE. With this "
+                             "or --keep-last a full disk prunes the oldest, never below --keep-last, and the write "
+                             "succeeds")
+    parser.add_argument("--durability", choices=("power", "process"),
+                        help="what a checkpoint survives: a power failure (default), or only the end of any process, "
+                             "which is faster. fsync works either way")
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
+
+
+def _what_is_kept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("incremental", "single"),
-                        help="whether any checkpoint can be restored (default), or only the last")
+                        help="whether any checkpoint can be restored (default), or only the last: each commits")
     parser.add_argument("--isolate", action="store_const", const=True,
                         help="write to the files only at the end of the run (single mode: at checkpoints)")
     parser.add_argument("--memory", action="store_const", const=True,
-                        help="save the program's memory too, for metamori restart")
+                        help="save the program's memory too, incrementally, for metamori restart")
     add_outside(parser)
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered data kept in memory per file (default 1M)")
     parser.add_argument("--track", metavar="DIR", action="append",
-                        help="track the files of this folder too; / is everything (default: the present folder)")
+                        help="track the files of this folder too; / is everything (default: the present folder). "
+                             "Repeatable; the store remembers it")
     parser.add_argument("--exclude", metavar="GLOB", action="append",
-                        help="do not track these files or folders; as a line of .metamoriignore")
+                        help="do not track these files or folders; as a line of .metamoriignore. Repeatable; the store "
+                             "remembers it")
+
+
+def _when_checkpoints_come(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", metavar="DURATION", help="take a checkpoint this often: 30s, 10m")
-    parser.add_argument("--on-signal", metavar="SIG", help="take a checkpoint when this signal comes, then pass it on")
+    parser.add_argument("--on-signal", metavar="SIG",
+                        help="take a checkpoint when metamori run receives this signal, then pass it on")
     add_on_term(parser)
     parser.add_argument("--on-checkpoint", metavar="COMMAND",
-                        help="after each checkpoint run this shell command; METAMORI_INDEX is its number")
+                        help="after each checkpoint, the end's too, run this shell command. It has METAMORI_INDEX and"
+                             " METAMORI_STORE, runs beside the program, one at a time, and is not tracked; its output"
+                             " goes to standard error, a failure is reported. run waits for the last")
     parser.add_argument("--each-command", action="store_true",
-                        help="COMMAND is bash or zsh: take a checkpoint before each command line, named by it")
+                        help="COMMAND is bash or zsh: take a checkpoint before each command line, named by it. Then "
+                             "metamori undo takes back the last line that changed a file. In a script, bash -c or a "
+                             "pipe each command counts; lines that begin with metamori do not, nor shells that it "
+                             "starts")
+
+
+def _how_it_resumes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true",
-                        help="first restore the last checkpoint of an interrupted run, if there is one")
+                        help="first restore the last checkpoint of an interrupted run, or its beginning. Interrupted "
+                             "is the last run on this branch if it was killed, requeued, or ended with a status other"
+                             " than 0. With --memory the program itself continues. Files modified outside Metamori "
+                             "are not overwritten: 125")
     parser.add_argument("--requeue", action="store_true",
-                        help="in a Slurm job: on the signal (default USR1) take a checkpoint and queue the job "
-                             "again; started again, it resumes")
+                        help="in a Slurm job: on the signal (default USR1) take a checkpoint and queue the job again."
+                             " The command does not get the signal. With --on-term checkpoint also at SIGTERM, unless"
+                             " the job is cancelled or at its time limit. Started again (SLURM_RESTART_COUNT), it "
+                             "resumes")
     parser.add_argument("--resume-at", metavar="GLOB",
-                        help="resume only from checkpoints whose message matches (metamori checkpoint -m restart)")
+                        help="resume only from checkpoints whose message matches (metamori checkpoint -m restart). For "
+                             "programs that restart from files of their own")
     parser.add_argument("--stdio", action="store_true",
-                        help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log)")
-    parser.add_argument("--keep-last", metavar="N", help="keep only the newest N of the run's own checkpoints")
-    parser.add_argument("--max-bytes", metavar="SIZE",
-                        help="keep the newest of the run's own checkpoints that fit into SIZE")
-    parser.add_argument("--durability", choices=("power", "process"), help="what a checkpoint survives (default power)")
-    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
+                        help="with --resume or --requeue: also truncate inherited regular files (run ... >> out.log) "
+                             "to their size at that checkpoint")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from metamori.cli.main import VERBS
+
 ROOT = Path(__file__).resolve().parents[2]
 WORDS_MOST, WITHOUT_DECISIONS_MOST = 22_807, 18_243  # docs and README.md, as `wc -w` counts; only fewer
 FOLDERS = ("docs", "examples", "bench")
@@ -68,6 +70,11 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         html = (tmp_path / "html" / f"{page}.html").read_text()
         fetched = r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href)="https?:'
         assert not re.search(fetched, html), "it opens offline"
+    page = re.sub(r"<[^>]*>", "", (tmp_path / "html" / "reference" / "cli.html").read_text())
+    assert "options of" not in page and page.count("option\nmeaning") == len(VERBS), "tables made of the parsers"
+    assert [option for option in ("--keep-every DURATION", "--mode incremental|single", "-m TEXT, --message TEXT",
+                                  "--outside refuse|close|stdio", "EBADF; the number stays taken")
+            if option not in page] == []
     assert [path.name for path in (tmp_path / "html" / "_downloads").rglob("*.*")] == ["schemas.json"], \
         "what is outside of docs is named, not linked"
 
