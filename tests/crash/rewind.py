@@ -4,10 +4,11 @@ Invariants of the disk that is played, an ordinary journalling file system:
   * names, sizes and modes reach it in the order in which they were changed, and an fsync of anything brings all so far;
   * the bytes of a file are there as far as it was synced; what came later is there or not, sector by sector;
   * a file does not grow on it before its bytes are there: its size is the synced one, or the one it had.
-Two folders are two disks: an fsync on one brings nothing of the other. The data's is of no later instant than the
-store's but for what was synced there: more is not promised (docs/guarantees.md). Files keep their inodes,
-because a store knows them by that: one that has gone cannot be brought back, so the data's disk comes back as of an
-instant whose files are all still there (test_power_cut_on_devices.py has the others). Mapped files of the run area
+Two folders are two disks: an fsync on one brings nothing of the other, and each comes back as of an instant of its
+own. Files and symbolic links keep their
+inodes, because a store knows them by that: one that has gone cannot be brought back, so a disk comes back as of an
+instant whose links, and the data's as of one whose files, are all still there (test_power_cut_on_devices.py has the
+others). Mapped files of the run area
 may hold anything. Times of change cannot be put back: `Times` tells them to whoever asks in this process, and in one
 that is started by `told.py`.
 """
@@ -54,11 +55,10 @@ class Names:
     """What the folders said at one instant."""
 
     at: dict[bytes, Entry] = field(default_factory=dict)
-    when: int = 0
 
 
-def _files(names: Names) -> set[tuple[int, int]]:
-    return {(entry.ino, entry.born) for entry in names.at.values() if stat.S_ISREG(entry.mode)}
+def _of(names: Names, *kinds: int) -> set[tuple[int, int]]:
+    return {(entry.ino, entry.born) for entry in names.at.values() if stat.S_IFMT(entry.mode) in kinds}
 
 
 class Times:
@@ -121,19 +121,14 @@ class Watched:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.disks = [Disk(folder) for folder in reversed(folders)]    # the store's first
-        self.now = 0
 
     def seen(self, call: Call) -> None:
-        self.now += 1
         for disk in self.disks:
-            disk.seen(call, self.now)
+            disk.seen(call)
 
     def cut_power(self, rng: random.Random, times: Times) -> None:
         """Put disks in place that a power cut may have left; nothing of the run is alive."""
-        came: list[Names] = []
-        for disk in self.disks:
-            came.append(disk.cut_power(rng, self.now + 1, came[0].when if came else None))
-        times.take_over(came)
+        times.take_over([disk.cut_power(rng, others=disk is not self.disks[0]) for disk in self.disks])
 
 
 class Disk:
@@ -147,9 +142,8 @@ class Disk:
             if stat.S_ISREG(entry.mode):
                 self.synced[entry.ino, entry.born] = _content(path)
 
-    def seen(self, call: Call, when: int) -> None:
+    def seen(self, call: Call) -> None:
         now = look(self.folder)
-        now.when = when
         if call.name in SYNCS and os.fsencode(call.path + "/").startswith(self.folder + b"/"):
             # answered before the next call: whoever is told of it is told after this
             self.since = [now]
@@ -159,17 +153,17 @@ class Disk:
         else:
             self.since.append(now)
 
-    def cut_power(self, rng: random.Random, when: int, latest: int | None) -> Names:
-        """What it came back as. latest: the instant of the store's disk, for another one."""
+    def cut_power(self, rng: random.Random, others: bool) -> Names:
+        """What it came back as. others: the store is on another disk, where nothing brings files back."""
         self.since.append(look(self.folder))
-        self.since[-1].when = when
-        then = rng.choice(self.since if latest is None else self._possible(latest))
-        now = {entry.ino: path for path, entry in self.since[-1].at.items() if stat.S_ISREG(entry.mode)}
-        content = {ino: _content(path) for ino, path in now.items()}
+        then = rng.choice(self._possible((stat.S_IFLNK, stat.S_IFREG) if others else (stat.S_IFLNK,)))
+        now = {entry.ino: path for path, entry in self.since[-1].at.items()
+               if stat.S_ISREG(entry.mode) or stat.S_ISLNK(entry.mode)}
+        content = {ino: _content(path) for ino, path in now.items() if not os.path.islink(path)}
         aside = self.folder + b".aside"
         os.mkdir(aside)
         for ino, path in now.items():                   # so that every file that has a name keeps its inode
-            os.link(path, os.path.join(aside, b"%d" % ino))
+            os.link(path, os.path.join(aside, b"%d" % ino), follow_symlinks=False)
         for path in sorted(below(self.folder), reverse=True):
             if os.path.isdir(path) and not os.path.islink(path):
                 os.rename(path, os.path.join(aside, b"folder%d" % os.lstat(path).st_ino))
@@ -184,10 +178,9 @@ class Disk:
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
         return then
 
-    def _possible(self, latest: int) -> list[Names]:
-        there = _files(self.since[-1])
-        possible = [each for each in self.since if _files(each) <= there]
-        return [each for each in possible if each.when <= latest] or possible[:1]
+    def _possible(self, kinds: tuple[int, ...]) -> list[Names]:
+        there = _of(self.since[-1], *kinds)
+        return [each for each in self.since if _of(each, *kinds) <= there]
 
     def _make(self, path: bytes, entry: Entry, aside: bytes, content: dict[int, bytes], rng: random.Random) -> None:
         ino, mode, size, target = entry.ino, entry.mode, entry.size, entry.target
@@ -197,7 +190,8 @@ class Disk:
             except FileNotFoundError:
                 os.mkdir(path)
         elif stat.S_ISLNK(mode):
-            os.symlink(target, path)
+            assert os.readlink(os.path.join(aside, b"%d" % ino)) == target
+            os.link(os.path.join(aside, b"%d" % ino), path, follow_symlinks=False)
             return
         elif stat.S_ISREG(mode):
             if ino in content:

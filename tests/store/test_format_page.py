@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from metamori.store.format import files
-from metamori.store.format.codec import Bytes, Choice, Record, Text
+from metamori.store.format.codec import Bytes, Choice, Number, Record, Text
 
 RECORDS = {"process": files._PROCESS, "name": files._NAME, "pif": files._PIF, "fit": files._FIT,
            "launch": files._LAUNCH, "memory": files._MEMORY, "mapped": files._MAPPED,
@@ -50,6 +50,8 @@ def kind(codec: Any) -> str:
         return "bool" if codec.words == (False, True) else "u8"
     if isinstance(codec, Text):
         return "text"
+    if isinstance(codec, Number):
+        return {letter: word for word, letter in TYPES.items()}[codec.form.format.strip("<")]
     return "bytes" if isinstance(codec, Bytes) else "list"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from synthetic import take_snapshot
+from synthetic import Run, take_snapshot
 from test_move_property import make_history
 
 from metamori.errors import MetamoriError
@@ -103,3 +104,46 @@ def _interrupted(lab: Path, door: FailingDoor, target: int) -> bool:
     finally:
         store.close()
     return False
+
+
+def a_run_to_leave(lab: Path) -> tuple[int, int]:
+    """A run has removed a link and renamed a file: where head is, and where the files are."""
+    files = lab / "files"
+    files.mkdir(parents=True)
+    (files / "a").write_bytes(b"text")
+    with Store.create_or_open(os.fsencode(lab / "store")) as store:
+        run = Run(store, files, {}, random.Random(1))
+        run.rename(files / "a", files / "c")
+        run.rename(files / "c", files / "a")
+        run.symlink("a", files / "l")
+        here = run.end()
+        os.link(files / "l", lab / "holds its number", follow_symlinks=False)
+        store.set_head(here)
+        run = Run(store, files, {}, random.Random(1))
+        run.unlink(files / "l")
+        run.rename(files / "a", files / "b")
+        return here, run.checkpoint()
+
+
+def test_head_notes_what_lies_there_when_a_completion_is_done_again(tmp_path: Path) -> None:
+    """Head is at one index before and after, and the link comes back as another inode: once a stop between the second
+    intent and head left the number of the link that is gone, and the next restore was refused."""
+    for nth in itertools.count(1):
+        lab, stopped = tmp_path / str(nth), False
+        here, there = a_run_to_leave(lab)
+        store = Store(os.fsencode(lab / "store"), FailingDoor(nth, Killed))  # type: ignore[arg-type]
+        try:
+            store.read_format()
+            store.lock()
+            restore.move_names(store, there, here, retire=lambda: None)
+        except Killed:
+            stopped = True
+        store.close()
+        with Store.open(os.fsencode(lab / "store"), write=True) as after:
+            restore.recover(after)
+            if (lab / "files" / "b").exists():         # nothing had begun
+                restore.move_names(after, there, here, retire=lambda: None)
+            assert {*take_snapshot(lab / "files")} == {"a", "l"} and after.changed_outside() == [], nth
+        if not stopped:
+            break
+    assert nth > 20

@@ -9,7 +9,18 @@ import pytest
 
 from metamori.store.format import files
 from metamori.store.format.files import FormatError
-from metamori.store.format.records import Head, Identity, Launch, Meta, NameEntry, OffsetEntry, Offsets, Undo, UndoEntry
+from metamori.store.format.records import (
+    Head,
+    Identity,
+    Intent,
+    Launch,
+    Meta,
+    NameEntry,
+    OffsetEntry,
+    Offsets,
+    Undo,
+    UndoEntry,
+)
 
 
 def by_hand(magic: bytes, payload: bytes, *, version: int = 1, mark: int = 0x01020304, store: int = 0) -> bytes:
@@ -30,6 +41,12 @@ def test_head_is_the_bytes_that_the_specification_says():
     assert files.encode_head(HEAD, 0x1234) == by_hand(b"mtmrHEAD", HEAD_PAYLOAD, store=0x1234)
     with pytest.raises(FormatError, match="not this store's"):
         files.decode_head(files.encode_head(HEAD, 0x1234), 0x1235)
+
+
+def test_an_intent_from_before_steps_were_counted_has_done_none():
+    payload = struct.pack("<Q", 7) + bytes(4 * 5)  # five empty lists
+    assert files.decode_intent(by_hand(b"mtmrMOVE", payload), 0) == Intent(7)
+    assert files.encode_intent(Intent(7, done=3), 0) == by_hand(b"mtmrMOVE", payload + struct.pack("<Q", 3))
 
 
 @pytest.mark.parametrize("path", [b"a", b"/a/../b", b"/..", b"//a", b"/a/", b"/a/./b", b"/a\0"])

@@ -68,7 +68,8 @@ Payloads, fields in this order:
   kept       u64 inode, bytes name, u64 ino, u64 size, i64 mtime_ns, i64 ctime_ns (when head was written)
 
 "mtmrMOVE"  a move in progress: intent
-    u64 target, write[], size[], change[], kept[] (as in head), attributes[]
+    u64 target, write[], size[], change[], kept[] (as in head), attributes[], u64 done (changes that must
+    not be done once more; an older file ends before it)
   write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
   size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
   change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo,
@@ -187,7 +188,7 @@ _CHANGE = Record(
 _ATTRIBUTES = Record(XattrOp, path=PATH, xattrs=Many(Pair(BYTES, BYTES)))
 _INTENT = Record(
     Intent, target=U64, writes=Many(_WRITE), sizes=Many(_SIZE), names=Many(_CHANGE), kept=Many(_KEPT),
-    xattrs=Many(_ATTRIBUTES))
+    xattrs=Many(_ATTRIBUTES), done=Number(U64)).later("done")
 
 _NUMBERS = Record(Numbers, pruned=U64, index=U64, object=U64, process=U64, run=U64)
 _PRUNING = Record(

@@ -360,3 +360,4 @@ class Intent:
     names: tuple[NameOp, ...] = ()  # in this order, before the writes and sizes
     kept: tuple[KeptHome, ...] = ()  # as head is to have it
     xattrs: tuple[XattrOp, ...] = ()  # when everything else is done
+    done: int = 0  # the first so many of `names` are done and durable, and must not be done once more

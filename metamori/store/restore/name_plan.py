@@ -8,7 +8,7 @@ Order, and why each step finds what it needs, also when it runs a second time af
               are not to be go;
   4. mkdir, rename   folders that are to be, highest first;
   5. link, create, symlink, fifo   names that are to be;
-  -- here the moved names are made durable, and an intent without the steps above replaces the first --
+  -- here the moved names are made durable, and an intent that counts the steps above as done replaces the first --
   6. drop     the additional names of 1 of objects that have their own (`other`) again;
   7. mkdir    once more, for the modes and times of folders.
 """

@@ -1,7 +1,7 @@
 """Doing what an intent says. Every step can be done again after a stop anywhere; none undoes a later one.
 
 Order: names, then content, then size, mode, owner and time, then fsyncs. What name_plan.py says after "here the
-moved names are made durable" runs as a second, shorter intent.
+moved names are made durable" runs as a second intent, which counts what is done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Applier:
         self._folders: set[bytes] = set()
 
     def run(self, intent: Intent) -> None:
-        intent = self._names(intent)
+        after = self._names(intent)
         for size in intent.sizes:
             self._guarded(size.path, self._tighten, size)
         writes = groupby(sorted(intent.writes, key=lambda op: (op.path, op.start)), key=lambda op: op.path)
@@ -44,7 +44,7 @@ class Applier:
             self._guarded(path, self._write, path, list(group))
         for size in intent.sizes:
             self._guarded(size.path, self._size, size)
-        for op in intent.names:
+        for op in after:
             if op.op == "mkdir":
                 self._name(op)
         for attributes in intent.xattrs:
@@ -60,27 +60,26 @@ class Applier:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _names(self, intent: Intent) -> Intent:
-        """Returns the intent that is left: without the steps that must not be done once more."""
+    def _names(self, intent: Intent) -> tuple[NameOp, ...]:
+        """Returns the last steps: those for the modes and times of folders are to be done again at the end."""
         last = len(intent.names)
-        while last and intent.names[last - 1].op in ("drop", "mkdir"):
+        while last > intent.done and intent.names[last - 1].op in ("drop", "mkdir"):
             last -= 1
-        first = [op for op in intent.names[:last] if op.op == "keep"]
+        begun, after = intent.names[intent.done:last], intent.names[last:]
+        first = [op for op in begun if op.op == "keep"]
         for op in first:
             self._name(op)
         if first:                          # a power cut may not leave the unlink that follows without the link
             self._sync_folders()
-        for op in intent.names[len(first):last]:
+        for op in begun[len(first):]:
             self._name(op)
-        after = intent.names[last:]
-        if last and any(op.op == "drop" for op in after):
+        if begun and any(op.op == "drop" for op in after):
             self._sync_folders()
-            intent = replace(intent, names=after)
-            write_intent(self._store, intent, self._durable, self._record)
+            write_intent(self._store, replace(intent, done=last), self._durable, self._record)
         for op in after:
             if op.op == "drop":
                 self._name(op)
-        return replace(intent, names=after)
+        return after
 
     def _name(self, op: NameOp) -> None:
         self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
