@@ -223,12 +223,14 @@ def test_power_cut_in_single_mode_after_a_commit_began(trial_of: TrialOf, times:
 
 MOVING = ["open old rw", "pwrite 3 100 100 6", "checkpoint", "rename d0 d3", "mkdir d0", "open d0/new w,creat",
           "write 4 10 3"]
+MOVED = ["checkpoint", "rename gone d0/gone", "open d0/new w,creat", "write 3 10 3"]   # a file that no index knows
 
 
 @pytest.mark.parametrize("options", ["", "--isolate"])
-def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times, options: str) -> None:
-    """All that is left of it is the note that it was to be changed; an index before it has what was in it."""
-    way = Way(options, tuple(MOVING))
+@pytest.mark.parametrize("script", [MOVING, MOVED], ids=["a folder", "a file"])
+def test_what_was_moved_is_found_again(trial_of: TrialOf, times: Times, options: str, script: list[str]) -> None:
+    """All that is left of it is the note that it was to be changed; an index before it has it where it was."""
+    way = Way(options, tuple(script))
     trial = trial_of(way)
     total = trial.run().calls
     last = max(call.number for call in total if call.path.endswith("/d0/new"))
@@ -236,7 +238,7 @@ def test_a_folder_that_was_moved_is_found_again(trial_of: TrialOf, times: Times,
     journal = trial.store / "run" / "journal"
     journal.write_bytes(bytes(journal.stat().st_size))
     another_boot(trial.folders[-1])
-    assert (trial.work / "d3" / "in").exists()
+    assert (trial.work / ("d3/in" if script is MOVING else "d0/gone")).exists()
     check(trial, way, trial.expected(done.stdout), [], times)
 
 

@@ -180,20 +180,23 @@ class _Leavings:
 
     def _new_and_moved(self, slot: int, record: Record) -> bool:
         """Whether a file that the base does not know is at another place than its record says."""
-        found = None if record.kind != lib.MM_AHEAD_SYNCED or self.remains.pif(slot).object or not record.path else \
-            self.remains.search(slot, record, [record.path])
+        return record.kind == lib.MM_AHEAD_SYNCED and bool(record.path) and self._moved(slot, record) is not None
+
+    def _moved(self, slot: int, known: Record | Touch) -> Found | None:
+        """A file that no index knows, where it is: the note of its new name may be lost."""
+        found = None if self.remains.pif(slot).object else self.remains.search(slot, known, [known.path])
         if found is not None:
             self.cut.found[found.path] = look(found.path)
             self.cut.touches.setdefault(found.path, _absent(found.path))
-        return found is not None
+        return found
 
     def _first_touched(self, known: set[int]) -> None:
         """Files that no index knew before the base, and only a note tells how they were."""
-        for note in self.cut.touches.values():
+        for note in [*self.cut.touches.values()]:
             slot = self.remains.slot_of(note) if stat.S_ISREG(note.mode) else 0
-            if slot and slot not in known and slot in self.remains.files:
-                found = self.remains.files[slot]
-                if found.object:           # it had another name
+            if slot and slot not in known:
+                found = self.remains.files.get(slot) or self._moved(slot, note)
+                if found is None or found.object:      # it had another name
                     continue
                 known.add(slot)
                 pif = self._pif(slot, replace(found, path=note.path), [])

@@ -68,6 +68,7 @@ class Remains:
         self._slots: dict[tuple[int, int, int], int] = {}      # (object, or 0; inode number; birth, of object 0)
         self._homes: dict[int, list[int]] = {}                 # inode number: slots
         self._there: dict[int, list[Present]] = {}
+        self._walked: dict[bytes, dict[int, list[tuple[bytes, os.stat_result]]]] = {}
         for path, st in looked.items():
             self._present(self._there, path, b"", st)
         self._kept: dict[int, list[Present]] = {}
@@ -182,24 +183,30 @@ class Remains:
         st = lstat_or_none(self._store.door, path)
         return self._slot(inode, st.st_ino, self._store.door.birth_ns(path), path) if st else 0
 
-    def search(self, slot: int, known: PifEntry | Record, paths: list[bytes]) -> Found | None:
+    def search(self, slot: int, known: PifEntry | Record | Touch, paths: list[bytes]) -> Found | None:
         """A file that went from all its paths, below the nearest folder of one that is there."""
         ino, born = self.identity(known)
         for path in paths:
             top = os.path.dirname(path)
             while not os.path.isdir(top):
                 top = os.path.dirname(top)
+            for there, st in self._below(top).get(ino, ()):
+                one = Present(there, b"", self._store.door.birth_ns(there), st)
+                if one.fits(born):
+                    return self._found(slot, self._pifs[slot].object, there, one)
+        return None
+
+    def _below(self, top: bytes) -> dict[int, list[tuple[bytes, os.stat_result]]]:
+        """Regular files below a folder, by inode number: one walk, however many files are missing."""
+        if top not in self._walked:
+            found = self._walked[top] = {}
             for at, folders, names in self._store.door.walk(top):
                 folders[:] = [each for each in folders if os.path.join(at, each) != self._store.layout.root]
-                for name in names:
-                    there = os.path.join(at, name)
+                for there in (os.path.join(at, name) for name in names):
                     st = lstat_or_none(self._store.door, there)
-                    if st is None or st.st_ino != ino or not stat.S_ISREG(st.st_mode):
-                        continue
-                    one = Present(there, b"", self._store.door.birth_ns(there), st)
-                    if one.fits(born):
-                        return self._found(slot, self._pifs[slot].object, there, one)
-        return None
+                    if st is not None and stat.S_ISREG(st.st_mode):
+                        found.setdefault(st.st_ino, []).append((there, st))
+        return self._walked[top]
 
     def _slot(self, inode: int, ino: int, btime_ns: int, path: bytes) -> int:
         key = (inode, ino, 0 if inode else btime_ns)

@@ -33,8 +33,38 @@ static long note_part(uint64_t at, unsigned part, unsigned of, const unsigned ch
     }
 }
 
+/* Is the path that a note speaks of on another filesystem than the store?  text: begins with the path. */
+static int is_on_another(const struct mm_touch *record, const char *text)
+{
+    struct statx store, there;
+    if (sys_statx(mm_area->folder, "", AT_EMPTY_PATH, STATX_TYPE, &store) < 0)
+        return 0;
+    uint64_t dev = record->dev;
+    if (!record->mode) {                           /* it is about to be made: in this folder */
+        SCRATCH(folder);
+        size_t n = record->path_length;
+        while (n > 1 && text[n - 1] != '/')
+            n--;
+        memcpy(folder, text, n);
+        folder[n] = 0;
+        if (sys_statx(AT_FDCWD, folder, 0, STATX_TYPE, &there) < 0)
+            return 0;
+        dev = sys_dev(there.stx_dev_major, there.stx_dev_minor);
+    }
+    return dev != sys_dev(store.stx_dev_major, store.stx_dev_minor);
+}
+
+static long make_notes_durable(void)
+{
+    long fd = mm_open_spare(mm_area->folder, "notes", O_RDONLY | O_DIRECTORY, 0), r = fd < 0 ? fd : sys(SYS_fsync, fd);
+    if (fd >= 0)
+        mm_close_spare((int)fd);
+    return r;
+}
+
 /* A note of something that no checkpoint knows has to be there after a power cut if what happens to that thing is.  Syncing
- * it would cost a millisecond for each file; but filesystems keep the order of names, so it becomes names itself. */
+ * it would cost a millisecond for each file; but filesystems keep the order of names, so it becomes names itself.  Between
+ * two filesystems there is no order: there it is synced. */
 long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at)
 {
     const struct mm_header *h = mm_area->head;
@@ -54,5 +84,7 @@ long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t 
                                                   : (unsigned char)text[start + i - sizeof *record];
         r = note_part(at, part, of, piece, n);
     }
+    if ((r == 0 || r == -EEXIST) && is_on_another(record, text))
+        r = make_notes_durable();
     return r == -ENOSPC || r == -EDQUOT || r == -EIO ? r : 0;
 }

@@ -104,11 +104,11 @@ long mm_touch(const char *path)
     int e = mm_journal_append(mm_area, &record, sizeof record, text,
                               record.path_length + record.target_length + record.xattrs_length);
     uint64_t at = h->journal_tail;
-    if (e == 0)
-        __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
     mm_unlock(&h->lock);
     if (e == 0)
         e = (int)mm_note_as_names(&record, text, at);
+    if (e == 0)                        /* others may pass only now */
+        __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
     deliver_handlers(mask);
     if (text != brief)
         sys(SYS_munmap, text, XATTRS_ROOM);
