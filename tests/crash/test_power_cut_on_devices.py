@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -57,7 +58,12 @@ class Disk:
     def instead(self, image: Path) -> Iterator[None]:
         """Another image, as it comes up after a power cut."""
         self.close()
-        do("losetup", self.device, image)
+        for _ in range(100):               # a device is let go of a little later
+            if subprocess.run(["losetup", self.device, image], capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(.1)
+        else:
+            do("losetup", self.device, image)
         do("mount", self.device, self.at)
         yield
 

@@ -17,6 +17,7 @@ static void reply_renamed(int r)
 }
 OP(rename) { UNUSED; reply_renamed(rename(word[1], word[2])); }
 OP(renameat) { UNUSED; reply_renamed(renameat(AT_FDCWD, word[1], AT_FDCWD, word[2])); }
+OP(exchange) { UNUSED; reply_renamed(renameat2(AT_FDCWD, word[1], AT_FDCWD, word[2], RENAME_EXCHANGE)); }
 OP(link) { UNUSED; reply_number(link(word[1], word[2])); }
 OP(symlink) { UNUSED; reply_number(symlink(word[1], word[2])); }
 OP(mkdir) { UNUSED; reply_number(mkdir(word[1], 0755)); }
@@ -122,7 +123,7 @@ OP(hex) /* path, offset, length: for looking at a failure */
 
 const struct entry name_operations[] = {
     {"unlink", 1, op_unlink}, {"unlinkat", 1, op_unlinkat}, {"remove", 1, op_remove}, {"rename", 2, op_rename},
-    {"renameat", 2, op_renameat}, {"link", 2, op_link}, {"symlink", 2, op_symlink}, {"mkdir", 1, op_mkdir},
+    {"renameat", 2, op_renameat}, {"exchange", 2, op_exchange}, {"link", 2, op_link}, {"symlink", 2, op_symlink}, {"mkdir", 1, op_mkdir},
     {"rmdir", 1, op_rmdir}, {"chmod", 2, op_chmod}, {"chdir", 1, op_chdir}, {"truncate", 2, op_truncate},
     {"exists", 1, op_exists}, {"touch", 2, op_touch}, {"size", 1, op_size}, {"mtime", 1, op_mtime},
     {"readlink", 1, op_readlink}, {"tree", 0, op_tree}, {"hex", 3, op_hex}, {0, 0, 0}};

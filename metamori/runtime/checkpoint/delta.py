@@ -119,6 +119,11 @@ class Fold:
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
         return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
 
+    def _has_left(self, inode: int) -> bool:
+        """The scope, for good: if it has a name again, its bytes are not those that an index knows."""
+        pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+        return bool(pif and pif.was_deleted and not pif.kept)
+
     def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
         """The store's number of a file, and whether the store has not seen it before."""
         inode = 0
@@ -288,6 +293,8 @@ class Fold:
         if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
             born = 0                       # the program has gone on: it is, or may be, another one's
         inode, new = self._object((st.st_dev, st.st_ino), born, False)
+        if self._has_left(inode):
+            inode, new = self._object((st.st_dev, st.st_ino), born, True)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0
             entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,

@@ -182,9 +182,23 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
                 and path not in walked:
             _arrived_with(cut, area, path, walked)
-    for there_now in found.values():
+    for path, there_now in found.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
-            there_now.slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
+            there_now.slot = slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
+            if slot and area.pif(slot).flags & lib.MM_LEFT:
+                _is_back(cut, area, slot, path)
+
+
+def _is_back(cut: Cut, area: Area, slot: int, path: bytes) -> None:
+    """A file that had left the scope has a name in it again, of a process that was killed before it said so: what
+    `is_back` of border.c does."""
+    p = area.pif(slot)
+    area.touch_pif(slot)
+    area.set_path(p, path)
+    p.fresh_from = p.cut = p.deleted = 0
+    p.flags &= ~(lib.MM_NAMELESS | lib.MM_LEFT)
+    here = _pif(area, slot, cut, os.path.join(os.path.dirname(os.fsencode(area.path)), b"kept"))
+    cut.pifs = [*(each for each in cut.pifs if each.slot != slot), here]
 
 
 def _arrived_with(cut: Cut, area: Area, folder: bytes, walked: set[bytes]) -> None:

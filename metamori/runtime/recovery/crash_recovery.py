@@ -107,6 +107,7 @@ class _Leavings:
         self.remains = Remains(store, base, self.state, looked, arrived, began_ns)
         self._homes = {(ino, born) for _, ino, born in base.at_home}
         self._gone: list[int] = []
+        self._left: list[int] = []         # slots of files that no index knows and that are not there: in the log alone
         self._log: dict[int, list[Record]] = {}
         self._files(arrived)
 
@@ -175,6 +176,9 @@ class _Leavings:
                 known.discard(slot)
             if slot in self.remains.files and slot not in known:
                 self.cut.pifs.append(self._pif(slot, self.remains.files[slot], records))
+            elif slot not in self.remains.files and not self.remains.pif(slot).object and _saved(records):
+                self.cut.pifs.append(_left(slot, records[-1]))
+                self._left.append(slot)
             self._preimages(slot, records)
         self._first_touched({each.slot for each in self.cut.pifs})
 
@@ -257,10 +261,9 @@ class _Leavings:
         return cut, blocks
 
     def _preimages(self, slot: int, records: list[Record]) -> None:
-        saved = [each for each in records if each.kind == lib.MM_AHEAD_PREIMAGE]
-        if not saved or not (self.remains.pif(slot).object or slot in self.remains.files):
+        if not (self.remains.pif(slot).object or slot in self.remains.files or slot in self._left):
             return
-        for each in saved:
+        for each in _saved(records):
             if each.data:
                 self._into_buffer(each)
             self.cut.preimages.append(Preimage(0, each.index, slot, each.start, each.end, each.buffer_start))
@@ -284,8 +287,9 @@ class _Leavings:
                                      "incremental")
         meta, offsets = self._with_all(meta, offsets)
         undo = fold.undo_entries()
-        if self._gone:
-            undo.setdefault(index - 1, []).extend(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in self._gone)
+        gone = [*self._gone, *(fold.objects[slot] for slot in self._left)]
+        if gone:                           # but for what was saved of it
+            undo.setdefault(index - 1, []).extend(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in gone)
         if meta.names or meta.pifs or offsets.entries or undo or base.index != store.newest:
             if offsets.entries or self.cut.preimages:
                 store.buffers.sync(base.run)
@@ -371,6 +375,17 @@ def folders_below(top: bytes, but: bytes) -> dict[tuple[int, int], bytes]:
 def was_cut(record: Record, st: os.stat_result) -> bool:
     """Whether the cut that a record announces has reached the disk."""
     return st.st_size <= record.length_after or st.st_ctime_ns > record.home_ctime_ns
+
+
+def _saved(records: list[Record]) -> list[Record]:
+    return [each for each in records if each.kind == lib.MM_AHEAD_PREIMAGE]
+
+
+def _left(slot: int, last: Record) -> Pif:
+    """A file that was moved out of the scope, or to where nobody finds it, after its bytes had been saved."""
+    flags = lib.MM_NAMELESS | lib.MM_LEFT
+    return Pif(slot, 0, last.dev, last.ino, last.btime_ns, flags, False, True, 0, last.path, b"", 0, NO_LIMIT, 0,
+               last.mtime_ns, None, last.old, [])
 
 
 def _absent(path: bytes) -> Touch:

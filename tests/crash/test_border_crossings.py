@@ -1,0 +1,144 @@
+"""Files are renamed and linked across the border of the scope while a run is killed, its calls fail, or the power does:
+every index comes back, what is out of the scope is as the program left it, and nothing touches that.
+
+`make test` takes some of the calls, `make kills` every one of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from crossing import LINES, Crossing, said
+from rewind import Times, Watched
+from slices import PARTS, Tried
+from test_failing_calls import NUMBER, errors, every, failing
+from test_kill_points import killing
+from test_power_cut_in_run import times
+from tracing import Call
+
+__all__ = ["times"]                        # a fixture
+Make = Callable[..., Crossing]
+WAYS = pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
+NAMES = pytest.mark.parametrize("name", LINES)
+
+
+@pytest.fixture
+def crossing(tmp_path: Path, compiled: Compile, installed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.delenv("METAMORI_TRACK")
+    yield lambda name, options: Crossing(tmp_path, compiled("driver"), compiled("tracer"), options.split(), LINES[name])
+
+
+def killed_at(trial: Crossing, nth: int, how: str) -> None:
+    done = trial.run(killing(nth, how))
+    try:
+        if (trial.store / "format").exists():
+            trial.hold(trial.left(done.stdout))
+    except BaseException:
+        print(said(done, nth, f"killed ({how})"))
+        raise
+
+
+def failed_at(trial: Crossing, nth: int, error: str, calls: str) -> None:
+    done = trial.run(failing(nth, error), trial.driver.name, calls)
+    try:
+        assert done.status == 0, done
+        if b"is not tracked" not in done.stderr:
+            trial.hold(trial.left(done.stdout, list(NUMBER)))
+    except BaseException:
+        print(said(done, nth, error))
+        raise
+
+
+def cut_at(trial: Crossing, times: Times, nth: int, seed: int) -> None:
+    trial.prepare()
+    watched: list[Watched] = []
+
+    def decide(call: Call) -> str:
+        if not watched:
+            watched.append(Watched(trial.folders))
+        if call.number >= nth:
+            return "k"
+        watched[0].seen(call)
+        return "g"
+
+    done = trial.run(decide)
+    watched[0].cut_power(random.Random(seed), times)
+    try:
+        if (trial.store / "format").exists():
+            trial.hold_after_cut(trial.left(done.stdout))
+    except BaseException:
+        print(said(done, nth, f"power cut (seed {seed})"))
+        raise
+
+
+def across(trial: Crossing) -> list[int]:
+    """The calls that cross the border."""
+    found = [call.number for call in trial.run().calls if call.other and "/store/" not in call.path + call.other
+             and ("/../out/" in call.path) != ("/../out/" in call.other)]
+    assert len(found) == sum("../out" in line for line in trial.script if line.startswith(("rename", "link", "exch")))
+    return found
+
+
+@WAYS
+@NAMES
+def test_killed_beside_some_crossings(crossing: Make, name: str, options: str) -> None:
+    trial = crossing(name, options)
+    for nth in across(trial)[len(options) % 2::2]:
+        killed_at(trial, nth, "x")
+
+
+@NAMES
+def test_some_calls_of_crossings_fail(crossing: Make, name: str) -> None:
+    trial = crossing(name, "")
+    seen = trial.run(program=trial.driver.name).calls
+    step = len(seen) // 4
+    for turn, call in enumerate(seen[step // 2::step]):
+        which = errors(call, "change")
+        failed_at(trial, call.number, which[turn % len(which)], "change")
+
+
+@NAMES
+def test_power_cut_beside_some_crossings(crossing: Make, times: Times, name: str) -> None:
+    trial = crossing(name, "")
+    for nth in across(trial)[::2]:
+        cut_at(trial, times, nth + 1, nth)
+
+
+@pytest.mark.slow
+@WAYS
+@NAMES
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("how", ["k", "p", "x", "y"])
+def test_killed_at_every_call(
+    crossing: Make, tried: Tried, name: str, options: str, how: str, part: int,
+) -> None:
+    trial = crossing(name, options)
+    calls = range(1, len(trial.run().calls) + 1)
+    tried(calls, part, lambda nth: killed_at(trial, nth, how))
+
+
+@pytest.mark.slow
+@WAYS
+@NAMES
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("calls", ["change", "any"])
+def test_every_call_fails(crossing: Make, tried: Tried, name: str, options: str, calls: str, part: int) -> None:
+    trial = crossing(name, options)
+    points = list(every(trial.run(program=trial.driver.name, calls=calls).calls, calls))
+    tried(points, part, lambda point: failed_at(trial, *point, calls))
+
+
+@pytest.mark.slow
+@WAYS
+@NAMES
+@pytest.mark.parametrize("part", range(PARTS))
+def test_power_cut_at_every_call(
+    crossing: Make, tried: Tried, times: Times, name: str, options: str, part: int,
+) -> None:
+    trial = crossing(name, options)
+    cuts = [(nth, 1000 * seed + nth) for seed in range(2) for nth in range(1, len(trial.run().calls) + 1)]
+    tried(cuts, part, lambda cut: cut_at(trial, times, *cut))
