@@ -55,7 +55,7 @@ def test_threads_and_processes(lab: Lab, compiled: Compile, options: list[str]) 
 
 NEW_FOLDERS = """
 import os
-for turn in range(4):
+for turn in range(2):
     os.mkdir(f"new{turn}")
     for n in range(1000):                  # a checkpoint has to look through them
         os.mkdir(f"new{turn}/{n}")
@@ -82,7 +82,7 @@ def test_files_come_and_go_in_a_new_folder(lab: Lab, options: list[str]) -> None
                                env=lab.env)
     try:
         indexes = []
-        for turn in range(4):
+        for turn in range(2):
             wait_until((lab.work / f"ready{turn}").exists, "files come and go")
             indexes.append(lab.checkpoint())
             (lab.work / f"enough{turn}").touch()

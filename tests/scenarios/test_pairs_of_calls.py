@@ -37,7 +37,7 @@ def test_in_pairs(lab: Lab, compiled: Compile, which: str, mode: str, sides: str
     with elsewhere() as folder:
         if place == "elsewhere":
             lab.store = Path(folder, "store")
-        play(lab, compiled("pairs"), which, mode, sides, 7, 120, 2)
+        play(lab, compiled("pairs"), which, mode, sides, 7, 80, 2)
 
 
 def test_fork_beside_a_descriptor_of_the_library(lab: Lab, compiled: Compile) -> None:

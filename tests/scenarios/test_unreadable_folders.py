@@ -165,8 +165,8 @@ def test_killed_while_a_folder_is_opened_up(folder: Path) -> None:
     lab = laboratory(folder, "followed")
     act(lab, *lab.argv("run"), "--", sys.executable, "-c", STEPS, 3)
     deaths = 0
-    for here, there in ((3, 2), (2, 0), (0, 3)):
-        for nth in range(1, 1000, 7):
+    for first, here, there in ((1, 3, 2), (6, 2, 0), (12, 0, 3)):
+        for nth in range(first, 1000, 17):
             act(lab, *lab.argv("restore", here))
             words = [str(nth), "before" if nth % 2 else "after", *lab.argv("restore", there)[3:]]
             done = subprocess.run([*AS_NOBODY, sys.executable, "-c", DYING, *words], cwd=lab.work, env=lab.env,
