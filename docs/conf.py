@@ -50,7 +50,8 @@ def table_of(verb: str) -> str:
     for action in actions(parser):
         if action.option_strings != ["-h", "--help"]:
             option, meaning = (text.replace("|", "\\|") for text in (words_of(action), help_of(action)))
-            rows.append(f"| `{option}` | {meaning} |")
+            named = re.sub(r"(?<![\w-])--[a-z][a-z-]*", r"`\g<0>`", meaning)   # not a dash
+            rows.append(f"| `{option}` | {named} |")
     return "\n".join(rows)
 
 

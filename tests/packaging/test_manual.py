@@ -73,7 +73,8 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     page = re.sub(r"<[^>]*>", "", (tmp_path / "html" / "reference" / "cli.html").read_text())
     assert "options of" not in page and page.count("option\nmeaning") == len(VERBS), "tables made of the parsers"
     assert [option for option in ("--keep-every DURATION", "--mode incremental|single", "-m TEXT, --message TEXT",
-                                  "--outside refuse|close|stdio", "EBADF; the number stays taken")
+                                  "--outside refuse|close|stdio", "EBADF; the number stays taken",
+                                  "With --memory also a SIGTERM")
             if option not in page] == []
     assert [path.name for path in (tmp_path / "html" / "_downloads").rglob("*.*")] == ["schemas.json"], \
         "what is outside of docs is named, not linked"
