@@ -11,11 +11,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-
-#ifndef MM_CHECKED
-void mm_told(const char *text) { sys(SYS_write, 2, text, strlen(text)); }
-#endif
-
 static const char *const region_name[REGIONS] = { "header", "processes", "fits", "pifs", "pages", "journal", "strings",
                                                   "chunks", "frames", "cache" };
 static const uint32_t region_step[REGIONS] = { 0, 1 << 15, 1 << 16, 1 << 16, 1 << 19, 1 << 18, 1 << 16,
@@ -153,7 +148,7 @@ static long region_populate(struct mm_area *a, int region, uint64_t from, uint64
     return r;
 }
 
-/* Make bytes [0, end) of a growing region usable, in this process at once.  Called with the area lock held. */
+/* Make bytes [0, end) of a growing region usable, in this process at once. */
 int mm_reserve(struct mm_area *a, int region, uint64_t end)
 {
     uint64_t have = a->head->reserved[region];
@@ -281,75 +276,12 @@ const char *mm_path_at(struct mm_area *a, uint64_t offset) { return offset ? mm_
 
 const void *mm_record_at(struct mm_area *a, uint64_t offset) { return mm_region(a, JOURNAL, offset); }
 
-/* after a fork the child is told to forget it (init.c) */
-__thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
-
-#define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
-
-static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
-{
-    uint32_t tid = word & ~MM_WAITED;
-    return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
-}
-
-int mm_lock_timed(uint32_t *lock, long timeout_ms)
-{
-    uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
-    for (int spins = 0, timeouts = 0;; spins++) {
-        uint32_t seen = __atomic_load_n(lock, __ATOMIC_RELAXED);
-        if (!seen && __atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return 0;
-        if (spins < 64) {
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-            continue;
-        }
-        MM_ALWAYS((seen & ~MM_WAITED) != (me & ~MM_WAITED));     /* it would wait for itself */
-        uint32_t waited = seen | MM_WAITED;
-        if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            continue;
-        me |= MM_WAITED;               /* others may wait, too: who has waited wakes the next one */
-        if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
-            continue;
-        if (owner_dead(waited, lock, ++timeouts)
-            && __atomic_compare_exchange_n(lock, &waited, me | MM_WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return 0;
-        if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
-            return -ETIMEDOUT;
-    }
-}
-
-/* A thread that executed a new program has its leader's number from then on, and what the leader held. */
-void mm_release_if(uint32_t *lock, uint32_t tid)
-{
-    mm_tid = tid;                      /* the caller's own */
-    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~MM_WAITED) == tid)
-        mm_unlock(lock);
-}
-void mm_release_locks(struct mm_area *a, uint32_t tid)
-{
-    mm_release_if(&a->head->lock, tid);
-    mm_release_if(&a->head->session_lock, tid);
-    mm_release_if(&a->head->ahead_lock, tid);
-    for (int i = 0; i < MM_NAME_LOCKS; i++)
-        mm_release_if(&a->head->name_lock[i], tid);
-    for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
-        mm_release_if(&mm_pif_at(a, slot)->lock, tid);
-        mm_release_if(&mm_pif_at(a, slot)->names_lock, tid);
-    }
-}
-
-int mm_session_lock(struct mm_area *a, int timeout_ms) { return mm_lock_timed(&a->head->session_lock, timeout_ms); }
-
-void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }
-
 /* Pages of 4 KB for block tables and descriptor maps; all zero when handed out. */
 uint32_t mm_page_take(struct mm_area *a)
 {
     struct mm_header *h = a->head;
     uint32_t page = 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (h->free_page) {
         uint32_t *p = mm_page(a, h->free_page);
         if (p) {                       /* else no address space is left to look at it: as if there were none */
@@ -371,7 +303,7 @@ void mm_page_give(struct mm_area *a, uint32_t page)
     if (!p)                            /* never given to anybody again */
         return;
     memset(p, 0, MM_BLOCK);
-    mm_lock(&a->head->lock);
+    mm_lock(&a->head->lock, MM_LOCK_AREA);
     *p = a->head->free_page;
     a->head->free_page = page;
     mm_unlock(&a->head->lock);
@@ -384,7 +316,7 @@ uint64_t mm_blocks_take(struct mm_area *a, uint64_t count)
     return __atomic_fetch_add(&a->head->next_block, count, __ATOMIC_RELAXED);
 }
 
-/* Append one complete record; the tail moves last.  Called with the area lock held. */
+/* Append one complete record; the tail moves last. */
 int mm_journal_append(struct mm_area *a, const void *record, uint32_t length, const void *more, uint32_t more_length)
 {
     struct mm_header *h = a->head;

@@ -232,11 +232,24 @@ static inline void deliver_handlers(uint64_t mask)
     mm_deliver_if_free();
 }
 
+/* The same with any other lock. */
+static inline void mm_lock_own(uint32_t *lock, enum mm_lock_kind kind)
+{
+    mm_holding++;
+    mm_lock(lock, kind);
+}
+static inline void mm_unlock_own(uint32_t *lock)
+{
+    mm_unlock(lock);
+    mm_holding--;
+    mm_deliver_if_free();
+}
+
 /* The PIF's lock. */
 static inline uint64_t hold(struct mm_pif *p)
 {
     uint64_t mask = defer_handlers();
-    mm_lock(&p->lock);
+    mm_lock(&p->lock, MM_LOCK_FILE);
     if (!mm_no_limit())
         mm_lift_limit(0);
     return mask;

@@ -5,6 +5,7 @@
 #include "area/layout.h"
 #include "base/check.h"
 #include "base/crc.h"
+#include "base/lock_order.h"
 #include "base/reserve_fds.h"
 #include "base/sys.h"
 
@@ -95,25 +96,25 @@ static inline int mm_locked_by_me(const uint32_t *lock)
 char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
-static inline void mm_lock(uint32_t *lock)
+/* kind: its place in the order */
+static inline void mm_lock(uint32_t *lock, enum mm_lock_kind kind)
 {
     uint32_t nobody = 0, me = mm_tid;
+    mm_lock_taking(lock, kind);
     if (!__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
         mm_lock_timed(lock, -1);
+    mm_lock_taken(lock, kind);
 }
-/* Taken, or somebody has it. */
-static inline int mm_lock_try(uint32_t *lock)
+static inline void mm_lock_free(uint32_t *lock)
 {
-    uint32_t nobody = 0;
-    if (!mm_tid)
-        mm_tid = (uint32_t)sys_gettid();
-    return __atomic_compare_exchange_n(lock, &nobody, mm_tid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
+        sys_futex_wake(lock, 1);
 }
 static inline void mm_unlock(uint32_t *lock)
 {
     MM_ASSERT(mm_locked_by_me(lock));
-    if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
-        sys_futex_wake(lock, 1);
+    mm_lock_left(lock);
+    mm_lock_free(lock);
 }
 void mm_release_locks(struct mm_area *a, uint32_t tid);
 void mm_release_if(uint32_t *lock, uint32_t tid);
@@ -147,7 +148,7 @@ static inline int mm_pif_hold_names(struct mm_pif *p)
     uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED);
     if (__builtin_expect(holder != 0, 0) && (holder & ~MM_WAITED) == mm_tid)
         return 0;
-    mm_lock(&p->names_lock);
+    mm_lock(&p->names_lock, MM_LOCK_FILE_NAMES);
     return 1;
 }
 

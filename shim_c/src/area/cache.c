@@ -44,7 +44,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
     struct mm_header *h = a->head;
     uint32_t frame = 0;
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, slot)->lock));
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0) {
         if (h->free_frame) {
             frame = h->free_frame;
@@ -69,7 +69,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
 void mm_frame_free(struct mm_area *a, uint32_t frame)
 {
     struct mm_frame *f = mm_frame_at(a, frame);
-    mm_lock(&a->head->lock);
+    mm_lock(&a->head->lock, MM_LOCK_AREA);
     if (f->slot) {
         if (mm_frame_of(a, f->chunk) == frame)
             __atomic_store_n((uint32_t *)mm_region(a, CHUNKS, f->chunk * 4), 0, __ATOMIC_RELEASE);

@@ -49,7 +49,7 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
 {
     struct mm_header *h = a->head;
     uint32_t process = 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     for (uint32_t i = 1; i < h->process_high && !process; i++)
         if (!mm_proc(a, i)->pid)
             process = i;
@@ -158,7 +158,7 @@ static void remove_dead(struct mm_area *a, struct mm_process *p)
 static void leave_as(struct mm_area *a, uint32_t process, uint32_t pid, uint64_t start_time)
 {
     struct mm_process *p = mm_proc(a, process);
-    mm_lock(&p->leave_lock);
+    mm_lock(&p->leave_lock, MM_LOCK_LEAVE);
     if (p->pid == pid && p->start_time == start_time)
         remove_dead(a, p);
     mm_unlock(&p->leave_lock);
@@ -178,5 +178,19 @@ void mm_release_dead(struct mm_area *a)
         uint64_t start_time = p->start_time;
         if (pid && !mm_process_lives(p))
             leave_as(a, i, pid, start_time);
+    }
+}
+
+/* What a thread of this number held: the caller's own. */
+void mm_release_locks(struct mm_area *a, uint32_t tid)
+{
+    mm_release_if(&a->head->lock, tid);
+    mm_release_if(&a->head->session_lock, tid);
+    mm_release_if(&a->head->ahead_lock, tid);
+    for (int i = 0; i < MM_NAME_LOCKS; i++)
+        mm_release_if(&a->head->name_lock[i], tid);
+    for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
+        mm_release_if(&mm_pif_at(a, slot)->lock, tid);
+        mm_release_if(&mm_pif_at(a, slot)->names_lock, tid);
     }
 }

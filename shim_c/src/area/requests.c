@@ -77,7 +77,8 @@ int mm_memory_wait(struct mm_area *a, int timeout_ms)
 int mm_request(struct mm_area *a, int what, long argument, const char *message)
 {
     struct mm_request *r = &a->head->request;
-    mm_lock(&r->lock);
+    mm_lock(&r->lock, MM_LOCK_REQUEST);
+    MM_STOP("request.held");
     r->what = what;
     r->argument = argument;
     r->pid = (uint32_t)sys_getpid();
@@ -88,8 +89,10 @@ int mm_request(struct mm_area *a, int what, long argument, const char *message)
     queue(a->head->supervisor, MM_REQUEST_SIGNAL, ticket);
     while ((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) != ticket) {
         sys_futex_wait(&r->answered, seen, 1000000);
-        if (me != (uint32_t)sys_getpid())          /* another process, brought back from an image: the lock is a fresh one */
+        if (me != (uint32_t)sys_getpid()) {        /* another process, brought back from an image: the lock is a fresh one */
+            mm_lock_left(&r->lock);
             return 0;
+        }
         if (!mm_start_time(a->head->supervisor)) {
             result = -ESRCH;
             break;

@@ -22,7 +22,7 @@ uint32_t mm_fit_new(struct mm_area *a)
 {
     struct mm_header *h = a->head;
     uint32_t slot = 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (h->free_fit) {
         slot = h->free_fit;
         h->free_fit = mm_fit_at(a, slot)->next_free;
@@ -51,7 +51,7 @@ void mm_fit_unref(struct mm_area *a, uint32_t fit)
     if (refs)
         return;
     uint32_t slot = f->slot;
-    mm_lock(&a->head->lock);
+    mm_lock(&a->head->lock, MM_LOCK_AREA);
     f->slot = 0;
     f->next_free = a->head->free_fit;
     a->head->free_fit = fit;
@@ -156,7 +156,7 @@ static int has_unborn(struct mm_area *a, uint64_t dev, uint64_t ino)
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path)
 {
     struct mm_header *h = a->head;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     uint32_t slot = mm_pif_find(a, as->dev, as->ino, as->btime_ns);
     if (slot) {
         mm_unlock(&h->lock);
@@ -219,7 +219,7 @@ static void unhash(struct mm_area *a, uint32_t slot)
 void mm_pif_identify(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns)
 {
     struct mm_pif *p = mm_pif_at(a, slot);
-    mm_lock(&a->head->lock);
+    mm_lock(&a->head->lock, MM_LOCK_AREA);
     unhash(a, slot);
     p->dev = dev, p->ino = ino, p->btime_ns = btime_ns;
     uint32_t *bucket = bucket_of(a, dev, ino);
@@ -256,7 +256,7 @@ static void drop(struct mm_area *a, uint32_t slot)
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
     uint32_t flags = 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (done_with(a, p) && !__atomic_load_n(&p->refs, __ATOMIC_SEQ_CST) && (flags = p->flags) & MM_USED) {
         unhash(a, slot);
         p->flags = 0;
@@ -274,7 +274,7 @@ static void drop(struct mm_area *a, uint32_t slot)
     mm_table_free(a, p);
     mm_saved_free(a, p);
     mm_cache_drop(a, slot);
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     p->next_hash = h->free_pif;
     h->free_pif = slot;
     mm_unlock(&h->lock);
@@ -315,7 +315,7 @@ void mm_pif_touched(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (h->dirty)
         __atomic_store_n(&mm_pif_at(a, h->dirty)->epoch, h->epoch, __ATOMIC_RELEASE);
     if (p->epoch != h->epoch) {
@@ -340,7 +340,7 @@ void mm_pif_mapped(struct mm_area *a, uint32_t slot)
 {
     struct mm_header *h = a->head;
     struct mm_pif *p = mm_pif_at(a, slot);
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     if (!(p->flags & MM_MAPPED)) {
         if (!p->listed || !on_mapped_list(a, slot)) {
             __atomic_store_n(&p->listed, 1, __ATOMIC_RELEASE);

@@ -67,7 +67,7 @@ int mm_room(struct mm_area *a, uint64_t more)
     struct mm_header *h = a->head;
     if (__builtin_expect(wanted(h, more) <= __atomic_load_n(&h->room, __ATOMIC_RELAXED), 1))
         return 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     uint64_t need = wanted(h, more);
     int e = need > h->room ? grow(a, need) : 0;
     mm_unlock(&h->lock);
@@ -79,7 +79,7 @@ void mm_room_give(struct mm_area *a, int records)
 {
     struct mm_header *h = a->head;
     uint64_t keep = records ? h->owed : 0;
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     int fd = keep < h->room ? room_open(a) : -1;
     if (fd >= 0) {
         if (sys(SYS_ftruncate, fd, keep * MM_BLOCK) == 0)

@@ -46,6 +46,7 @@
 #include "base/check.h"
 #include "base/crc.h"
 #include "base/lift.h"
+#include "base/lock_order.h"
 #include "base/reserve_fds.h"
 #include "base/sys.h"
 

@@ -44,5 +44,5 @@ void mm_assert_failed(const char *what, const char *file, int line)
         sys(SYS_exit_group, 134);
 }
 #else
-typedef int mm_nothing_to_check;       /* a file of nothing is not C */
+void mm_told(const char *text) { sys(SYS_write, 2, text, strlen(text)); }
 #endif

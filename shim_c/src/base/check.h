@@ -29,7 +29,7 @@ extern const char *mm_stops;            /* METAMORI_STOPS: told by environment.c
 #define MM_STOP(point) mm_stop_here(point)
 #else
 #include <stdint.h>
-void mm_told(const char *text) __attribute__((cold, visibility("hidden")));      /* area/area.c */
+void mm_told(const char *text) __attribute__((cold, visibility("hidden")));
 #define MM_ALWAYS(holds) \
     do { \
         static uint8_t told_; \

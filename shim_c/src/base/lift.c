@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "base/lift.h"
 #include "base/check.h"
+#include "base/lock_order.h"
 #include "base/sys.h"
 
 #include <sys/resource.h>
@@ -21,14 +22,16 @@ static uint32_t lock;
 static void take(void)
 {
     uint32_t seen = FREE;
-    if (__atomic_compare_exchange_n(&lock, &seen, HELD, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return;
-    while (__atomic_exchange_n(&lock, WAITED, __ATOMIC_ACQUIRE) != FREE)
-        sys_futex_wait(&lock, WAITED, 1000000);
+    mm_lock_taking(&lock, MM_LOCK_LIMITS);
+    if (!__atomic_compare_exchange_n(&lock, &seen, HELD, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        while (__atomic_exchange_n(&lock, WAITED, __ATOMIC_ACQUIRE) != FREE)
+            sys_futex_wait(&lock, WAITED, 1000000);
+    mm_lock_taken(&lock, MM_LOCK_LIMITS);
 }
 
 static void give(void)
 {
+    mm_lock_left(&lock);
     if (__atomic_exchange_n(&lock, FREE, __ATOMIC_RELEASE) == WAITED)
         sys_futex_wake(&lock, 1);
 }

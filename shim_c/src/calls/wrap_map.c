@@ -21,7 +21,7 @@ static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOM
 static int note_mapping(uintptr_t start, size_t length, uint32_t slot)
 {
     int found = 0;
-    mm_lock(&mm_noted_lock);
+    mm_lock(&mm_noted_lock, MM_LOCK_MAPPINGS);
     for (uint32_t i = 0; i < noted_count && !found; i++)
         found = noted[i].slot == slot && noted[i].start <= start && start + length <= noted[i].end;
     if (!found && noted_count < NOTED) {

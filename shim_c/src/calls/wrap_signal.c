@@ -35,7 +35,7 @@ static uint32_t actions_lock;
 static uint64_t begin_change(void)
 {
     uint64_t mask = sys_mask_all();
-    mm_lock(&actions_lock);
+    mm_lock(&actions_lock, MM_LOCK_ACTIONS);
     return mask;
 }
 

@@ -94,7 +94,7 @@ static void register_stream(FILE *f, const char *mode)
     if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return;
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
-    mm_lock(&mm_streams_lock);
+    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
     fit->stream = (uint64_t)(uintptr_t)f;
     fit->stream_type = 1;
     fit->process = mm_self_process;
@@ -281,7 +281,7 @@ EXPORT int fclose(FILE *f)
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_process)
         return close_but_keep(f);
-    mm_lock(&mm_streams_lock);
+    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
     fit->stream = 0;
     mm_unlock(&mm_streams_lock);
     return REAL(fclose)(f);

@@ -18,7 +18,7 @@ int mm_table_begin(void)
     uint32_t holder = __atomic_load_n(&mm_table_lock, __ATOMIC_RELAXED) & 0x7fffffff;
     if (holder && holder == mm_tid)    /* in fork, or in a handler that interrupted this */
         return 0;
-    mm_lock(&mm_table_lock);
+    mm_lock(&mm_table_lock, MM_LOCK_TABLE);
     return 1;
 }
 

@@ -131,7 +131,7 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
         return -EFBIG;
     r->length = (uint32_t)length;
     mm_lift_limit(0);
-    mm_lock(&h->ahead_lock);
+    mm_lock(&h->ahead_lock, MM_LOCK_AHEAD);
     uint64_t start = h->ahead_tail, at = start + sizeof *r;
     uint32_t crc = mm_crc32(0, (char *)r + head, rest);
     long e = put(log, &at, path, r->path_length, &crc);

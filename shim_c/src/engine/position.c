@@ -8,7 +8,7 @@ int mm_position_begin(struct mm_fit *f)
     if (*mm_single_threaded && f->refs == 1)
         return 0;
     mm_holding++;
-    mm_lock(&f->lock);
+    mm_lock(&f->lock, MM_LOCK_POSITION);
     return 1;
 }
 

@@ -63,7 +63,7 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         return result;
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer };
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
     mm_unlock(&h->lock);
     return e;

@@ -182,7 +182,7 @@ int mm_own_reader(uint32_t slot, int fd)
     struct reader *found = reader_of(slot);
     if (found)
         return found->fd;
-    mm_lock(&readers_lock);
+    mm_lock(&readers_lock, MM_LOCK_READERS);
     found = reader_of(slot);
     int r = found ? found->fd : open_reader(slot, fd);
     mm_unlock(&readers_lock);
@@ -237,7 +237,7 @@ void mm_drop_reader(uint32_t slot)
         if (__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE)
             && __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == slot)
             return;
-    mm_lock(&readers_lock);
+    mm_lock(&readers_lock, MM_LOCK_READERS);
     struct reader *found = reader_of(slot);
     if (found) {
         mm_close_spare(found->fd);
@@ -252,7 +252,7 @@ static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? 
 
 /* The kernel copies the table of descriptors before the memory: what another thread opened in between, the child's memory would
  * know and its table not have. */
-void mm_readers_before_fork(void) { mm_lock(&readers_lock); }
+void mm_readers_before_fork(void) { mm_lock(&readers_lock, MM_LOCK_READERS); }
 void mm_readers_in_parent(void) { mm_unlock(&readers_lock); }
 
 /* Locks of the process are its parent's; what another thread was about to leave open for an exec is not for this one's. */
@@ -290,7 +290,7 @@ void mm_readers_before_exec(void)
         return;
     struct held *list = mm_page(mm_area, page);
     int n = 0;
-    mm_lock(&readers_lock);
+    mm_lock(&readers_lock, MM_LOCK_READERS);
     for (int i = 0; i < READERS && n < HELD; i++) {
         if (!readers[i].slot || !is_locked(readers[i].slot) || !goes_along(readers[i].slot))
             continue;

@@ -69,7 +69,7 @@ static void is_back(uint32_t slot, const char *path)
     touched(slot, p);
     p->fresh_from = p->cut = 0;
     release(p, mask);
-    mm_lock(&mm_area->head->lock);
+    mm_lock(&mm_area->head->lock, MM_LOCK_AREA);
     p->deleted = 0;
     mm_set_path(mm_area, p, path);
     __atomic_and_fetch(&p->flags, ~(MM_NAMELESS | MM_LEFT), __ATOMIC_ACQ_REL);

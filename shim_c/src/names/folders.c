@@ -103,7 +103,7 @@ void mm_folder_moved(const char *from, const char *to, int exchanged)
     SCRATCH(path);
     SCRATCH(old);
     int some_left = 0;
-    mm_lock(&mm_area->head->lock);
+    mm_lock(&mm_area->head->lock, MM_LOCK_AREA);
     for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
         struct mm_pif *p = mm_pif_at(mm_area, slot);
         const char *now = now_at(p, from, to, exchanged, path);

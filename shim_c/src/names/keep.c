@@ -171,7 +171,7 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
         if (!slot)
             return error;
         p = mm_pif_at(mm_area, slot);
-        mm_lock(&p->names_lock);
+        mm_lock(&p->names_lock, MM_LOCK_FILE_NAMES);
         if ((p->flags & MM_USED) && p->ino == st.stx_ino && p->dev == sys_dev(st.stx_dev_major, st.stx_dev_minor))
             break;
         mm_unlock(&p->names_lock);
@@ -238,7 +238,7 @@ int mm_named(const char *path)
         return 0;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     touched(slot, p);
-    mm_lock(&mm_area->head->lock);
+    mm_lock(&mm_area->head->lock, MM_LOCK_AREA);
     p->deleted = 0;
     __atomic_and_fetch(&p->flags, ~MM_NAMELESS, __ATOMIC_ACQ_REL);
     mm_set_path(mm_area, p, path);

@@ -4,8 +4,6 @@
  * answered, no other call of the run may put something else there.  A name's lock is chosen by a hash of its path.  A call
  * that changes where paths lead (it renames a folder, or renames or removes a symbolic link) holds them all, and counts in
  * ways_changed before it lets go: who looked up a path before that looks it up again.
- *
- * Order: names, then the PIF's names_lock, then its lock, then the area's.  Taken within enter() and leave().
  */
 #include "names/names.h"
 
@@ -26,7 +24,7 @@ static void hold_these(struct mm_names *names, uint64_t which)
     names->held = which;
     for (unsigned i = 0; i < MM_NAME_LOCKS; i++)
         if (which >> i & 1)
-            mm_lock(&mm_area->head->name_lock[i]);
+            mm_lock(&mm_area->head->name_lock[i], MM_LOCK_NAME);
 }
 
 /* One path, or two; NULL for none. */

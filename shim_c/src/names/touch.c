@@ -100,7 +100,7 @@ long mm_touch(const char *path)
     }
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
-    mm_lock(&h->lock);
+    mm_lock(&h->lock, MM_LOCK_AREA);
     int e = mm_journal_append(mm_area, &record, sizeof record, text,
                               record.path_length + record.target_length + record.xattrs_length);
     uint64_t at = h->journal_tail;

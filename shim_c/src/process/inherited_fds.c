@@ -156,7 +156,7 @@ void mm_fork_begin(void)
     mm_holding++;
     runtime_held = mm_runtime_hold();
     enter();
-    mm_lock(&mm_table_lock);
+    mm_lock(&mm_table_lock, MM_LOCK_TABLE);
     mm_readers_before_fork();
     mm_forking = 1;
     __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);

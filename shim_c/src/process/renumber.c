@@ -76,7 +76,7 @@ static void go_on(void)
 void mm_hold_calls(void)
 {
     mm_holding++;
-    mm_lock(&renumber_lock);
+    mm_lock(&renumber_lock, MM_LOCK_RENUMBER);
     wait_for_calls(0);
 }
 
@@ -103,7 +103,7 @@ void mm_onto_begin(struct mm_onto *onto, int fd, int to)
     *onto = (struct mm_onto){ .fd = fd, .to = to, .outermost = !mm_depth };
     if (onto->outermost) {
         mm_holding++;
-        mm_lock(&renumber_lock);
+        mm_lock(&renumber_lock, MM_LOCK_RENUMBER);
     }
     enter_as(1);
     if (onto->outermost && !*mm_single_threaded)

@@ -191,7 +191,7 @@ int mm_runtime_hold(void)
     uint32_t holder = __atomic_load_n(&lock, __ATOMIC_RELAXED) & ~MM_WAITED;
     if (holder && holder == mm_tid)
         return 0;
-    mm_lock(&lock);
+    mm_lock(&lock, MM_LOCK_RUNTIME);
     return 1;
 }
 void mm_runtime_let_go(int held)

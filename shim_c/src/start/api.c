@@ -139,7 +139,7 @@ static void forget_streams(void)
 static FILE *hold_stream(int fd)
 {
     FILE *stream = NULL;
-    mm_lock(&mm_streams_lock);
+    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
     uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
     struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
     if (f && f->stream && f->process == mm_self_process) {

@@ -84,7 +84,7 @@ static int begin_late(void)
         return 0;
     int saved = errno;
     mm_depth++;
-    mm_lock(&begin_lock);
+    mm_lock(&begin_lock, MM_LOCK_BEGIN);
     if (!mm_active && mm_ready == 2) {
         const char *store = mm_variable("METAMORI_STORE");
         int e = join(store);
@@ -108,6 +108,7 @@ static int begin_late(void)
 static void in_child(void)
 {
     mm_tid = mm_known_tid = 0;
+    mm_locks_forgotten();
     mm_runtime_after_fork();
     mm_scratch_after_fork();
     begin_lock = mm_streams_lock = mm_noted_lock = 0;
@@ -196,7 +197,7 @@ static int others_live(void)
 static void when_over(void)
 {
     mm_holding++;
-    mm_lock(&begin_lock);
+    mm_lock(&begin_lock, MM_LOCK_BEGIN);
     if (mm_active)
         mm_leave();
     mm_unlock(&begin_lock);

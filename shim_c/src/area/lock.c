@@ -1,0 +1,67 @@
+/* lock.c - the locks of the run area, and those of a process: a word that holds the owner's thread number.
+ *
+ * Invariants: only the owner writes 0; what a lock guards is true at every instruction, so a lock whose owner is dead
+ * (lock_owner.c) is taken over as it is.  In which order they are taken: base/lock_order.h.
+ */
+#define _GNU_SOURCE
+#include "area/area_internal.h"
+
+#include <errno.h>
+
+/* after a fork the child is told to forget it (init.c) */
+__thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
+
+#define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
+
+static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
+{
+    uint32_t tid = word & ~MM_WAITED;
+    return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
+}
+
+int mm_lock_timed(uint32_t *lock, long timeout_ms)
+{
+    uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
+    for (int spins = 0, timeouts = 0;; spins++) {
+        uint32_t seen = __atomic_load_n(lock, __ATOMIC_RELAXED);
+        if (!seen && __atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+        if (spins < 64) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+            continue;
+        }
+        MM_ALWAYS((seen & ~MM_WAITED) != (me & ~MM_WAITED));     /* it would wait for itself */
+        uint32_t waited = seen | MM_WAITED;
+        if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            continue;
+        me |= MM_WAITED;               /* others may wait, too: who has waited wakes the next one */
+        if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
+            continue;
+        if (owner_dead(waited, lock, ++timeouts)
+            && __atomic_compare_exchange_n(lock, &waited, me | MM_WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+        if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
+            return -ETIMEDOUT;
+    }
+}
+
+/* A thread that executed a new program has its leader's number from then on, and what the leader held. */
+void mm_release_if(uint32_t *lock, uint32_t tid)
+{
+    mm_tid = tid;                      /* the caller's own */
+    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~MM_WAITED) == tid)
+        mm_lock_free(lock);
+}
+
+int mm_session_lock(struct mm_area *a, int timeout_ms)
+{
+    mm_lock_taking(&a->head->session_lock, MM_LOCK_SESSION);
+    int r = mm_lock_timed(&a->head->session_lock, timeout_ms);
+    if (r == 0)
+        mm_lock_taken(&a->head->session_lock, MM_LOCK_SESSION);
+    return r;
+}
+
+void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }

@@ -1,0 +1,37 @@
+"""Contracts of locks are assertions of the checked build: each broken one ends the program and says which."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab import ROOT
+
+SOURCES = ROOT / "shim_c" / "src"
+BROKEN = ["it takes FILE_NAMES and holds FILE", "it takes FILE and holds FILE", "it takes FILE and holds FILE",
+          "mm_locked_by_me(lock)", "mm_locked_by_me(&p->lock)", "mm_depth > 0"]
+
+
+@pytest.fixture(scope="module")
+def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler")
+    program = tmp_path_factory.mktemp("contracts") / "contracts"
+    sources = [ROOT / "tests" / "programs" / "contracts.c", *SOURCES.glob("area/*.c"), *SOURCES.glob("base/*.c")]
+    subprocess.run(["gcc", "-DMM_CHECKED", "-I", SOURCES, *sources, "-o", program], check=True)
+    return program
+
+
+def test_locks_in_their_order_pass(contracts: Path) -> None:
+    done = subprocess.run([contracts, "0"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "kept\n", "")
+
+
+@pytest.mark.parametrize(("number", "says"), list(enumerate(BROKEN, 1)))
+def test_a_broken_contract_ends_the_program(contracts: Path, number: int, says: str) -> None:
+    done = subprocess.run([contracts, str(number)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
+    assert done.stderr.startswith("metamori: assertion failed: ") and says in done.stderr
