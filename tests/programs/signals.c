@@ -231,6 +231,92 @@ static int confined(void)
     return 0;
 }
 
+static void opens(int number)
+{
+    (void)number;
+    FILE *f = fopen("came", "w");
+    came = f && fwrite("handler", 1, 7, f) == 7 && fclose(f) == 0;
+}
+
+/* A handler opens a stream while its thread does. */
+static int stream(void)
+{
+    install(SIGUSR1, opens, SA_NODEFER);
+    FILE *f = fopen("two", "r+");
+    say("opened", f != NULL);
+    say("came", came);
+    return 0;
+}
+
+static void locks(int number)
+{
+    (void)number;
+    struct flock lock = { .l_type = F_WRLCK };
+    came = fcntl(open("came", O_RDWR | O_CREAT, 0644), F_SETLK, &lock) == 0;
+}
+
+/* A handler locks a file while its thread does. */
+static int locked(void)
+{
+    struct flock lock = { .l_type = F_WRLCK };
+    install(SIGUSR1, locks, SA_NODEFER);
+    say("locked", fcntl(open("two", O_RDWR), F_SETLK, &lock));
+    say("came", came);
+    return 0;
+}
+
+static void asks(int number)
+{
+    opens(number);
+    came = came && metamori_checkpoint() > 0;
+}
+
+/* A handler takes a checkpoint while its thread does. */
+static int asked(void)
+{
+    install(SIGUSR1, asks, SA_NODEFER);
+    say("ready", 0);
+    getchar();
+    say("checkpoint", metamori_checkpoint());
+    say("came", came);
+    return 0;
+}
+
+/* A handler opens a file in a child that is not yet on its feet. */
+static int child(void)
+{
+    install(SIGUSR1, opens, SA_NODEFER);
+    if (!fork()) {
+        say("came", came);
+        _exit(0);
+    }
+    wait(NULL);
+    say("checkpoint", metamori_checkpoint());
+    return 0;
+}
+
+/* A signal comes in metamori_restore. */
+static int restored(void)
+{
+    install(SIGUSR1, counts, 0);
+    say("ready", 0);
+    getchar();
+    long r = metamori_restore(1), times = count;
+    say("restored", r);
+    say("came", times);
+    return 0;
+}
+
+/* A signal comes in the first call that would be tracked, if the store could be used. */
+static int late(void)
+{
+    install(SIGUSR1, counts, 0);
+    int one = open("one", O_RDWR), times = count;
+    say("opened", one >= 0);
+    say("came", times);
+    return 0;
+}
+
 /* main returns while threads write: of what they were told that it is written, nothing may be missing. */
 static void *writes_on(void *unused)
 {
@@ -262,6 +348,8 @@ int main(int argc, char **word)
 {
     (void)argc;
     const char *what = word[1];
+    if (!strcmp(what, "late"))
+        return late();
     file = open("file", O_RDWR);
     metamori_checkpoint();
     if (!strncmp(what, "sent ", 5))
@@ -270,5 +358,7 @@ int main(int argc, char **word)
          : !strcmp(what, "one-shot") ? one_shot() : !strcmp(what, "cut") ? cut() : !strcmp(what, "limit") ? limited(0)
          : !strcmp(what, "limit later") ? limited_later(0) : !strcmp(what, "limit checkpoint") ? limited_later(1)
          : !strcmp(what, "limit beyond") ? limited(1) : !strcmp(what, "descriptors") ? descriptors()
-         : !strcmp(what, "confined") ? confined() : !strcmp(what, "returns") ? returns() : 2;
+         : !strcmp(what, "confined") ? confined() : !strcmp(what, "returns") ? returns()
+         : !strcmp(what, "stream") ? stream() : !strcmp(what, "locked") ? locked() : !strcmp(what, "child") ? child()
+         : !strcmp(what, "asked") ? asked() : !strcmp(what, "restored") ? restored() : 2;
 }

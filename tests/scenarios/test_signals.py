@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import ROOT, Lab
+from lab import ROOT, Lab, wait_until
 from stops import Stops
 
 
 class Program:
     """`signals WHAT` under `metamori run`, with stop points."""
 
-    def __init__(self, lab: Lab, compiled: Compile, what: str) -> None:
+    def __init__(self, lab: Lab, compiled: Compile, what: str, *options: str) -> None:
         self.lab, self.stops = lab, Stops(lab.folder / "stops")
-        self.argv = [*lab.argv("run"), "--", str(compiled("signals")), what]
+        self.argv = [*lab.argv("run"), *options, "--", str(compiled("signals")), what]
         for name in ("file", "one", "two", "cut"):
             (lab.work / name).write_bytes(b"before " * 1024)
         self.process: subprocess.Popen[str] | None = None
@@ -218,6 +218,84 @@ def test_main_returns_while_threads_write(lab: Lab, compiled: Compile, turn: int
     assert not (lab.store / "run").exists()
     lab.restore(1, "--force")              # what was written after the run's end is an external modification
     assert (lab.work / "file").read_bytes() == bytes(6400)
+
+
+def is_put_aside(pid: int, number: int) -> bool:
+    """Whether the library has blocked the signal until the call ends."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.split("SigBlk:")[1].split()[0], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("what, point, said", [("stream", "streams.held", ["opened 1", "came 1"]),
+                                               ("locked", "readers.held", ["locked 0", "came 1"]),
+                                               ("child", "fork.child", ["came 1", "checkpoint 2"])])  # fmt: skip
+def test_a_handler_waits_for_what_it_might_want(
+    lab: Lab, compiled: Compile, what: str, point: str, said: list[str]
+) -> None:
+    """It waited for the lock of its own thread, for ever; in a child it opened its files as the parent."""
+    program = Program(lab, compiled, what)
+    program.stops.arm(point)
+    program.start()
+    program.stops.wait(point)
+    pid = program.pid()
+    if what == "child":
+        pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+    os.kill(pid, signal.SIGUSR1)
+    came = lab.work / "came"
+    wait_until(lambda: is_put_aside(pid, signal.SIGUSR1) or came.exists(), "the signal has come")
+    assert not came.exists()
+    program.stops.go(point)
+    assert program.end() == said
+    assert came.read_bytes() == (b"" if what == "locked" else b"handler")
+    program.check_indexes()
+
+
+def test_a_handler_takes_a_checkpoint_while_its_thread_does(lab: Lab, compiled: Compile) -> None:
+    """With --memory `metamori run` is asked, one thread at a time: the handler waited for its own."""
+    program = Program(lab, compiled, "asked", "--memory")
+    program.start()
+    assert program.line() == "ready 0"
+    program.stops.arm("request.held")
+    program.go_on()
+    program.stops.wait("request.held")
+    pid, came = program.pid(), lab.work / "came"
+    os.kill(pid, signal.SIGUSR1)
+    wait_until(lambda: is_put_aside(pid, signal.SIGUSR1) or came.exists(), "the signal has come")
+    assert not came.exists()
+    program.stops.go("request.held")
+    assert program.end() == ["checkpoint 2", "came 1"]
+    program.check_indexes()
+
+
+def test_a_signal_in_a_restore_comes_when_that_ends(lab: Lab, compiled: Compile) -> None:
+    """It came with the next call on a tracked file, if there was one."""
+    program = Program(lab, compiled, "restored")
+    program.start()
+    assert program.line() == "ready 0"
+    program.stops.arm("runtime.call")
+    program.go_on()
+    program.stops.wait("runtime.call")
+    os.kill(program.pid(), signal.SIGUSR1)
+    program.stops.go("runtime.call")
+    assert program.end() == ["restored 0", "came 1"]
+
+
+def test_a_signal_while_a_run_cannot_begin(lab: Lab, compiled: Compile) -> None:
+    """By hand in LD_PRELOAD, without a store that can be used: the signal was lost, as no tracked call came after."""
+    (lab.work / "one").write_bytes(b"")
+    stops = Stops(lab.folder / "stops")
+    library = ROOT / "metamori" / "libmetamori-checked.so"
+    env = lab.env | stops.env | {"LD_PRELOAD": str(library), "METAMORI_PYTHON": sys.executable,
+                                 "METAMORI_STORE": str(lab.work / "one" / "store")}  # fmt: skip
+    stops.arm("runtime.call")
+    with subprocess.Popen([compiled("signals"), "late"], cwd=lab.work, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:  # fmt: skip
+        stops.wait("runtime.call")
+        program.send_signal(signal.SIGUSR1)
+        stops.go("runtime.call")
+        said, error = program.communicate(timeout=60)
+    assert said.splitlines() == ["opened 1", "came 1"]
+    assert "files are not tracked: the store" in error
 
 
 def test_an_ignored_interrupt_stays_ignored(lab: Lab) -> None:

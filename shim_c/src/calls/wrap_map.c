@@ -21,7 +21,7 @@ static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOM
 static int note_mapping(uintptr_t start, size_t length, uint32_t slot)
 {
     int found = 0;
-    mm_lock(&mm_noted_lock, MM_LOCK_MAPPINGS);
+    mm_lock_own(&mm_noted_lock, MM_LOCK_MAPPINGS);
     for (uint32_t i = 0; i < noted_count && !found; i++)
         found = noted[i].slot == slot && noted[i].start <= start && start + length <= noted[i].end;
     if (!found && noted_count < NOTED) {
@@ -29,7 +29,7 @@ static int note_mapping(uintptr_t start, size_t length, uint32_t slot)
         __atomic_store_n(&noted_count, noted_count + 1, __ATOMIC_RELEASE);
         found = 1;
     }
-    mm_unlock(&mm_noted_lock);
+    mm_unlock_own(&mm_noted_lock);
     return found;
 }
 

@@ -94,12 +94,13 @@ static void register_stream(FILE *f, const char *mode)
     if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return;
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
-    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
+    mm_lock_own(&mm_streams_lock, MM_LOCK_STREAMS);
+    MM_STOP("streams.held");
     fit->stream = (uint64_t)(uintptr_t)f;
     fit->stream_type = 1;
     fit->process = mm_self_process;
     strncpy(fit->stream_attributes, mode, sizeof fit->stream_attributes - 1);
-    mm_unlock(&mm_streams_lock);
+    mm_unlock_own(&mm_streams_lock);
 }
 
 /* An fopen mode for a descriptor, or for /dev/null, which is there: without x, and without m, a wish by which glibc reads from
@@ -281,9 +282,9 @@ EXPORT int fclose(FILE *f)
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_process)
         return close_but_keep(f);
-    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
+    mm_lock_own(&mm_streams_lock, MM_LOCK_STREAMS);
     fit->stream = 0;
-    mm_unlock(&mm_streams_lock);
+    mm_unlock_own(&mm_streams_lock);
     return REAL(fclose)(f);
 }
 

@@ -161,6 +161,7 @@ static int add_reader(uint32_t slot, int fd)
 static int open_reader(uint32_t slot, int fd)
 {
     char path[40];
+    MM_ASSERT(mm_locked_by_me(&readers_lock));
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
     long r = (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, O_RDWR);
@@ -182,10 +183,11 @@ int mm_own_reader(uint32_t slot, int fd)
     struct reader *found = reader_of(slot);
     if (found)
         return found->fd;
-    mm_lock(&readers_lock, MM_LOCK_READERS);
+    mm_lock_own(&readers_lock, MM_LOCK_READERS);
+    MM_STOP("readers.held");
     found = reader_of(slot);
     int r = found ? found->fd : open_reader(slot, fd);
-    mm_unlock(&readers_lock);
+    mm_unlock_own(&readers_lock);
     if (r < 0) {
         long flags = sys(SYS_fcntl, fd, F_GETFL);
         if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)
@@ -237,7 +239,7 @@ void mm_drop_reader(uint32_t slot)
         if (__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE)
             && __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == slot)
             return;
-    mm_lock(&readers_lock, MM_LOCK_READERS);
+    mm_lock_own(&readers_lock, MM_LOCK_READERS);
     struct reader *found = reader_of(slot);
     if (found) {
         mm_close_spare(found->fd);
@@ -245,7 +247,7 @@ void mm_drop_reader(uint32_t slot)
         __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
     }
     locked[slot % READERS] = 0;
-    mm_unlock(&readers_lock);
+    mm_unlock_own(&readers_lock);
 }
 
 static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? FD_CLOEXEC : 0); }
@@ -282,12 +284,9 @@ static int goes_along(uint32_t slot)
     return 0;
 }
 
-/* Another program is about to take this one's place.  Where it is not tracked it has ours too: better than to lose the lock. */
-void mm_readers_before_exec(void)
+/* What the next program finds out about them. */
+static void note_held(uint32_t page)
 {
-    uint32_t page = LIKELY(!any_locked) ? 0 : mm_page_take(mm_area);
-    if (!page)
-        return;
     struct held *list = mm_page(mm_area, page);
     int n = 0;
     mm_lock(&readers_lock, MM_LOCK_READERS);
@@ -303,6 +302,18 @@ void mm_readers_before_exec(void)
     mm_self->held = page;
 }
 
+/* Another program is about to take this one's place.  Where it is not tracked it has ours too: better than to lose the lock. */
+void mm_readers_before_exec(void)
+{
+    if (LIKELY(!any_locked))
+        return;
+    uint64_t mask = defer_handlers();
+    uint32_t page = mm_page_take(mm_area);
+    if (page)
+        note_held(page);
+    deliver_handlers(mask);
+}
+
 static uint32_t take_held(void) { return __atomic_exchange_n(&mm_self->held, 0, __ATOMIC_ACQ_REL); }
 
 /* It is still this one. */
@@ -311,9 +322,11 @@ void mm_readers_exec_failed(void)
     uint32_t page = take_held();
     if (!page)
         return;
+    uint64_t mask = defer_handlers();
     for (const struct held *h = mm_page(mm_area, page); h->slot; h++)
         closes_at_exec(h->fd, 1);
     mm_page_give(mm_area, page);
+    deliver_handlers(mask);
 }
 
 /* In the new program. */

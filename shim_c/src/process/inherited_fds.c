@@ -204,8 +204,8 @@ static int still_open(int fd)
     return open;
 }
 
-/* In the child: a slot of its own. */
-void mm_after_fork(void)
+/* A slot of its own. */
+static void begin_child(void)
 {
     uint32_t pid = (uint32_t)sys_getpid(), process = 0;
     int referenced = mm_forking;
@@ -219,6 +219,7 @@ void mm_after_fork(void)
     if (referenced && errno == 0)
         errno = forking_errno;
     mm_watch_after_fork();
+    MM_STOP("fork.child");
     /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
        dear, the kernel makes a folder for it */
     int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
@@ -247,5 +248,13 @@ void mm_after_fork(void)
         }
         mm_fd_set(mm_area, process, fd, fit);
     }
+}
+
+/* In the child.  A handler of the program that came in between would write as the parent. */
+void mm_after_fork(void)
+{
+    mm_holding++;
+    begin_child();
+    mm_holding--;
     mm_deliver_if_free();
 }

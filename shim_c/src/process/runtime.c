@@ -166,7 +166,6 @@ void mm_runtime_credentials(void)
     errno = saved;
 }
 
-/* With the lock held. */
 static int call(int what, long argument, void *data)
 {
     MM_ASSERT(mm_locked_by_me(&lock));
@@ -184,13 +183,13 @@ static int call(int what, long argument, void *data)
     return r;
 }
 
-/* No request but this thread's own, until it lets go.  The caller sees to it that no handler comes in between, and is in no
- * call that a freeze would wait for. */
+/* No request but this thread's own, until it lets go.  The caller sees to it that no handler comes in between. */
 int mm_runtime_hold(void)
 {
     uint32_t holder = __atomic_load_n(&lock, __ATOMIC_RELAXED) & ~MM_WAITED;
     if (holder && holder == mm_tid)
         return 0;
+    MM_ASSERT(!mm_depth || !mm_active);        /* a freeze would wait for the call */
     mm_lock(&lock, MM_LOCK_RUNTIME);
     return 1;
 }
@@ -200,12 +199,22 @@ void mm_runtime_let_go(int held)
         mm_unlock(&lock);
 }
 
+/* With --memory: a call for `metamori run`.  A handler of the program that has one, too, waits for the end of this. */
+int mm_controller_call(int what, long argument, const char *message)
+{
+    mm_holding++;
+    int r = mm_request(mm_area, what, argument, message);
+    mm_holding--;
+    mm_deliver_if_free();
+    return r;
+}
+
 int mm_runtime_call(int what, long argument, void *data)
 {
     if (UNLIKELY(mm_area && mm_area->head->flags & MM_GONE))
         return -ENOENT;                /* what is at the store's path now, if anything, is not this run's */
     if (UNLIKELY(mm_memory_run()) && !data)
-        return mm_request(mm_area, what, argument, NULL);
+        return mm_controller_call(what, argument, NULL);
     uint64_t mask = sys_mask_all();
     int held = mm_runtime_hold();
     mm_lift_limit(0);                  /* what it writes is the store's */

@@ -139,7 +139,7 @@ static void forget_streams(void)
 static FILE *hold_stream(int fd)
 {
     FILE *stream = NULL;
-    mm_lock(&mm_streams_lock, MM_LOCK_STREAMS);
+    mm_lock_own(&mm_streams_lock, MM_LOCK_STREAMS);
     uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
     struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
     if (f && f->stream && f->process == mm_self_process) {
@@ -147,7 +147,7 @@ static FILE *hold_stream(int fd)
         if (ftrylockfile(stream) != 0)
             stream = NULL;
     }
-    mm_unlock(&mm_streams_lock);
+    mm_unlock_own(&mm_streams_lock);
     return stream;
 }
 
@@ -180,7 +180,7 @@ EXPORT int metamori_checkpoint_message(const char *message)
         return fail(-EAGAIN);
     int saved = errno, e = mm_memory_left_alone();
     e = e < 0 ? e : flush_streams();
-    int r = e < 0 ? e : mm_memory_run() ? mm_request(mm_area, MM_CALL_CHECKPOINT, 0, message)
+    int r = e < 0 ? e : mm_memory_run() ? mm_controller_call(MM_CALL_CHECKPOINT, 0, message)
           : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
     if (r < 0)
         return fail(r);
@@ -199,15 +199,17 @@ EXPORT int metamori_restore(int index)
     if (mm_memory_left_alone() < 0)
         return fail(-ESRCH);
     if (mm_memory_run())               /* the program continues from the checkpoint, in a new process: this one ends here */
-        return fail(mm_request(mm_area, MM_CALL_RESTORE, index, NULL));
+        return fail(mm_controller_call(MM_CALL_RESTORE, index, NULL));
     size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);
     struct mm_actions *list = REAL(mmap)(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED)
         return -1;
     int *opened = (int *)((char *)list + bytes - ACTIONS * sizeof(int)), saved = errno;
     list->room = ACTIONS;
-    mm_depth++;                        /* the run is frozen: this thread alone goes on, and nobody else's request is in between */
-    int held = mm_runtime_hold(), r = mm_runtime_call(MM_CALL_RESTORE, index, list);
+    mm_holding++;
+    int held = mm_runtime_hold();      /* nobody else's request is in between */
+    mm_depth++;                        /* the run is frozen: this thread alone goes on */
+    int r = mm_runtime_call(MM_CALL_RESTORE, index, list);
     if (r == 0) {
         r = descriptors_back(list, opened);
         forget_streams();
@@ -216,9 +218,11 @@ EXPORT int metamori_restore(int index)
         int t = mm_runtime_call(MM_CALL_RESTORED, index, list);
         r = r < 0 ? r : t;
     }
-    mm_runtime_let_go(held);
     mm_depth--;
+    mm_runtime_let_go(held);
     sys(SYS_munmap, list, bytes);
+    mm_holding--;
+    mm_deliver_if_free();
     if (r < 0)
         return fail(r);
     errno = saved;

@@ -100,6 +100,7 @@ static int begin_late(void)
     }
     mm_unlock(&begin_lock);
     mm_depth--;
+    mm_deliver_if_free();
     errno = saved;
     return mm_active;
 }
@@ -156,7 +157,10 @@ __attribute__((constructor)) static void begin(void)
     if (store && !mm_variable("METAMORI_DISABLE")) {
         pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
         MM_STOP("init.joins");
+        mm_holding++;
         int e = join(store);
+        mm_holding--;
+        mm_deliver_if_free();
         if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
         else if (e == -EXDEV)
@@ -178,11 +182,14 @@ __attribute__((constructor)) static void begin(void)
 /* A metamori verb that was started inside a run: it is no part of it. */
 EXPORT void metamori_step_out(void)
 {
+    mm_holding++;
     if (mm_area)
         mm_process_leave(mm_area, mm_self_process);
     mm_active = 0;
     mm_forget_descriptors();
     mm_ready = 1;
+    mm_holding--;
+    mm_deliver_if_free();
 }
 
 static int others_live(void)
@@ -196,12 +203,10 @@ static int others_live(void)
 /* The run is over, everything is in place, and frozen for good: no call is under way. */
 static void when_over(void)
 {
-    mm_holding++;
-    mm_lock(&begin_lock, MM_LOCK_BEGIN);
+    mm_lock_own(&begin_lock, MM_LOCK_BEGIN);
     if (mm_active)
         mm_leave();
-    mm_unlock(&begin_lock);
-    mm_holding--;
+    mm_unlock_own(&begin_lock);
 }
 
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
