@@ -47,14 +47,28 @@ static void of_another_thread(void)
     release(&file[0], MM_MASK_LEFT);
 }
 static void unlocked(void) { mm_table_set(&area, &file[0], 0, 0, 1); }
+static void begins_with_a_lock(void)
+{
+    hold(&file[0]);
+    enter();
+}
 static void leaves_twice(void)
 {
     enter();
     leave();
     leave();
 }
+static void limits_in_a_call(void)
+{
+    enter();
+    mm_limit_begin();
+}
+
+static void beside_a_handler(void) { mm_lock(&header.lock, MM_LOCK_AREA); }
+
 static void (*const contract[])(void) = {
-    in_order, upward, two_of_a_kind, twice, of_another_thread, unlocked, leaves_twice,
+    in_order, upward, two_of_a_kind, twice, of_another_thread, unlocked, begins_with_a_lock, leaves_twice, limits_in_a_call,
+    beside_a_handler,
 };
 
 int main(int count, char **word)

@@ -1,7 +1,6 @@
 /* area/area.h - the run area, mapped by every process of the run, and the process that this is.
  *
  * enter() and leave() make a call: a freeze, and so a checkpoint, waits for those that have begun and lets none begin.  They nest.
- * Never wait in one for another process's call, nor for the runtime.
  * hold() and release() are the PIF's lock, mm_lock and mm_unlock any other: they hold the owner's thread number, and a lock
  * whose owner was killed is taken over, so what it guards is true at every instruction.  Nothing allocates; slots, blocks and
  * frames come out of the area.  area_internal.h: what the files of this room offer each other, and Python by _area.
@@ -80,6 +79,7 @@ extern uint32_t mm_renumbering;        /* what they wait at */
 /* on_file: what the call is about is looked up again in mm_fds before anything else, and may be tracked no more. */
 static inline void enter_as(int on_file)
 {
+    MM_ASSERT(mm_depth > 0 || !mm_locks_held(MM_LOCK_NAME, MM_LOCK_LIMITS));     /* it may wait for others' calls, and they for these */
     if (mm_depth++ == 0) {
         if (UNLIKELY(__atomic_add_fetch((int32_t *)&mm_self->calls, 1, __ATOMIC_SEQ_CST) < 0)
             || UNLIKELY(__atomic_load_n(&mm_area->head->freeze, __ATOMIC_SEQ_CST)))

@@ -143,8 +143,7 @@ int mm_cache_write_back(struct mm_area *a, uint32_t slot, int buffer)
     return result;
 }
 
-/* A file that nobody has open any more leaves its frames to others; those that cannot be written stay.  Called with the PIF's
- * lock held. */
+/* A file that nobody has open any more leaves its frames to others; those that cannot be written stay. */
 void mm_cache_leave(struct mm_area *a, uint32_t slot, int buffer)
 {
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
@@ -158,6 +157,7 @@ void mm_cache_leave(struct mm_area *a, uint32_t slot, int buffer)
 void mm_cache_drop(struct mm_area *a, uint32_t slot)
 {
     uint32_t end = __atomic_load_n(&a->head->frame_count, __ATOMIC_ACQUIRE);
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, slot)->lock) || !(mm_pif_at(a, slot)->flags & MM_USED));
     for (uint32_t i = 1; mm_pif_at(a, slot)->frames && i < end; i++)
         if (frame_pif(a, i) == slot)
             mm_frame_free(a, i);

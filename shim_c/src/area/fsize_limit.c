@@ -40,9 +40,10 @@ void mm_lift_limit(int back)
         MM_STOP("limits.lifted");
 }
 
-/* From here to mm_limit_end the kernel's limits are the program's, and nobody lifts them.  Not within a counted call. */
+/* From here to mm_limit_end the kernel's limits are the program's, and nobody lifts them. */
 uint64_t mm_limit_begin(void)
 {
+    MM_ASSERT(!mm_depth);
     uint64_t mask = defer_handlers();
     mm_lifts_hold(lifted);
     return mask;

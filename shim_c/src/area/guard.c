@@ -14,6 +14,17 @@ void mm_deliver(void)
     sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
 }
 
+#ifdef MM_CHECKED
+#define UNBLOCKABLE (1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1))
+/* Whether a handler of the program, which might want what this thread is about to lock, comes later.  For assertions. */
+int mm_handlers_wait(void)
+{
+    uint64_t blocked = 0;
+    return mm_depth || mm_holding || !mm_active
+        || (sys(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &blocked, 8) == 0 && (blocked | UNBLOCKABLE) == ~0ull);
+}
+#endif
+
 uint32_t mm_renumbering;
 
 static int run_is_over(void) { return (__atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & MM_OVER) != 0; }

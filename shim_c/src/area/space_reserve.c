@@ -35,7 +35,6 @@ static int room_open(struct mm_area *a)
     return (int)mm_open_spare(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
 }
 
-/* Called with the area lock held. */
 static int grow(struct mm_area *a, uint64_t need)
 {
     struct mm_header *h = a->head;

@@ -112,11 +112,11 @@ int mm_saved_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t b
     return r < 0 ? r : set(a, &p->saved, block, buffer, count, &unused);
 }
 
-/* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none.  Called with the
- * PIF's lock held. */
+/* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none. */
 int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_range *run)
 {
     uint64_t *root = p->root ? mm_page(a, p->root) : NULL, step;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     for (uint64_t block = from; root && block < LIMIT; block = (block / step + 1) * step) {
         uint64_t mid = root[INDEX(block, 2)], leaf = mid ? level_at(a, mid)[INDEX(block, 1)] : 0;
         uint64_t entry = leaf ? level_at(a, leaf)[INDEX(block, 0)] : 0;
@@ -134,6 +134,7 @@ int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_
 /* Forget every entry from a block on. */
 void mm_table_clear(struct mm_area *a, struct mm_pif *p, uint64_t from)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock) || !(p->flags & MM_USED));
     if (!p->root || from >= LIMIT)
         return;
     uint64_t *root = mm_page(a, p->root);

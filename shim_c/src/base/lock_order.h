@@ -2,6 +2,7 @@
  *
  * Who holds a lock takes only such as stand below it here, of its own kind those at higher addresses: so no two threads wait
  * for each other.  The checked build aborts at the first lock that is taken against it, whoever else is about.
+ * From a name's on none is held where a call begins (area/area.h), and all are taken where the program's handlers wait.
  */
 #ifndef MM_LOCK_ORDER_H
 #define MM_LOCK_ORDER_H

@@ -38,10 +38,11 @@ static long rehearse(int fd, int mode, off_t at, off_t length, long size)
     return r;
 }
 
-/* The bytes [from, from + length) to another place, in the order that does not run over itself.  With the lock held. */
+/* The bytes [from, from + length) to another place, in the order that does not run over itself. */
 static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64_t to, uint64_t length)
 {
     char piece[MM_BLOCK];
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     int reader = mm_home_reader(slot, fd);     /* the program's may be for writing only */
     if (reader < 0)
         return reader;
@@ -67,10 +68,11 @@ static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64
 
 static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
 
-/* With the lock held.  wanted: the size that it has afterwards. */
+/* wanted: the size that it has afterwards. */
 static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
 {
     long r = 0;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (mode & FALLOC_FL_COLLAPSE_RANGE)
         r = shift(slot, p, fd, end, at, size - end);
     else if (mode & FALLOC_FL_INSERT_RANGE)

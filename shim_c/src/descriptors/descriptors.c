@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The process's array changes under this lock, so that a fork finds it whole. */
+/* the process's array changes under it */
 uint32_t mm_table_lock;
 /* this thread is in fork: what its handlers open gets a reference more */
 __thread int mm_forking __attribute__((tls_model("initial-exec")));
@@ -146,6 +146,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     struct statx st;
     uint32_t generation, slot = 0;
     int changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
+    MM_ASSERT(mm_depth > 0);
     if ((flags & O_PATH) || mm_stranger())
         return 0;
     if ((unsigned)fd >= MM_FDS) {
@@ -194,6 +195,7 @@ static int begin_going(int fd, struct mm_going *going, int there)
 {
     if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())
         return 0;
+    MM_ASSERT(mm_depth > 0);
     struct mm_descriptor *d = &mm_fds[fd];
     if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
         return 0;                      /* another thread closes it */
@@ -224,6 +226,7 @@ static void last_closed(uint32_t slot)
 /* The kernel has done it, and may have given the number to another thread's file, of which there is note by now. */
 void mm_went(int fd, const struct mm_going *going)
 {
+    MM_ASSERT(mm_depth > 0);
     int mine = mm_table_begin();
     struct mm_descriptor *d = &mm_fds[fd];
     if (d->fit == going->fit && __atomic_load_n(&d->generation, __ATOMIC_RELAXED) == MM_CHANGING) {

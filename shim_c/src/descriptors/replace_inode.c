@@ -84,7 +84,6 @@ static int like(int fd, int old_fd, const struct stat *old)
             || (sys(SYS_fchown, fd, old->st_uid, old->st_gid) == 0 && sys(SYS_fchmod, fd, old->st_mode & 07777) == 0));
 }
 
-/* With the name held. */
 static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
 {
     SCRATCH(temporary);

@@ -122,7 +122,7 @@ static size_t unframed(uint64_t at, size_t count)
     return piece < count ? piece : count;
 }
 
-/* Called with the PIF's lock held.  May be short; bytes written or -errno. */
+/* May be short; bytes written or -errno. */
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what)
 {
     int small = count < SMALL || what == MM_COPIED_UP, may_gather = !small && gathers(p, count);

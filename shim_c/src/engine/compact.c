@@ -8,6 +8,7 @@
 /* Buffer blocks for a file, out of a small reservation, so that what is written in sequence lies in sequence. */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     if (p->alloc_next < mm_area->head->epoch_block)
         p->taken = 0;
     if (p->alloc_next < mm_area->head->epoch_block || p->alloc_next + count > p->alloc_end) {

@@ -65,12 +65,12 @@ long mm_extent(uint32_t slot, int fd, off_t at, int whence)
     return r;
 }
 
-/* Zeros over [start, end) as far as there is data; no limit applies.  With the PIF's lock held.  0 or -errno. */
+/* Zeros over [start, end) as far as there is data; no limit applies.  0 or -errno. */
 long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end)
 {
     static const char zeros[MM_BLOCK];
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    MM_ASSERT(mm_depth > 0);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     while (start < end) {
         long data = extent_held(slot, fd, start, SEEK_DATA);
         if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))

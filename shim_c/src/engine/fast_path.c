@@ -16,7 +16,7 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
         && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
 }
 
-/* With the lock held: is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
+/* Is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
 static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));
@@ -27,10 +27,11 @@ static inline int still(const struct mm_seen *seen, int fd, off_t at)
 /* A place in the AML cache. */
 struct spot { struct mm_frame *frame; uint32_t inside; };
 
-/* With the lock held: the bytes [at, at + count) if they lie in a frame, and where in it; else NULL.  from_block: table entries
+/* The bytes [at, at + count) if they lie in a frame, and where in it; else NULL.  from_block: table entries
  * below it will not do.  size: what the file is known to have, or may come to have. */
 static inline char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t size, uint64_t from_block, struct spot *spot)
 {
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t inside = at % MM_BLOCK;
     if (at + count > size || inside + count > MM_BLOCK)
         return NULL;

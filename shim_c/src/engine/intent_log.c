@@ -152,7 +152,7 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
 }
 
 /* Bytes in place [start, end) are in the buffer and are about to be destroyed; length: the file is about to be cut there,
- * or MM_NO_LIMIT.  Durable after mm_ahead_sync.  Called with the PIF's lock held. */
+ * or MM_NO_LIMIT.  Durable after mm_ahead_sync. */
 long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
 {
     struct mm_ahead record;
@@ -182,6 +182,7 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
 {
     struct mm_ahead record;
     struct statx st;
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!(mm_area->head->flags & MM_POWER))
         return 0;
     long e = sys_statx(AT_FDCWD, copy, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
@@ -200,7 +201,7 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
     return e;
 }
 
-/* All bytes of a file were written back, from the buffer: there they are durable from now on.  With the PIF's lock held. */
+/* All bytes of a file were written back, from the buffer: there they are durable from now on. */
 long mm_ahead_home(uint32_t slot, int home)
 {
     struct mm_ahead record;
@@ -217,7 +218,7 @@ long mm_ahead_home(uint32_t slot, int home)
     return e;
 }
 
-/* Blocks that are in the buffer below `bound` and not in the log yet.  Called with the PIF's lock held. */
+/* Blocks that are in the buffer below `bound` and not in the log yet. */
 static long append_blocks(long log, uint32_t slot, struct mm_pif *p, uint64_t bound)
 {
     struct mm_header *h = mm_area->head;

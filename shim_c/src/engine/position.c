@@ -36,10 +36,11 @@ long mm_own_position(struct mm_fit *f, int fd)
     return r < 0 ? r : 0;
 }
 
-/* Before the kernel uses the position itself; with the file's lock held. */
+/* Before the kernel uses the position itself. */
 void mm_give_position_held(int fd)
 {
     struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    MM_ASSERT(!f->slot || mm_locked_by_me(&mm_pif_at(mm_area, f->slot)->lock));
     if (!f->owned)
         return;
     int held = mm_position_begin(f);

@@ -31,8 +31,7 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
 }
 
 /* Save bytes in place [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
- * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync.
- * Called with the PIF's lock held. */
+ * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync. */
 long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
 {
     struct mm_header *h = mm_area->head;

@@ -30,6 +30,7 @@ static void make_virtual(struct mm_pif *p, uint64_t size)
 void mm_stamp(struct mm_pif *p)
 {
     struct timespec t;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
     clock_gettime(CLOCK_REALTIME_COARSE, &t);
     if (!p->mtime_ns)
         __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);

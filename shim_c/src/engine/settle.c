@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 
 /* Pre-images of the blocks of bytes in place [start, end), as far as an index knows them and this epoch has none yet.
- * They may be overwritten after an mm_ahead_sync.  Called with the PIF's lock held. */
+ * They may be overwritten after an mm_ahead_sync. */
 static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
@@ -197,7 +197,7 @@ static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, 
     return r < 0 ? r : mm_ahead_sync();
 }
 
-/* A write that has to appear in place: the kernel's own, after the pre-images.  Called with the PIF's lock held. */
+/* A write that has to appear in place: the kernel's own, after the pre-images. */
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);

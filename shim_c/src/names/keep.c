@@ -31,6 +31,7 @@ static long keep_copy(const char *path, int follow, const char *kept, uint64_t *
  * finds that nobody maps it any more (metamori/runtime/checkpoint/shared_mappings.py). */
 static void is_kept(struct mm_pif *p, uint32_t copied, uint64_t size)
 {
+    MM_ASSERT(mm_locked_by_me(&p->names_lock));
     if (copied && p->flags & MM_HOME) {
         __atomic_or_fetch(&p->flags, MM_KEPT | copied, __ATOMIC_ACQ_REL);
         return;
@@ -109,7 +110,7 @@ void mm_by_another_name(uint32_t slot, const char *path)
     mm_pif_let_names_go(p, held);
 }
 
-/* A link in the store, or a copy where there can be none.  With names_lock held. */
+/* A link in the store, or a copy where there can be none. */
 static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
 {
     SCRATCH(kept);
@@ -231,6 +232,7 @@ void mm_gone(struct mm_doomed *doomed)
 int mm_named(const char *path)
 {
     struct stat st = { .st_mode = 0 };
+    MM_ASSERT(mm_locks_held(MM_LOCK_NAME, MM_LOCK_FILE_NAMES));        /* nobody else takes the name just now */
     if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode);
     uint32_t slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0);

@@ -72,20 +72,18 @@ static void go_on(void)
     sys_futex_wake(&mm_renumbering, 1 << 30);
 }
 
-/* From here to mm_let_calls_go no call of the process on a tracked file is under way.  Not within one. */
+/* From here to mm_let_calls_go no call of the process on a tracked file is under way. */
 void mm_hold_calls(void)
 {
-    mm_holding++;
-    mm_lock(&renumber_lock, MM_LOCK_RENUMBER);
+    MM_ASSERT(!mm_depth);              /* it would wait for its own */
+    mm_lock_own(&renumber_lock, MM_LOCK_RENUMBER);
     wait_for_calls(0);
 }
 
 void mm_let_calls_go(void)
 {
     go_on();
-    mm_unlock(&renumber_lock);
-    mm_holding--;
-    mm_deliver_if_free();
+    mm_unlock_own(&renumber_lock);
 }
 
 /* The process is no part of the run from here on: its descriptors are the kernel's.  None of its calls is under way. */
@@ -101,10 +99,8 @@ void mm_leave(void)
 void mm_onto_begin(struct mm_onto *onto, int fd, int to)
 {
     *onto = (struct mm_onto){ .fd = fd, .to = to, .outermost = !mm_depth };
-    if (onto->outermost) {
-        mm_holding++;
-        mm_lock(&renumber_lock, MM_LOCK_RENUMBER);
-    }
+    if (onto->outermost)
+        mm_lock_own(&renumber_lock, MM_LOCK_RENUMBER);
     enter_as(1);
     if (onto->outermost && !*mm_single_threaded)
         wait_for_calls(1);
@@ -147,9 +143,6 @@ void mm_onto_end(const struct mm_onto *onto, int done)
     if (__atomic_load_n(&mm_renumbering, __ATOMIC_RELAXED) && onto->outermost)
         go_on();
     leave();
-    if (onto->outermost) {
-        mm_unlock(&renumber_lock);
-        mm_holding--;
-        mm_deliver_if_free();
-    }
+    if (onto->outermost)
+        mm_unlock_own(&renumber_lock);
 }
