@@ -68,10 +68,12 @@ def test_mapped_ones_are_let_go_one_at_a_time(area: Area, slots: list[int]) -> N
     for slot in slots:
         lib.mm_pif_mapped(area.pointer, slot)
     area.pif(slots[1]).flags &= ~lib.MM_MAPPED
-    area.relink_mapped()
+    with area.session_lock(), area.frozen():
+        area.relink_mapped()
     assert mapped(area) == [slots[2], slots[0]]
     area.pif(slots[2]).flags &= ~lib.MM_MAPPED
-    area.relink_mapped()
+    with area.session_lock(), area.frozen():
+        area.relink_mapped()
     assert mapped(area) == [slots[0]]
 
 

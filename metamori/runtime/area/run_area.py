@@ -142,6 +142,7 @@ class Area:
         self._area = lib.mm_attach(os.fsencode(store_path), create)
         self._retired = False
         self._frozen = 0
+        self._holds_session = False
         if self._area == ffi.NULL:
             raise OSError(ffi.errno, os.strerror(ffi.errno), self.path)
         self.head = lib.mm_head(self._area)
@@ -152,7 +153,8 @@ class Area:
         self.head.first_pid = os.getpid()
 
     def first_time(self, key: int) -> bool:
-        """Whether this has not been told yet in the run. Under the session lock."""
+        """Whether this has not been told yet in the run."""
+        assert self._holds_session
         said = self.head.said
         free = next((i for i in range(len(said)) if said[i] in (0, key)), None)
         if free is None or said[free] == key:
@@ -200,24 +202,36 @@ class Area:
     @contextmanager
     def session_lock(self, timeout_s: float = 60.0) -> Iterator[None]:
         """One runtime at a time works on the run."""
-        if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
-            raise NotAtRest("another checkpoint or restore of this run does not finish")
+        self.lock_session(timeout_s)
         try:
             yield
         finally:
-            lib.mm_session_unlock(self._area)
+            self.unlock_session()
 
-    def lock_session(self) -> None:
-        if lib.mm_session_lock(self._area, 60000) != 0:
+    def lock_session(self, timeout_s: float = 60.0) -> None:
+        if lib.mm_session_lock(self._area, int(timeout_s * 1000)) != 0:
             raise NotAtRest("another checkpoint or restore of this run does not finish")
+        self._holds_session = True
 
     def unlock_session(self) -> None:
+        self._holds_session = False
         lib.mm_session_unlock(self._area)
 
+    @property
+    def holds_session(self) -> bool:
+        """Whether this runtime has locked the session."""
+        return self._holds_session
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether this runtime has frozen the run."""
+        return self._frozen > 0
+
     def freeze(self) -> None:
-        """From here on no call on a tracked file is under way, in any process, until as many `thaw`. In a session.
+        """From here on no call on a tracked file is under way, in any process, until as many `thaw`.
 
         A call that a slow disk keeps is waited for; a process that is stopped in one for a second only."""
+        assert self._holds_session or self.head.flags & lib.MM_GONE   # two that freeze would thaw each other's run
         tries = 0
         while not self._frozen and lib.mm_freeze(self._area, 1000, 0) != 0:
             tries += 1
@@ -332,7 +346,8 @@ class Area:
             slot = self.pif(slot).next_mapped
 
     def relink_mapped(self) -> None:
-        """Take those off the list that need not be there; the run is frozen. A kill leaves the others on it."""
+        """Take those off the list that need not be there. A kill leaves the others on it."""
+        assert self.is_frozen
         before = 0
         for slot in list(self._mapped_list()):
             p = self.pif(slot)

@@ -98,7 +98,8 @@ def start(run_area: str, store: int, run: int, index: int, flags: int) -> None:
 
 
 def mark(area: Area, kind: int, index: int) -> int:
-    """What follows was done after this instant; the run is frozen. Durable after `sync`. Where the record is."""
+    """What follows was done after this instant. Durable after `sync`. Where the record is."""
+    assert area.is_frozen
     head = area.head
     at = -(-head.ahead_tail // BLOCK) * BLOCK if gives_back(area) else head.ahead_tail
     mapped = (area.pif(slot) for slot in area.mapped())

@@ -1,5 +1,5 @@
-"""A live run prunes its own checkpoints: after each of them, and when a write finds the disk full. Under the session
-lock. Those that were there when it began, and 0, are nobody's but the user's: `metamori prune` (docs/adr/0031).
+"""A live run prunes its own checkpoints: after each of them, and when a write finds the disk full.
+Those that were there when it began, and 0, are nobody's but the user's: `metamori prune` (docs/adr/0031).
 
 What it needs beside the indexes: its parent, the buffer from its last checkpoint on, pre-images of the journal
 that no record holds yet, and its backing files. The head is an index that stays: the one that the run began at,
@@ -42,6 +42,7 @@ def rules(area: Area) -> Rules:
 
 def prune(session: SessionState) -> None:
     """After a checkpoint, which exists whatever comes of this; what fails is tried again after the next."""
+    assert session.area.holds_session
     found = rules(session.area)
     try:
         if found and _is_due(session, found):
@@ -61,6 +62,7 @@ def make_room(session: SessionState) -> int:
 
 def has_made_room(session: SessionState) -> bool:
     """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never."""
+    assert session.area.holds_session
     found = rules(session.area)
     if not found:
         return False

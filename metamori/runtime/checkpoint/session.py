@@ -61,7 +61,8 @@ class Session(SessionState):
             return index
 
     def take_now(self, reason: str) -> int:
-        """The next checkpoint, of whoever holds the session and has frozen the run."""
+        """The next checkpoint, as the run is: frozen."""
+        assert self.area.is_frozen
         return self._take_with_room("", reason, with_memory=False)
 
     def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:

@@ -23,5 +23,6 @@ class SessionState:
         return bool(self.area.head.flags & lib.MM_SINGLE)
 
     def will_write_records(self) -> None:
-        """Before each record that is added under the session lock: whoever has that next looks for them."""
+        """Before each record that is added: whoever has the session next looks for them."""
+        assert self.area.holds_session
         self.area.head.records += 1

@@ -29,7 +29,7 @@ _RESERVE = 64
 
 
 def release(area: Area, slots: Iterable[int]) -> Watch:
-    """Let go of the files that nobody maps any more; the run is frozen.
+    """Let go of the files that nobody maps any more.
 
     The checkpoint that is being made looks at all of them once more, and when it is not written, the next one does.
     While a program lives that is not tracked, or what it forked and gave such a file, they stay in place.

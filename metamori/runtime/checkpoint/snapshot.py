@@ -102,10 +102,11 @@ def _buffer_path(area: Area) -> str:
 
 
 def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], capture: Capture) -> Cut:
-    """The instant; the caller has frozen the run and advances the epoch afterwards.
+    """The instant; the caller advances the epoch afterwards.
 
     names: the paths that an object had at the parent. capture: of what changed unseen since the parent.
     """
+    assert area.is_frozen
     head = area.head
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
     buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
@@ -412,9 +413,10 @@ def _unflushed(pid: int, state: mm_stream_state) -> bytes:
 
 
 def advance(area: Area, cut: Cut, index: int = 0) -> None:
-    """The next epoch begins; still frozen. Nothing of the cut is forgotten before `settle_cut`.
+    """The next epoch begins. Nothing of the cut is forgotten before `settle_cut`.
 
     index: of the checkpoint that this is; 0: of none."""
+    assert area.is_frozen
     head = area.head
     if index:
         cut.mark = wal.mark(area, lib.MM_AHEAD_CUT, index)

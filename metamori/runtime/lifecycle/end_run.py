@@ -26,7 +26,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
     if area.head.restoring:                # killed in a restore inside the program: it is carried through
         from metamori.runtime.rollback import rollback
 
-        with area.session_lock():
+        with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(records=True)
     if not (killed and area.head.flags & lib.MM_ISOLATE):

@@ -339,10 +339,11 @@ def newest_with_memory(store: Store) -> int:
 
 def start_again(store: Store, config: Config, index: int, environ: dict[str, str],
                 moved: Callable[[], object] = lambda: None, first_index: int = 0) -> tuple[Session, int]:
-    """Files to the index, a new run from there, the program in it; the caller holds the store's lock. moved: done when
+    """Files to the index, a new run from there, the program in it. moved: done when
     the files are there, before the program is. first_index: the first of its own indexes, where it began as another."""
     from metamori.runtime.lifecycle import process_restart
 
+    assert store.is_locked
     restore.move_home(store, index)
     store.door.show(False)
     moved()

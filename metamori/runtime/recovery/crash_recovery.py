@@ -37,7 +37,8 @@ from metamori.tables.view import BUFFER
 
 
 def recover(store: Store, why: str = "the machine went down during the last run") -> str:
-    """Complete the run; the caller holds the store's lock. A line for a person that says why it was necessary."""
+    """Complete the run. A line for a person that says why it was necessary."""
+    assert store.is_locked
     run_area = os.fsdecode(store.layout.run_area)
     store.refresh()
     log, begun = read(run_area), began(run_area)

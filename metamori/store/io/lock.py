@@ -26,9 +26,14 @@ class StoreLock:
         """Absolute."""
         return os.fsdecode(self.layout.root)
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process has it."""
+        return self._lock_fd >= 0
+
     def lock(self) -> None:
         """Take the lock for this process until `unlock`; StoreBusy when another has it."""
-        if self._lock_fd >= 0:
+        if self.is_locked:
             return
         fd = self.door.open(self.layout.lock, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
         try:
@@ -41,13 +46,13 @@ class StoreLock:
         self._lock_fd = fd
 
     def unlock(self) -> None:
-        if self._lock_fd >= 0:
+        if self.is_locked:
             self.door.close(self._lock_fd)
             self._lock_fd = -1
 
     def is_busy(self) -> bool:
         """Whether somebody else holds the lock right now."""
-        if self._lock_fd >= 0:
+        if self.is_locked:
             return False
         try:
             self.lock()
