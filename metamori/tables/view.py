@@ -38,10 +38,6 @@ class Piece(NamedTuple):
         offset = self.offset + low - self.start if self.kind == BUFFER else 0
         return Piece(low, min(self.end, end), self.kind, self.run, offset)
 
-    def same_place(self, other: Piece) -> bool:
-        """Whether two pieces that start at the same byte have it at the same place."""
-        return self[2:] == other[2:]
-
 
 def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[AddressMap]) -> list[Piece]:
     """The pieces of a file at an index, merged, covering [0, size) exactly.

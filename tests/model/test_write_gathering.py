@@ -125,8 +125,8 @@ for step in range(3000):
     text = chance.randbytes(count)
     assert os.pwrite(fds[which], text, at) == count
     models[which][at:at + count] = text
-    assert len(area.frames(slots[which])) * CHUNK <= max(budget, CHUNK), step
-    most[which] = max(most[which], len(area.frames(slots[which])))
+    assert area.pif(slots[which]).frames * CHUNK <= max(budget, CHUNK), step
+    most[which] = max(most[which], area.pif(slots[which]).frames)
     if step % 50 == 49:
         at = chance.randrange(len(models[which]) - 9000)
         assert os.pread(fds[which], 9000, at) == models[which][at:at + 9000], step

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import CHUNK, Area
+
+if TYPE_CHECKING:
+    from metamori._area import mm_frame
 
 FILES = st.integers(0, 2)
 
@@ -43,9 +47,15 @@ class CacheMachine(RuleBasedStateMachine):
         os.close(self.disk)
         shutil.rmtree(self.folder)
 
+    def frame(self, number: int) -> mm_frame:
+        return lib.mm_frame_at(self.area.pointer, number)
+
+    def frames_of(self, slot: int) -> list[int]:
+        return [number for number in range(1, self.area.head.frame_count) if self.frame(number).slot == slot]
+
     def write(self, number: int, low: int, text: bytes) -> None:
         """As mm_frame_newer and the copy behind it."""
-        frame, chunk = self.area.frame(number), self.frames[number].chunk
+        frame, chunk = self.frame(number), self.frames[number].chunk
         place = ffi.cast("char *", lib.mm_frame_bytes(self.area.pointer, number))
         frame.low = low if frame.low == frame.high else min(frame.low, low)
         frame.high = max(frame.high, low + len(text))
@@ -85,7 +95,7 @@ class CacheMachine(RuleBasedStateMachine):
     def leave(self, file: int, times: int, broken: bool) -> None:
         for _ in range(times):
             number = self.next_to_leave(file)
-            newer = number is not None and self.area.frame(number).high > 0
+            newer = number is not None and self.frame(number).high > 0
             if broken and newer:
                 read_only = os.open(os.path.join(self.folder, "buffer"), os.O_RDONLY)
                 assert lib.mm_cache_evict(self.area.pointer, self.slots[file], read_only) == -errno.EBADF
@@ -108,15 +118,15 @@ class CacheMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         for file, slot in enumerate(self.slots):
             own = sorted(number for number, frame in self.frames.items() if frame.file == file)
-            assert self.area.frames(slot) == own and self.area.pif(slot).frames == len(own)
-        assert all(self.area.frame(number).used == frame.used for number, frame in self.frames.items())
+            assert self.frames_of(slot) == own and self.area.pif(slot).frames == len(own)
+        assert all(self.frame(number).used == frame.used for number, frame in self.frames.items())
         chunks = {frame.chunk: number for number, frame in self.frames.items()}
         for chunk, wanted in self.wanted.items():
             on_disk = os.pread(self.disk, CHUNK, chunk * CHUNK).ljust(CHUNK, b"\0")
             if chunk not in chunks:
                 assert on_disk == wanted, chunk
                 continue
-            frame = self.area.frame(chunks[chunk])
+            frame = self.frame(chunks[chunk])
             held = bytes(ffi.buffer(lib.mm_frame_bytes(self.area.pointer, chunks[chunk]), CHUNK))
             assert held == wanted
             assert held[:frame.low] == on_disk[:frame.low] and held[frame.high:] == on_disk[frame.high:]

@@ -45,7 +45,7 @@ class Inside:
         """Bytes of AMLs in the cache."""
         from metamori.runtime.area.run_area import CHUNK
 
-        return len(self.area.frames(slot)) * CHUNK
+        return self.area.pif(slot).frames * CHUNK
 
     def on_disk(self) -> int:
         """Bytes that have reached the disk buffer."""

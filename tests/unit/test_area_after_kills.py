@@ -94,7 +94,7 @@ def test_a_dead_process_is_taken_away_once(area: Area, slots: list[int]) -> None
     for _ in range(60):
         for slot in slots:
             area.table_set(area.pif(slot), 0, slot + 100, 1)
-        assert [area.table_get(area.pif(slot), 0) for slot in slots] == [slot + 100 for slot in slots]
+        assert [lib.mm_table_get(area.pointer, area.pif(slot), 0) for slot in slots] == [slot + 100 for slot in slots]
         for slot in slots:
             area.pif(slot).root = 0            # their pages are lost: the next ones are others
         dies_with_descriptors(area)

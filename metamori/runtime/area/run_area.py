@@ -19,7 +19,7 @@ from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
 
 if TYPE_CHECKING:
-    from metamori._area import CData, mm_area, mm_fit, mm_frame, mm_pif, mm_process
+    from metamori._area import CData, mm_area, mm_fit, mm_pif, mm_process
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
 BLOCK: int = lib.MM_BLOCK
@@ -413,9 +413,6 @@ class Area:
     def table_set(self, pif: mm_pif, block: int, buffer: int, count: int) -> None:
         _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)
 
-    def table_get(self, pif: mm_pif, block: int) -> int:
-        return lib.mm_table_get(self._area, pif, block)
-
     def table_clear(self, pif: mm_pif, from_block: int = 0) -> None:
         lib.mm_table_clear(self._area, pif, from_block)
 
@@ -430,13 +427,6 @@ class Area:
         return lib.mm_blocks_take(self._area, count)
 
     # -- the AML cache ---------------------------------------------------------------------------
-
-    def frames(self, slot: int) -> list[int]:
-        """Frame numbers that hold buffer bytes of a PIF."""
-        return [i for i in range(1, self.head.frame_count) if lib.mm_frame_at(self._area, i).slot == slot]
-
-    def frame(self, number: int) -> mm_frame:
-        return lib.mm_frame_at(self._area, number)
 
     def write_back_all(self, buffer: int) -> None:
         _check(lib.mm_cache_write_back(self._area, 0, buffer), self.path)

@@ -177,10 +177,6 @@ class Layout:
         """Where `move` keeps an object that loses its last name."""
         return self._in(b"kept", b"%d" % inode)
 
-    def holds(self, path: bytes) -> bool:
-        """Whether a path lies inside the store."""
-        return path == self.root or path.startswith(self.root + b"/")
-
 
 def format_line(store: int, version: int = FORMAT_VERSION) -> bytes:
     line = b"metamori store %d %08x" % (version, store)

@@ -354,7 +354,6 @@ struct mm_header *mm_head(struct mm_area *area);
 struct mm_process *mm_proc(struct mm_area *area, uint32_t process);
 struct mm_pif *mm_pif_at(struct mm_area *area, uint32_t slot);
 struct mm_fit *mm_fit_at(struct mm_area *area, uint32_t fit);
-uint32_t mm_fd_fit(struct mm_area *area, uint32_t process, int fd);
 int mm_fd_set(struct mm_area *area, uint32_t process, int fd, uint32_t fit);
 long mm_fd_list(struct mm_area *area, uint32_t process, int32_t *fds, uint32_t *fits, long room);
 const char *mm_path_at(struct mm_area *area, uint64_t offset);

@@ -91,12 +91,6 @@ static uint32_t *fd_entry(struct mm_area *a, uint32_t process, int fd, int make)
     return page ? page + (fd & 1023) : NULL;
 }
 
-uint32_t mm_fd_fit(struct mm_area *a, uint32_t process, int fd)
-{
-    uint32_t *entry = fd_entry(a, process, fd, 0);
-    return entry ? *entry : 0;
-}
-
 /* The descriptors of a process and their FITs; returns their number: more than room, only the first room are there. */
 long mm_fd_list(struct mm_area *a, uint32_t process, int32_t *fds, uint32_t *fits, long room)
 {

@@ -18,7 +18,7 @@
 
 extern char **environ;
 static const char *saved[SAVED];       /* our variables as they stood when the process began */
-static int saved_count, hidden;
+static int saved_count;
 const char *mm_library = "";
 
 static int starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
@@ -33,14 +33,11 @@ const char *mm_variable(const char *name)
     return NULL;
 }
 
-int mm_hidden_environment(void) { return hidden; }
-
 /* The variables that were put back stand behind the mark: they leave the environment again.  All freed places become
  * NULL, not only the first: who walks past the environment to the auxiliary vector finds an empty one. */
 static void hide(char **mark)
 {
     char *theirs = *mark + strlen(MARK);
-    hidden = 1;
     for (char **e = environ; *theirs && e < mark; e++)
         if (starts(*e, "LD_PRELOAD="))
             *e = theirs;

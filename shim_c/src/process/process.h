@@ -68,9 +68,6 @@ void mm_leave_undone(int left);
 void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces);
 void mm_image_failed(struct mm_image *image);
 
-/* environment.c */
-int mm_hidden_environment(void);
-
 /* write_watch.c */
 void mm_watch(uintptr_t start, size_t length);
 void mm_watch_after_fork(void);
