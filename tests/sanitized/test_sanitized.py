@@ -24,12 +24,20 @@ ADDRESS = f"{EARLY}:verify_asan_link_order=0:detect_leaks=0:handle_segv=0:handle
 THREAD = f"{EARLY}:symbolize=0:die_after_fork=0:exitcode=0"
 
 
+OTHER_PARTS = "".join(f"        self.{each}()\n"
+                      for each in ("build_area", "build_runtime", "build_levels", "make_share"))
+
+
 def instrumented(kinds: str, folder: Path) -> Path:
-    """A copy of the tree with the library built for some of gcc's -fsanitize= `kinds`."""
+    """A copy of the tree with the library built for some of gcc's -fsanitize= `kinds`; the other parts as they are."""
     for name in ("metamori", "shim_c", "tests", "examples", "tools"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name in ("setup.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("libmetamori.so", "*-checked.so",
+                                                                                  "__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    recipe = (ROOT / "setup.py").read_text()
+    assert OTHER_PARTS in recipe
+    (folder / "setup.py").write_text(recipe.replace(OTHER_PARTS, "") if (folder / "metamori" / "_area.abi3.so").exists()
+                                     else recipe)
     flags = "-fno-omit-frame-pointer -fno-sanitize-recover=all"
     env = {**os.environ, "METAMORI_SANITIZE": kinds, "METAMORI_CFLAGS": flags}
     done = subprocess.run(
