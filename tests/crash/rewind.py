@@ -91,8 +91,8 @@ class Times:
     def take_over(self, then: Sequence[Names]) -> None:
         """They are on their disks now."""
         self._told.clear()
-        for path, entry in (each for names in then for each in names.at.items()):
-            st = os.lstat(path)
+        found = [(os.lstat(path), entry) for names in then for path, entry in names.at.items()]
+        for st, entry in found:            # all looked at before: a file may have several names
             self._told[st.st_dev, st.st_ino] = (st.st_ctime_ns, entry.ctime_ns)
 
 

@@ -175,10 +175,11 @@ def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...])
 
 def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
     Applier(store, durable, record).run(intent)
-    kept = intent.kept
+    written = {write.path for write in intent.writes} | {size.path for size in intent.sizes}
+    kept = tuple(KeptHome(each.inode, each.name) if store.layout.kept(each.name) in written else each
+                 for each in intent.kept)
     try:
         if not commit.exists(store.door, store.layout.run_area):
-            written = {write.path for write in intent.writes} | {size.path for size in intent.sizes}
             kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
             own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
