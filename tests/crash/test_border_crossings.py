@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Compile
 from crossing import LINES, Crossing, said
-from rewind import Times, Watched
+from rewind import Times, Watched, another_boot
 from slices import PARTS, Tried
 from test_failing_calls import NUMBER, errors, every, failing
 from test_kill_points import killing
@@ -106,6 +106,18 @@ def test_power_cut_beside_some_crossings(crossing: Make, times: Times, name: str
     trial = crossing(name, "")
     for nth in across(trial)[::2]:
         cut_at(trial, times, nth + 1, nth)
+
+
+@WAYS
+def test_a_second_name_goes_and_the_power_fails(crossing: Make, times: Times, options: str) -> None:
+    """An index knows the file by the first one; once nothing durable said that there had been another."""
+    trial = crossing("links", options)
+    gone = next(call.number for call in trial.run().calls if call.path.endswith("/work/f") and call.other)
+    done = trial.run(killing(gone, "x"))
+    journal = trial.store / "run" / "journal"
+    journal.write_bytes(bytes(journal.stat().st_size))
+    another_boot(trial.folders[-1])
+    trial.hold_after_cut(trial.left(done.stdout))
 
 
 @pytest.mark.slow
