@@ -68,12 +68,14 @@ uint32_t mm_pif_again(int fd)
     uint32_t known = __atomic_load_n(&f->slot, __ATOMIC_ACQUIRE), slot = known;
     if (!known && (slot = mm_pif_find(mm_area, f->dev, f->ino, 0))) {
         /* one description counts once, whichever of its threads and processes comes first */
+        uint64_t mask = defer_handlers();
         if (!mm_pif_ref(mm_area, slot, f->dev, f->ino)) {
             slot = 0;
         } else if (!__atomic_compare_exchange_n(&f->slot, &known, slot, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             __atomic_sub_fetch(&mm_pif_at(mm_area, slot)->refs, 1, __ATOMIC_RELAXED);
             slot = known;
         }
+        deliver_handlers(mask);
     }
     int appeared = !__atomic_load_n(&d->slot, __ATOMIC_RELAXED) && slot;
     /* pif_of reads them in the other order: who sees the generation sees its slot */
