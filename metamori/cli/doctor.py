@@ -143,6 +143,9 @@ def _binary(name: str) -> list[Finding]:
     if path is None:
         return [Finding(name, False, "there is no such program")]
     program, what = elf.look(path), os.path.basename(path)
+    if program.shows_calls:
+        return [Finding(what, True, f"{program.why}. Its system calls are tracked, where seccomp allows it"),
+                Finding(f"{what}, memory", None, "run --memory: no, it needs the library in the program")]
     if program.why:
         return [Finding(what, False, program.why)]
     memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \

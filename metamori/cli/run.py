@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Mapping
 
 from metamori.config import Config, parse_count, parse_duration, parse_size
@@ -169,8 +170,6 @@ def own_part(environ: dict[str, str]) -> dict[str, str]:
 
 def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The command's: ours is added to what was preloaded before, never put in its place."""
-    import sys
-
     env = dict(before)
     preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != LIBRARY]
     for name in ("METAMORI_MEMORY", "METAMORI_LIBPYTHON"):
@@ -210,7 +209,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
-    refuses = _warn(command[0])
+    file, refuses, shown = _looked_at(command[0], config)
     if config.memory:
         from metamori.runtime.memory import images
 
@@ -229,11 +228,13 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if said:
         child_loop.say(said)
     environ = environment(config)
-    if refuses:
+    if shown:
+        environ["METAMORI_BECOME"] = file
+    elif refuses:
         del environ["LD_PRELOAD"]
         environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
-        pid = child_loop.spawn(command, environ, area.is_first)
+        pid = child_loop.spawn(command, environ, area.is_first, sys.executable if shown else "")
     except child_loop.CannotStart as error:
         area.remove()
         child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
@@ -257,20 +258,24 @@ def too_old(libc: str) -> str:
     return libc if version and version < OLDEST_LIBC else ""
 
 
-def _warn(command: str) -> bool:
-    """One line when the command itself cannot be tracked; whether it must not even be offered the library."""
+def _looked_at(command: str, config: Config) -> tuple[str, bool, bool]:
+    """The command's file; whether it must not even be offered the library; whether its calls will be tracked without.
+
+    One line when it cannot be tracked at all.
+    """
     import shutil
 
     from metamori.runtime.lifecycle import child_loop, elf
 
-    path = shutil.which(command)
+    path = shutil.which(command) or ""
     try:
         program = elf.look(path) if path else None
     except OSError:
-        return False
-    if program and program.why not in ("", elf.NO_PROGRAM):
+        program = None
+    shown = bool(program and program.shows_calls) and not config.memory
+    if program and not shown and program.why not in ("", elf.NO_PROGRAM):
         child_loop.say(f"{path} cannot be tracked: {program.why}. Its files are not checkpointed")
-    return bool(program and program.refuses)
+    return os.path.abspath(path) if path else "", bool(program and program.refuses), shown
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:

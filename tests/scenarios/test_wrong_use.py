@@ -118,9 +118,9 @@ def test_wrong_options_of_run(lab: Lab, options: str) -> None:
 
 
 def test_static_binary(lab: Lab, compiled: Compile) -> None:
-    """It runs, and one line on stderr says that it cannot be tracked."""
+    """It runs, and one line on stderr says that it cannot be tracked, where its calls are not to be."""
     static = compiled("writer", "static")
-    done = lab.run([static, "file", "words"])
+    done = lab.run([static, "file", "words"], env={"METAMORI_STATIC": "untracked"})
     assert done.returncode == 0
     assert (lab.work / "file").read_text() == "words\n"
     line = one_line(done.stderr.decode())
@@ -145,6 +145,9 @@ def test_sanitized_program(lab: Lab, compiler: str, command: str) -> None:
     if not shutil.which(compiler) or subprocess.run(build, check=False).returncode:
         pytest.skip(f"no AddressSanitizer of {compiler}")
     done = lab.run(command)
+    assert (done.returncode, done.stdout) == (1, b"not told\n")
+    assert b"cannot be tracked" not in done.stderr and b"heap-use-after-free" in done.stderr
+    done = lab.run(command, env={"METAMORI_STATIC": "untracked"})
     assert (done.returncode, done.stdout) == (1, b"not told\n")
     first, _, rest = done.stderr.decode().partition("\n")
     assert "cannot be tracked" in first

@@ -299,6 +299,8 @@ def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_resul
 def _processes(area: Area, cut: Cut) -> None:
     for slot in area.processes():
         process = area.process(slot)
+        if process.outside == lib.MM_OUTSIDE_PROXY:
+            continue
         pid = process.pid
         folder = proc_folder(pid)
         try:

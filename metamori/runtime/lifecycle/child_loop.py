@@ -43,10 +43,13 @@ def blocked_before() -> set[int]:
     return _before or set()
 
 
-def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]) -> int:
-    """Start the command; its pid. first: called in the new process before it becomes the command."""
+def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None], by: str = "") -> int:
+    """Start the command; its pid. first: called in the new process before it becomes the command. by: a program that
+    becomes it, the environment saying how."""
     def become() -> None:
         first()
+        if by:
+            os.execve(by, command, environ)
         try:
             os.execvpe(command[0], command, environ)
         except OSError as error:

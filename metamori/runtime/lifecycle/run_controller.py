@@ -19,7 +19,7 @@ from metamori.errors import RUN_FAILED, MetamoriError
 from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
+from metamori.runtime.lifecycle import child_loop, end_run, proxy, resume_point, slurm
 from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
@@ -45,6 +45,7 @@ class Live:
     def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
         self.config, self.environ = config, environ
         self._go_on_with(session, pid)
+        self.keeper = proxy.Keeper()
         self.on_checkpoint = OnCheckpoint(config.on_checkpoint, session.store.newest)
         self._said = ""
         self._requeued = False
@@ -68,6 +69,8 @@ class Live:
         self.look_at_store()
         if not self._is_gone:
             self.on_checkpoint.look(self.session.store, self.session.area.head.newest)
+            if why := self.keeper.look(self.session.area, self.environ):
+                self._tell(why)
 
     def look_at_store(self) -> None:
         """When the run area is gone: what is redirected is written back at once, and a person is told."""
@@ -252,6 +255,8 @@ class Live:
         elif not killed and os.waitstatus_to_exitcode(status):
             reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
         session.area.await_births()
+        self.keeper.look(session.area, self.environ)
+        proxy.await_end(session.area, self.keeper.has_programs())
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out

@@ -61,6 +61,9 @@
 #define MM_OUTSIDE_SEEN 256
 #define MM_OUTSIDE_FOLDERS 16
 
+/* of a process's `outside` */
+#define MM_OUTSIDE_PROXY 2
+
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */
 #define MM_PREIMAGE 2   /* bytes in place saved before they were destroyed */
@@ -190,6 +193,7 @@ struct mm_header {
     uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
     uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
     uint32_t outsiders;        /* programs that are not tracked may live: what they can see stays in place */
+    uint32_t calls_hidden;     /* no proxy can be started: programs without the library are not tracked */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
     uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
@@ -218,7 +222,7 @@ struct mm_process {
     uint64_t number;           /* store-wide */
     uint64_t epoch;            /* joined in this epoch */
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
-    uint32_t outside;          /* it runs a program that is not tracked */
+    uint32_t outside;          /* it runs a program that is not tracked; MM_OUTSIDE_PROXY: it makes the calls of such programs */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
     uint32_t executing;        /* it is about to become another program, which will find this slot as its own */

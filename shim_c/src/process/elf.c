@@ -7,6 +7,7 @@
 
 #include <elf.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/statfs.h>
 
 #define SCRIPTS 5                      /* as the kernel follows interpreters */
@@ -22,8 +23,8 @@
 
 #define PRIVILEGES(which) "it changes its privileges (" which "): the loader ignores the preload library"
 
-/* As execve(2) and ld.so(8) have it; NULL when it has this process's rights and no others. */
-static const char *privileges(const struct stat *st, int fd)
+/* As execve(2) and ld.so(8) have it. */
+const char *mm_gains_rights(const struct stat *st, int fd)
 {
     struct statfs where;
     uid_t uid = getuid();
@@ -38,6 +39,13 @@ static const char *privileges(const struct stat *st, int fd)
     else if (uid != 0 && sys(SYS_fgetxattr, fd, "security.capability", 0, 0) > 0)     /* root has them all anyway */
         why = PRIVILEGES("file capabilities");
     return why && sys(SYS_fstatfs, fd, &where) == 0 && (where.f_flags & ST_NOSUID) ? NULL : why;
+}
+
+/* NULL when it has this process's rights and no others. */
+static const char *privileges(const struct stat *st, int fd)
+{
+    const char *why = mm_gains_rights(st, fd);
+    return why && getuid() == geteuid() && getgid() == getegid() && sys(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? NULL : why;
 }
 
 /* The name of the dynamic loader into text, or "" without one. */
@@ -131,6 +139,8 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
         return "it is a 32-bit program";
     if (e->e_machine != MACHINE)
         return "it is for another kind of processor";
+    const char *why = privileges(st, fd);
+    found->shows_calls = !why;
     loader(fd, e, found->loader, sizeof found->loader);
     if (strstr(found->loader, "ld-musl") || strstr(found->loader, "linker64"))
         return "its C library is not the GNU one";
@@ -139,7 +149,7 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
     found->refuses = 0;
     if (!*found->loader)
         return is_loader(st) ? NULL : "it is static: there is no dynamic loader to preload anything";
-    return privileges(st, fd);
+    return why;
 }
 
 /* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */

@@ -145,6 +145,24 @@ void mm_put_back(struct mm_image *image, char *const envp[])
     image->envp = to;
 }
 
+/* For a process of our own: ours alone is preloaded, and one variable more. */
+void mm_environment_for(struct mm_image *image, const char *variable)
+{
+    char *text, **to = room_for(image, environ, &text), **out = to;
+    if (!to)
+        return;
+    for (char **e = environ; e && *e; e++)
+        if (!starts(*e, PREFIX) && !starts(*e, "LD_PRELOAD=") && !starts(*e, "LD_AUDIT="))
+            *out++ = *e;
+    for (int i = 0; i < saved_count; i++)
+        *out++ = (char *)saved[i];
+    *out++ = strcpy(text, variable);
+    text += strlen(text) + 1;
+    *out++ = text;
+    stpcpy(stpcpy(text, "LD_PRELOAD="), mm_library);
+    image->envp = to;
+}
+
 /* Without our library, for a loader that could not bear it. */
 void mm_strip(struct mm_image *image, char *const envp[])
 {

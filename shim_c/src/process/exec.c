@@ -70,10 +70,15 @@ void mm_outsider_for_good(uint64_t key, const char *what)
     leave();
 }
 
-static void outsider(const char *path, const struct stat *st, const char *why)
+static void untracked(const char *path, const struct stat *st, const char *why)
 {
     if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
         mm_say("%s cannot be tracked: %s. Its files are not checkpointed", path, why);
+}
+
+static void begin_outside(void)
+{
+    mm_self->outside = 1;
     enter();
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
@@ -152,7 +157,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         mm_strip(image, envp);
     if (!(mm_active || mm_ready == 2) || !path)
         return;
-    int itself = (flags & AT_EMPTY_PATH) && !*path;
+    int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     struct mm_program found;
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, &found);
@@ -164,8 +169,8 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         settle_program((int)fd, &st);
         image->outside = why != NULL;
         if (why && replaces) {
-            mm_self->outside = 1;
-            outsider(itself ? "a program" : path, &st, why);
+            begin_outside();
+            shows = !mm_says_leave(envp) && found.shows_calls && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) == 0;
         }
         if (!why && mm_calls_by_itself((int)fd)) {
             char text[300];
@@ -191,6 +196,9 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         image->limited = 1;
         image->mask = mm_limit_begin();
     }
+    /* last: from here on this thread's calls are shown too */
+    if (image->outside && replaces && !(shows && mm_follow_calls() == 0))
+        untracked(itself ? "a program" : path, &st, why);
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */

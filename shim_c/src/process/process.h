@@ -37,6 +37,9 @@ void mm_renumber_in_child(void);
 /* exec.c */
 void mm_all_home(uint64_t dev);
 
+/* call_filter.c */
+long mm_follow_calls(void);
+
 struct mm_image {
     char *const *envp;                 /* what the new program gets */
     void *made;                        /* memory for it, or NULL */
@@ -52,6 +55,7 @@ int mm_leads_here(char *const envp[]);
 int mm_says_leave(char *const envp[]);
 void mm_put_back(struct mm_image *image, char *const envp[]);
 void mm_strip(struct mm_image *image, char *const envp[]);
+void mm_environment_for(struct mm_image *image, const char *variable);
 void mm_environment_init(const char *(*keep)(const char *text));
 
 /* exec.c */

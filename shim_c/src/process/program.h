@@ -5,14 +5,18 @@
 #ifndef MM_PROGRAM_H
 #define MM_PROGRAM_H
 #include <stdint.h>
+#include <sys/stat.h>
 #pragma GCC visibility push(hidden)
 /* CDEF-BEGIN */
 struct mm_program {
     int32_t is_elf;            /* itself, or what its interpreter lines lead to */
     int32_t refuses;           /* it must not even be offered our library: its loader would complain, or fail */
+    int32_t shows_calls;       /* where it is not tracked otherwise, the kernel can show us its calls (call_filter.c) */
     char interpreter[256];     /* of a script: the last one that was looked for */
     char loader[256];          /* the dynamic loader's name */
 };
+/* Why it would have other rights than this process; NULL when it would not, were there no no_new_privs. */
+const char *mm_gains_rights(const struct stat *st, int fd);
 const char *mm_why_not(int fd, struct mm_program *found);
 int mm_calls_by_itself(int fd);
 /* CDEF-END */

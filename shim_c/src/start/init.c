@@ -1,5 +1,6 @@
 /* init.c - how a process joins the run, and how it leaves. */
 #include "start/start.h"
+#include "start/proxy.h"
 #include "process/runtime.h"
 #include "memory/engine.h"
 
@@ -137,7 +138,7 @@ static const char *store_by_hand(void)
     return path;
 }
 
-__attribute__((constructor)) static void begin(void)
+static void begin(void)
 {
     if (mm_ready)
         return;
@@ -155,12 +156,15 @@ __attribute__((constructor)) static void begin(void)
     const char *store = store_by_hand();
     mm_environment_init(mm_memory_keep);
     if (store && !mm_variable("METAMORI_DISABLE")) {
+        int is_proxy = mm_proxy_begin(store);
         pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
         MM_STOP("init.joins");
         mm_holding++;
         int e = join(store);
         mm_holding--;
         mm_deliver_if_free();
+        if (UNLIKELY(is_proxy))
+            mm_proxy_serve(e);
         if (e < 0 && !mm_variable("METAMORI_SUPERVISED"))
             mm_ready = 2;
         else if (e == -EXDEV)
@@ -177,6 +181,21 @@ __attribute__((constructor)) static void begin(void)
     if (getenv("METAMORI_MEMORY") && !mm_area)
         mm_memory_not_joined();
     errno = saved;
+}
+
+/* glibc gives a constructor what it gives main.  METAMORI_BECOME: `metamori run` does not have this library in itself, so it starts
+ * a program that we are not in by one that we are in. */
+__attribute__((constructor)) static void constructed(int count, char **argv, char **envp)
+{
+    (void)count, (void)envp;
+    begin();
+    const char *file = getenv("METAMORI_BECOME");
+    if (LIKELY(!file))
+        return;
+    unsetenv("METAMORI_BECOME");
+    execve(file, argv, environ);
+    mm_say("%s: %s", file, strerror(errno));
+    sys(SYS_exit_group, errno == ENOENT ? 127 : 126);
 }
 
 /* A metamori verb that was started inside a run: it is no part of it. */

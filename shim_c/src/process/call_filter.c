@@ -1,0 +1,266 @@
+/* call_filter.c - programs that our library will not be in: the kernel shows their calls to the run's proxy (docs/adr/0044).
+ *
+ * A seccomp filter lets all calls pass but those that change names or attributes or open a file for writing.  These go to a
+ * listener, whose descriptor is handed to the proxy (start/proxy.c) before the program is executed.  What the program starts
+ * inherits the filter.  A filter never goes away again: so all that can fail is tried before it is set.
+ * Runs between fork and exec: system calls only, no allocation; and while the process's limits are held (mm_limit_begin).
+ */
+#include "process/process.h"
+#include "process/call_filter.h"
+
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)      /* Linux 5.19 */
+#endif
+
+#if defined(__x86_64__)
+#define ARCHITECTURE_HERE AUDIT_ARCH_X86_64
+#else
+#define ARCHITECTURE_HERE AUDIT_ARCH_AARCH64
+#endif
+
+#define PROBE 0x6d6d7072               /* no option of prctl: answered by the filter alone, so that who asks knows that it is there */
+#define BEHIND EHWPOISON
+#define ANSWER_S 20
+#define OPENS_FOR_WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
+
+#define NO_CALL ~0u
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define IF(value, then, otherwise) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, then, otherwise)
+#define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
+#define SHOWN(number) IF(number, 0, 1), RETURN(SECCOMP_RET_USER_NOTIF)
+/* an opening is shown if its flags (argument n) say so */
+#define OPENING(number, n) IF(number, 0, 4), LOAD(args[n]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, OPENS_FOR_WRITING, 0, 1), \
+    RETURN(SECCOMP_RET_USER_NOTIF), RETURN(SECCOMP_RET_ALLOW)
+
+static const struct sock_filter program[] = {
+    LOAD(arch), IF(ARCHITECTURE_HERE, 1, 0), RETURN(SECCOMP_RET_ALLOW),
+    LOAD(nr),
+    OPENING(SYS_openat, 2),
+#ifdef SYS_open
+    OPENING(SYS_open, 1),
+    SHOWN(SYS_creat), SHOWN(SYS_unlink), SHOWN(SYS_rmdir), SHOWN(SYS_rename), SHOWN(SYS_link), SHOWN(SYS_symlink), SHOWN(SYS_mkdir),
+    SHOWN(SYS_mknod), SHOWN(SYS_chmod), SHOWN(SYS_chown), SHOWN(SYS_lchown), SHOWN(SYS_utime), SHOWN(SYS_utimes), SHOWN(SYS_futimesat),
+    SHOWN(SYS_renameat),
+#endif
+    SHOWN(SYS_unlinkat), SHOWN(SYS_renameat2), SHOWN(SYS_linkat), SHOWN(SYS_symlinkat), SHOWN(SYS_mkdirat), SHOWN(SYS_mknodat),
+    SHOWN(SYS_fchmod), SHOWN(SYS_fchmodat), SHOWN(SYS_fchown), SHOWN(SYS_fchownat), SHOWN(SYS_utimensat), SHOWN(SYS_truncate),
+    SHOWN(SYS_setxattr), SHOWN(SYS_lsetxattr), SHOWN(SYS_fsetxattr), SHOWN(SYS_removexattr), SHOWN(SYS_lremovexattr),
+    SHOWN(SYS_fremovexattr), SHOWN(SYS_openat2), SHOWN(MM_FCHMODAT2), SHOWN(SYS_landlock_restrict_self),
+    SHOWN(SYS_chroot), SHOWN(SYS_pivot_root), SHOWN(SYS_unshare), SHOWN(SYS_setns), SHOWN(SYS_setgroups),
+    SHOWN(NO_CALL), SHOWN(NO_CALL),
+#define EXECS_AT (sizeof program / sizeof *program - 11)
+    IF(SYS_prctl, 0, 5), LOAD(args[0]), IF(PROBE, 0, 3), LOAD(args[1]),
+#define RUN_AT (sizeof program / sizeof *program - 3)
+    IF(0, 0, 1), RETURN(SECCOMP_RET_ERRNO | BEHIND),
+    RETURN(SECCOMP_RET_ALLOW),
+};
+
+static int is_behind(void)
+{
+    return sys(SYS_prctl, PROBE, (uint32_t)mm_area->head->run, 0, 0, 0) == -BEHIND;
+}
+
+/* A process that no handler and no wait of the program's tells of: no signal when it ends. */
+static long quiet_fork(void) { return sys(SYS_clone, 0, 0, 0, 0, 0); }
+
+static long try_filter(struct sock_fprog *filter)
+{
+    return sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, filter);
+}
+
+/* no_new_privs stays, so another process tries first whether it leads to the filter: a container's own listener forbids ours. */
+static long after_a_trial(struct sock_fprog *filter)
+{
+    int status = -1;
+    long pid = quiet_fork();
+    if (pid == 0)
+        sys(SYS_exit_group, sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || try_filter(filter) < 0);
+    if (pid < 0 || sys(SYS_wait4, pid, &status, __WCLONE, 0) != pid || status != 0
+        || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -EACCES;
+    filter->filter[EXECS_AT].k = SYS_execve;   /* so that it can be said who gets no rights by this */
+    filter->filter[EXECS_AT + 2].k = SYS_execveat;
+    return try_filter(filter);
+}
+
+static long set_filter(void)
+{
+    struct sock_filter own[sizeof program / sizeof *program];
+    memcpy(own, program, sizeof own);
+    own[RUN_AT].k = (uint32_t)mm_area->head->run;
+    struct sock_fprog filter = { sizeof own / sizeof *own, own };
+    long r = try_filter(&filter);
+    return r == -EACCES ? after_a_trial(&filter) : r;  /* root needs not give up set-user-id programs for it */
+}
+
+/* May one process of a user read the memory of another that is no child of it? */
+static int may_read_others(void)
+{
+    char scope = '0';
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct caps[2] = { { 0 } };
+    long fd = sys_openat(AT_FDCWD, "/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd == -ENOENT;
+    sys_pread((int)fd, &scope, 1, 0);
+    sys_close((int)fd);
+    return scope == '0' || (scope < '3' && sys(SYS_capget, &head, caps) == 0 && caps[0].effective >> CAP_SYS_PTRACE & 1);
+}
+
+/* -- the proxy ------------------------------------------------------------------------------------------- */
+
+int mm_proxy_address(struct sockaddr_un *address)
+{
+    address->sun_family = AF_UNIX;
+    snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/proxy", mm_area->folder);
+    return mm_area->folder > 0;
+}
+
+/* A connection to the proxy, which has a place for one more program.  -errno. */
+static long dial(void)
+{
+    struct sockaddr_un address;
+    struct timeval patience = { ANSWER_S, 0 };
+    char answer = 0;
+    if (!mm_proxy_address(&address))
+        return -ENOSYS;
+    long fd = sys(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    sys(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    long r = sys(SYS_connect, fd, &address, sizeof address);
+    if (r == 0) {
+        r = sys(SYS_recvfrom, fd, &answer, 1, 0, 0, 0);
+        r = r == 1 && answer == MM_PROXY_GO ? 0 : r == 0 ? -ECONNRESET : r < 0 ? r : -EUSERS;
+    }
+    if (r < 0)
+        sys_close((int)fd);
+    return r < 0 ? r : fd;
+}
+
+/* A new process, no child of anybody here, that is nothing but the proxy.  In it: what it must not inherit is closed. */
+static void become_proxy(int ready)
+{
+    struct mm_image image = { 0 };
+    const char *python = mm_variable("METAMORI_PYTHON"), *program_file = python ? python : "/proc/self/exe";
+    char *argv[] = { "metamori-proxy", (char *)mm_area->store, NULL };
+    char self[64];
+    long n = sys_readlink("/proc/self/exe", self, sizeof self);
+    (void)n;
+    mm_environment_for(&image, MM_PROXY_VARIABLE "0");
+    if (!image.envp)
+        return;
+    if (ready != MM_PROXY_READY)
+        sys(SYS_dup3, ready, MM_PROXY_READY, 0);
+    else
+        sys(SYS_fcntl, ready, F_SETFD, 0);
+    for (int fd = 0; fd < 3; fd++) {
+        long null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR, 0);
+        if (null >= 0 && null != fd) {
+            sys(SYS_dup3, null, fd, 0);
+            sys_close((int)null);
+        }
+    }
+    sys(SYS_close_range, MM_PROXY_READY + 1, ~0u, 0);
+    sys(SYS_chdir, "/");
+    sys(SYS_execve, program_file, argv, image.envp);
+    if (python)
+        sys(SYS_execve, "/proc/self/exe", argv, image.envp);
+}
+
+/* 1: there is one, this or another's. */
+static int start_proxy(void)
+{
+    int ready[2];
+    char answer = 0;
+    if (sys(SYS_pipe2, ready, O_CLOEXEC) < 0)
+        return 0;
+    long pid = quiet_fork();
+    if (pid == 0) {
+        sys(SYS_setsid);
+        if (quiet_fork() == 0)
+            become_proxy(ready[1]);
+        sys(SYS_exit_group, 0);
+    }
+    sys_close(ready[1]);
+    if (pid > 0) {
+        struct pollfd end = { ready[0], POLLIN, 0 };
+        sys(SYS_wait4, pid, 0, __WCLONE, 0);
+        struct timespec patience = { ANSWER_S, 0 };
+        if (sys(SYS_ppoll, &end, 1, &patience, 0, 8) > 0)
+            sys(SYS_read, ready[0], &answer, 1);
+    }
+    sys_close(ready[0]);
+    return answer != 0;
+}
+
+/* start: where there is none, one is started. */
+static long proxy(int start)
+{
+    long line = dial();
+    for (int i = 0; i < 1000 && (line == -ECONNREFUSED || line == -ENOENT || line == -ECONNRESET); i++) {
+        if (!start || i % 100)
+            sys_pause_us(2000);
+        else if (!start_proxy()) {
+            mm_area->head->calls_hidden = 1;
+            return -ENOSYS;
+        }
+        line = dial();
+    }
+    return line;
+}
+
+static long hand_over(int line, int listener)
+{
+    char answer = 0, control[CMSG_SPACE(sizeof listener)] = { 0 }, text = MM_PROXY_LISTENER;
+    struct iovec v = { &text, 1 };
+    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    *c = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof listener), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    memcpy(CMSG_DATA(c), &listener, sizeof listener);
+    long r = sys(SYS_sendmsg, line, &message, MSG_NOSIGNAL);
+    return r < 0 ? r : sys(SYS_recvfrom, line, &answer, 1, 0, 0, 0) == 1 && answer == MM_PROXY_TAKEN ? 0 : -ECONNRESET;
+}
+
+/* From here on the proxy makes the calls of this thread that matter, and of what it executes.  0, or -errno: nothing has changed. */
+long mm_follow_calls(void)
+{
+    if (is_behind())
+        return 0;
+    const char *how = mm_variable("METAMORI_STATIC");
+    if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0)
+        || !may_read_others())
+        return -ENOSYS;
+    uint64_t mask = sys_mask_all();
+    long line = proxy(1);
+    MM_STOP("filter.dialled");        /* not later: this call would be shown, and nobody is there yet */
+    long listener = line < 0 ? line : set_filter();
+    if (listener < 0) {
+        if (line >= 0)
+            sys_close((int)line);
+        sys_mask_back(mask);
+        return listener;
+    }
+    long r = hand_over((int)line, (int)listener);
+    for (int i = 0; i < 5 && r < 0; i++) {     /* it was killed; its standby is there in a moment */
+        sys_close((int)line);
+        line = proxy(0);
+        r = line < 0 ? line : hand_over((int)line, (int)listener);
+    }
+    if (r < 0) {
+        mm_say("the process that tracks static programs was killed: %s cannot go on", program_invocation_name);
+        sys(SYS_exit_group, 127);
+    }
+    sys_close((int)line);
+    sys_close((int)listener);
+    sys_mask_back(mask);
+    return 0;
+}

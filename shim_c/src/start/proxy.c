@@ -1,0 +1,395 @@
+/* proxy.c - one process in a run for all programs that our library is not in (docs/adr/0044).
+ *
+ * It is started by whoever executes the first of them (process/call_filter.c), is nobody's child, has a session of its own, and outlives
+ * `metamori run`.  It is a process of the run while such a program lives: that is how the run knows that one does.
+ *
+ * The first thread sees programs come and go; others make their calls (proxy_threads.c).
+ * A standby has every listener too: when the last holder of one goes, the kernel answers its programs with ENOSYS.  It waits
+ * until the proxy has ended, and becomes it.  `metamori run` has them for the third time, and starts a proxy when both are gone.
+ */
+#include "start/proxy.h"
+#include "process/call_filter.h"
+
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/un.h>
+
+#define PLACES MM_PROXY_PLACES
+#define LISTENERS MM_PROXY_LISTENERS
+#define LINES MM_PROXY_LINES
+#define IDLE_MS 10000
+#define TICK_MS 500
+
+enum { FREE, PROMISED, TAKEN };        /* a place */
+#define DROPPED 0x10000u
+#define KEPT 0x20000u                  /* with a descriptor's number; known to lifecycle/proxy.py, as DROPPED is */
+
+static uint8_t place[PLACES];
+static int taken, promised;
+static char again;                     /* the standby of one that was killed */
+static int left_early;                 /* `metamori run` was there, and should have seen the run's end */
+
+/* -- the standby ------------------------------------------------------------------------------------ */
+
+static long send_with(int to, uint32_t word, int fd)
+{
+    char control[CMSG_SPACE(sizeof fd)] = { 0 };
+    struct iovec v = { &word, sizeof word };
+    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    *c = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    if (fd < 0)
+        message.msg_control = NULL, message.msg_controllen = 0;
+    return sys(SYS_sendmsg, to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* 0: nobody is there any more.  *fd: what came along, or -1. */
+static long receive(int from, void *word, size_t bytes, int *fd)
+{
+    char control[CMSG_SPACE(sizeof *fd)] = { 0 };
+    struct iovec v = { word, bytes };
+    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    long r = sys(SYS_recvmsg, from, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = r > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    *fd = -1;
+    if (c && c->cmsg_type == SCM_RIGHTS)
+        memcpy(fd, CMSG_DATA(c), sizeof *fd);
+    return r;
+}
+
+/* A descriptor that goes by its number, which another may have just now. */
+static void put_at(long fd, int number)
+{
+    long high = fd < 0 ? fd : sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, LINES);
+    if (fd >= 0)
+        sys_close((int)fd);
+    if (high < 0 || sys(SYS_dup3, high, number, 0) < 0)
+        sys(SYS_exit_group, 1);
+    sys_close((int)high);
+}
+
+extern char **environ;
+
+/* The standby and `metamori run` hear of a listener, or that it is no more. */
+static void tell_keepers(uint32_t word, int fd)
+{
+    send_with(MM_PROXY_PAIR, word, fd);
+    send_with(MM_PROXY_KEEPER, word, fd);
+}
+
+static int run_is_watched(void)
+{
+    const struct mm_header *h = mm_area->head;
+    return (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
+}
+
+/* `metamori run` looks for us. */
+static void wake_run(void)
+{
+    if (run_is_watched())
+        sys(SYS_kill, mm_area->head->supervisor, SIGCHLD);
+}
+
+static void stand_by(void)
+{
+    char *argv[] = { "metamori-proxy", NULL };
+    uint32_t word;
+    int fd;
+    while (receive(MM_PROXY_PAIR, &word, sizeof word, &fd) > 0) {
+        if (word & KEPT)
+            sys(SYS_dup3, fd, MM_PROXY_KEEPER, 0);
+        else if (word & DROPPED)
+            sys_close((int)(LISTENERS + (word & ~DROPPED) % PLACES));
+        else if (fd >= 0)
+            sys(SYS_dup3, fd, LISTENERS + word % PLACES, 0);
+        if (fd >= 0)
+            sys_close(fd);
+    }
+    int programs = 0;
+    for (int i = 0; i < PLACES; i++)
+        programs += sys(SYS_fcntl, LISTENERS + i, F_GETFD) >= 0;
+    if (!programs)                     /* it ended because there was nothing more to do; or nobody would miss it */
+        sys(SYS_exit_group, 0);
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, MM_PROXY_VARIABLE, sizeof MM_PROXY_VARIABLE - 1) == 0)
+            (*e)[sizeof MM_PROXY_VARIABLE - 1] = '1';
+    sys(SYS_execve, "/proc/self/exe", argv, environ);
+    sys(SYS_exit_group, 127);
+}
+
+static long standby;
+
+static void end_all(void) __attribute__((noreturn));
+static void end_all(void)
+{
+    if (standby > 0)
+        sys(SYS_kill, standby, SIGKILL);
+    sys(SYS_shutdown, MM_PROXY_KEEPER, SHUT_RDWR);
+    sys(SYS_exit_group, 0);
+    __builtin_unreachable();
+}
+
+static void start_standby(void)
+{
+    int pair[2];
+    while (sys(SYS_wait4, -1, 0, __WALL | WNOHANG, 0) > 0)
+        ;
+    if (sys(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return;
+    long other = sys(SYS_fcntl, pair[1], F_DUPFD_CLOEXEC, LINES), pid = sys(SYS_clone, 0, 0, 0, 0, 0);
+    if (pid == 0) {
+        put_at(other, MM_PROXY_PAIR);
+        sys(SYS_close_range, 3, MM_PROXY_DOOR - 1);
+        sys(SYS_close_range, MM_PROXY_KEEPER + 1, LISTENERS - 1);
+        sys(SYS_close_range, LINES, ~0u);
+        stand_by();
+    }
+    standby = pid;
+    sys_close((int)other);
+    sys_close(pair[1]);
+    put_at(pair[0], MM_PROXY_PAIR);
+}
+
+/* -- programs come and go --------------------------------------------------------------------------------- */
+
+static int is_over(void) { return __atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & (MM_CLOSED | MM_OVER); }
+
+static void join_again(void)
+{
+    uint32_t pid = (uint32_t)sys_getpid();
+    if (!mm_self_process) {
+        mm_release_dead(mm_area);
+        mm_self_process = mm_process_join(mm_area, pid, mm_start_time(pid));
+        if (!mm_self_process)
+            end_all();
+        mm_self = mm_proc(mm_area, mm_self_process);
+    }
+    mm_self->outside = MM_OUTSIDE_PROXY;
+    mm_self->leaving = 0;
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The last program has gone: from here on nobody waits for this process.  It may have been the last of the run. */
+static void leave_alone(void)
+{
+    left_early = run_is_watched();
+    if (!left_early)
+        mm_last_out();
+    if (is_over())
+        end_all();
+    mm_process_leave(mm_area, mm_self_process);
+    mm_self_process = 0;
+}
+
+/* Nobody saw the run's end where `metamori run` believed that we would, and we that it would. */
+static void look_at_run(void)
+{
+    if (is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0)
+        end_all();
+    if (left_early && !(mm_area->head->flags & MM_SUPERVISED)) {
+        join_again();
+        leave_alone();
+    } else if (left_early && !run_is_watched()) {
+        end_all();
+    }
+}
+
+static void drop_listener(int i)
+{
+    mm_proxy_forget(LISTENERS + i);
+    sys_close(LISTENERS + i);
+    place[i] = FREE;
+    taken--;
+    tell_keepers(DROPPED | (uint32_t)i, -1);
+}
+
+static void end_line(int i)
+{
+    sys_close(LINES + i);
+    promised--;
+    if (place[i] == PROMISED)
+        place[i] = FREE;
+}
+
+static void open_door(void)
+{
+    char go[2] = { MM_PROXY_GO, taken > 0 };   /* `metamori run` asks for the second (metamori/runtime/lifecycle/proxy.py) */
+    struct ucred who = { 0 };
+    socklen_t bytes = sizeof who;
+    int i = 0;
+    long line = sys(SYS_accept4, MM_PROXY_DOOR, 0, 0, SOCK_CLOEXEC);
+    while (i < PLACES && place[i] != FREE)
+        i++;
+    if (line >= 0 && (sys(SYS_getsockopt, line, SOL_SOCKET, SO_PEERCRED, &who, &bytes) < 0 || !mm_may_look_into(who.pid)))
+        go[0] = MM_PROXY_NO;
+    if (line >= 0 && i < PLACES && !is_over() && sys(SYS_dup3, line, LINES + i, O_CLOEXEC) >= 0) {
+        if (!mm_self_process)
+            join_again();
+        place[i] = PROMISED;
+        promised++;
+        sys(SYS_sendto, LINES + i, go, sizeof go, MSG_NOSIGNAL, 0, 0);
+    }
+    if (line >= 0)
+        sys_close((int)line);
+}
+
+/* What this process is to all others, and every listener. */
+static void take_keeper(int line)
+{
+    if (sys(SYS_dup3, line, MM_PROXY_KEEPER, 0) < 0)
+        return;
+    send_with(MM_PROXY_PAIR, KEPT, MM_PROXY_KEEPER);
+    for (int fd = MM_PROXY_DOOR; fd <= MM_PROXY_SHARED; fd++)
+        send_with(MM_PROXY_KEEPER, KEPT | (uint32_t)fd, fd);
+    for (int i = 0; i < PLACES; i++)
+        if (place[i] == TAKEN)
+            send_with(MM_PROXY_KEEPER, (uint32_t)i, LISTENERS + i);
+}
+
+/* The listener of a program; or its end, which never set a filter. */
+static void take_listener(int i)
+{
+    char what = 0, taken_it = MM_PROXY_TAKEN;
+    int fd;
+    long got = receive(LINES + i, &what, 1, &fd);
+    if (got > 0 && what == MM_PROXY_KEEPS)
+        take_keeper(LINES + i);
+    if (got > 0 && what == MM_PROXY_LISTENER && fd >= 0
+        && sys(SYS_dup3, fd, LISTENERS + i, 0) >= 0) {
+        place[i] = TAKEN;
+        taken++;
+        mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = 0;
+        tell_keepers((uint32_t)i, LISTENERS + i);
+        mm_proxy_watch(LISTENERS + i);
+        sys(SYS_sendto, LINES + i, &taken_it, 1, MSG_NOSIGNAL, 0, 0);
+    }
+    if (fd >= 0)
+        sys_close(fd);
+    end_line(i);
+}
+
+/* -- the process ------------------------------------------------------------------------------------ */
+
+static void map_calls(void)
+{
+    long at = sys(SYS_mmap, 0, sizeof *mm_proxy_shared, PROT_READ | PROT_WRITE, MAP_SHARED, MM_PROXY_SHARED, 0);
+    if (at < 0 && at > -4096)
+        sys(SYS_exit_group, 1);
+    mm_proxy_shared = (void *)at;
+}
+
+static void first_of_all(const char *store)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char path[4200], other = MM_PROXY_NO;
+    snprintf(path, sizeof path, "%s/run/proxy.lock", store);
+    long lock = sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0600);
+    if (lock < 0)
+        sys(SYS_exit_group, 1);
+    if (sys(SYS_flock, lock, LOCK_EX | LOCK_NB) < 0) {
+        sys(SYS_write, MM_PROXY_READY, &other, 1);
+        sys(SYS_exit_group, 0);        /* another is first */
+    }
+    put_at(lock, MM_PROXY_LOCK);
+    put_at(sys(SYS_memfd_create, "calls", 0), MM_PROXY_SHARED);
+    put_at(sys_openat(AT_FDCWD, "/dev/null", O_RDWR, 0), MM_PROXY_KEEPER);     /* until there is one */
+    sys(SYS_ftruncate, MM_PROXY_SHARED, sizeof *mm_proxy_shared);
+    put_at(sys(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0), MM_PROXY_DOOR);
+    snprintf(path, sizeof path, "%s/run", store);
+    long folder = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%ld/proxy", folder);
+    sys(SYS_unlinkat, folder, "proxy", 0);
+    if (sys(SYS_bind, MM_PROXY_DOOR, &address, sizeof address) < 0 || sys(SYS_listen, MM_PROXY_DOOR, 256) < 0)
+        sys(SYS_exit_group, 1);
+    sys_close((int)folder);
+}
+
+int mm_proxy_begin(const char *store)
+{
+    const char *how = getenv("METAMORI_PROXY");
+    struct rlimit files;
+    if (!how)
+        return 0;
+    sys_mask_all();
+    again = *how == '1';
+    if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &files) == 0) {
+        files.rlim_cur = MM_PROXY_FILES;
+        if (files.rlim_max < MM_PROXY_FILES || sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0) < 0)
+            sys(SYS_exit_group, 1);
+    }
+    if (!again)
+        first_of_all(store);
+    map_calls();
+    start_standby();
+    return 1;
+}
+
+static void find_listeners(void)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (sys(SYS_fcntl, LISTENERS + i, F_GETFD) >= 0) {
+            place[i] = TAKEN;
+            taken++;
+            mm_proxy_watch(LISTENERS + i);
+        }
+}
+
+/* What happens next, of all that may.  0: nothing, for some time. */
+static int serve_one_round(void)
+{
+    struct pollfd all[2 + 2 * PLACES] = { { MM_PROXY_DOOR, POLLIN, 0 }, { MM_PROXY_PAIR, 0, 0 } };
+    int whose[2 + 2 * PLACES], n = 2;
+    for (int i = 0; i < PLACES; i++)
+        if (place[i] != FREE) {
+            whose[n] = i;
+            all[n++] = (struct pollfd){ place[i] == TAKEN ? LISTENERS + i : LINES + i, place[i] == TAKEN ? 0 : POLLIN, 0 };
+        }
+    struct timespec tick = { 0, TICK_MS * 1000000L };
+    if (sys(SYS_ppoll, all, n, taken ? NULL : &tick, 0, 8) <= 0)
+        return 0;
+    for (int k = 2; k < n; k++) {
+        int i = whose[k];
+        if (place[i] == TAKEN && all[k].revents)
+            drop_listener(i);
+        else if (place[i] == PROMISED && all[k].revents)
+            take_listener(i);
+    }
+    if (all[1].revents & (POLLHUP | POLLERR)) {
+        start_standby();
+        for (int i = 0; i < PLACES; i++)
+            if (place[i] == TAKEN)
+                send_with(MM_PROXY_PAIR, (uint32_t)i, LISTENERS + i);
+    }
+    if (all[0].revents & POLLIN)
+        open_door();
+    return 1;
+}
+
+void mm_proxy_serve(int joined)
+{
+    char ready = MM_PROXY_GO;
+    if (joined < 0)
+        end_all();
+    join_again();
+    if (!mm_proxy_threads_begin())
+        end_all();
+    find_listeners();
+    if (!again) {
+        sys(SYS_write, MM_PROXY_READY, &ready, 1);
+        sys_close(MM_PROXY_READY);
+        wake_run();
+    }
+    for (int idle = 0; idle < IDLE_MS; ) {
+        if (serve_one_round())
+            idle = 0;
+        if (taken || promised)
+            continue;
+        if (mm_self_process && mm_proxy_is_idle())
+            leave_alone();
+        else if (!mm_self_process)
+            idle += TICK_MS, look_at_run();
+    }
+    end_all();
+}

@@ -1,0 +1,80 @@
+/* proxy.h - the process that makes calls in place of programs that our library is not in: its life (proxy.c), its threads
+ * (proxy_threads.c), the program that waits (proxy_program.c), its call (proxy_calls.c). */
+#ifndef MM_PROXY_H
+#define MM_PROXY_H
+
+#include "start/start.h"
+
+#include <linux/seccomp.h>
+
+#pragma GCC visibility push(hidden)
+
+#define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
+#define MM_PROXY_CALLS 256             /* and calls */
+
+/* Its descriptors have the same numbers in the standby; the kernel gives others the lowest that are free. */
+enum { MM_PROXY_DOOR = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY_KEEPER, MM_PROXY_LISTENERS = 2048,
+       MM_PROXY_LINES = MM_PROXY_LISTENERS + MM_PROXY_PLACES, MM_PROXY_FILES = 4096 };
+
+/* A call that was shown, in memory that the standby has too: what the proxy was at when it was killed is done by its successor.
+ * The kernel writes `notice` itself, and an id in it that is not 0 is a call without an answer. */
+struct mm_shown {
+    struct seccomp_notif notice;
+    uint32_t tgid;                     /* its process; notice.pid is its thread */
+    int32_t listener;
+    uint32_t tries;                    /* by proxies that were killed amid it, and this one's */
+    int32_t given;                     /* 1 + the number of the descriptor that the program has by now */
+    uint64_t noted;                    /* the inode that was at the first name, before an exchange */
+};
+
+struct mm_proxy_shared {
+    struct mm_shown call[MM_PROXY_CALLS];      /* each thread has one */
+    uint8_t confined[MM_PROXY_PLACES];         /* by Landlock */
+    uint8_t elsewhere[MM_PROXY_PLACES];        /* its processes may have other roots, namespaces or groups than it began with */
+};
+extern struct mm_proxy_shared *mm_proxy_shared;
+
+/* What is known of a program that waits, as long as it lives: descriptors of its process. */
+struct mm_waiting {
+    uint32_t tid, tgid;
+    int process, folder, status;       /* pidfd; its folder and its status in /proc */
+    int here;                          /* it has the root, the namespaces and the groups that we have */
+};
+
+enum mm_answer { MM_ANSWER_KERNEL, MM_ANSWER_RESULT };
+
+/* Makes the call.  MM_ANSWER_KERNEL: the kernel makes it; MM_ANSWER_RESULT: *result or -errno is its answer. */
+enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result);
+/* It executes a program that would have another user's rights, but for the filter: said once, on its stderr. */
+void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *from);
+
+/* -- proxy_program.c.  All say what is true of the program that waits, and not of another that has its number by now. */
+
+/* 1: it is still there. */
+int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from);
+/* Has it the user, the rights, the root and the mounts that we have? */
+int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from);
+int mm_still_waits(const struct mm_shown *call);
+/* Bytes of its memory, at most room: how many; a string ends with its 0.  -errno. */
+long mm_shown_string(const struct mm_shown *call, uint64_t address, char *to, size_t room);
+int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size_t bytes);
+/* A descriptor of it, here too.  -errno. */
+long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
+int mm_has_number_left(const struct mm_waiting *from);
+int mm_take_umask(const struct mm_waiting *from);
+/* May we look into a process? */
+int mm_may_look_into(int pid);
+
+/* -- proxy_threads.c */
+int mm_proxy_threads_begin(void);
+void mm_proxy_watch(int listener);
+void mm_proxy_forget(int listener);
+int mm_proxy_is_idle(void);
+
+/* init.c joins in between: the first says whether this is the proxy, the second does not come back. */
+int mm_proxy_begin(const char *store);
+void mm_proxy_serve(int joined) __attribute__((noreturn));
+
+#pragma GCC visibility pop
+
+#endif

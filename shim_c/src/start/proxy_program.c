@@ -1,0 +1,193 @@
+/* proxy_program.c - the program that waits for its call: who it is, and what its arguments point to.
+ *
+ * Descriptors of a process stay its own when its number has come round, so they are kept as long as it lives: each thread of the
+ * proxy has those of the program that it served last.
+ */
+#include "start/proxy.h"
+
+#include <linux/capability.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+#define STATUS_ROOM 1024
+#define FIRST_PIECE 256                /* few paths are longer */
+
+struct mm_proxy_shared *mm_proxy_shared;
+
+int mm_still_waits(const struct mm_shown *call)
+{
+    uint64_t id = call->notice.id;
+    return sys(SYS_ioctl, call->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+/* -- its memory --------------------------------------------------------------------------------------- */
+
+/* Where the second page is not there, the first part has come. */
+static long read_pages(const struct mm_shown *call, uint64_t address, void *to, size_t bytes)
+{
+    size_t first = 4096 - (address & 4095);
+    if (first > bytes)
+        first = bytes;
+    struct iovec here = { to, bytes };
+    struct iovec there[2] = { { (void *)(uintptr_t)address, first }, { (void *)(uintptr_t)(address + first), bytes - first } };
+    return sys(SYS_process_vm_readv, call->notice.pid, &here, 1, there, bytes > first ? 2 : 1, 0);
+}
+
+long mm_shown_string(const struct mm_shown *call, uint64_t address, char *to, size_t room)
+{
+    for (size_t n = 0; n < room; ) {
+        size_t piece = n ? 4096 : FIRST_PIECE;
+        long r = read_pages(call, address + n, to + n, piece < room - n ? piece : room - n);
+        if (r <= 0)
+            return r < 0 ? r : -EFAULT;
+        char *end = memchr(to + n, 0, (size_t)r);
+        if (end)
+            return end - to;
+        n += (size_t)r;
+    }
+    return -ENAMETOOLONG;
+}
+
+int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size_t bytes)
+{
+    struct iovec here = { to, bytes }, there = { (void *)(uintptr_t)address, bytes };
+    return sys(SYS_process_vm_readv, call->notice.pid, &here, 1, &there, 1, 0) == (long)bytes;
+}
+
+/* -- who it is ------------------------------------------------------------------------------------------ */
+
+static int leads_to_same(int folder, const char *there, const char *here)
+{
+    struct stat a, b;
+    return sys(SYS_newfstatat, folder, there, &a, 0) == 0 && sys(SYS_newfstatat, AT_FDCWD, here, &b, 0) == 0
+        && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static const char *status_of(int fd, char *text, const char *field)
+{
+    long n = fd < 0 ? fd : sys_pread(fd, text, STATUS_ROOM - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    const char *found = strstr(text, field);
+    return found ? found + strlen(field) : "";
+}
+
+static int same_line(const char *one, const char *other)
+{
+    size_t n = strcspn(one, "\n");
+    return n && strncmp(one, other, n + 1) == 0;
+}
+
+static int is_here(const struct mm_waiting *from)
+{
+    char theirs[STATUS_ROOM], ours[STATUS_ROOM];
+    long own = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
+    int groups = same_line(status_of(from->status, theirs, "\nGroups:"), status_of((int)own, ours, "\nGroups:"));
+    if (own >= 0)
+        sys_close((int)own);
+    return groups && leads_to_same(from->folder, "root", "/") && leads_to_same(from->folder, "ns/mnt", "/proc/self/ns/mnt")
+        && leads_to_same(from->folder, "ns/user", "/proc/self/ns/user");
+}
+
+static void forget(struct mm_waiting *from)
+{
+    int *fds[] = { &from->process, &from->folder, &from->status };
+    for (int i = 0; i < 3; i++) {
+        if (*fds[i] >= 0)
+            sys_close(*fds[i]);
+        *fds[i] = -1;
+    }
+    from->tid = 0;
+}
+
+static int is_that_one(const struct mm_shown *call, const struct mm_waiting *from)
+{
+    return from->tid == call->notice.pid && sys(SYS_pidfd_send_signal, from->process, 0, 0, 0) == 0
+        && sys(SYS_tgkill, from->tgid, from->tid, 0) == 0;
+}
+
+int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
+{
+    char text[STATUS_ROOM];
+    if (is_that_one(call, from)) {
+        if (mm_proxy_shared->elsewhere[call->listener - MM_PROXY_LISTENERS])
+            from->here = is_here(from);
+        return 1;
+    }
+    forget(from);
+    snprintf(text, sizeof text, "/proc/%u", call->notice.pid);
+    from->folder = (int)sys_openat(AT_FDCWD, text, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    from->status = from->folder < 0 ? -1 : (int)sys_openat(from->folder, "status", O_RDONLY | O_CLOEXEC, 0);
+    from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
+    from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;
+    from->here = from->process >= 0 && is_here(from);
+    if (from->process < 0 || !mm_still_waits(call)) {
+        forget(from);
+        return 0;
+    }
+    from->tid = call->notice.pid;
+    return 1;
+}
+
+int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from)
+{
+    struct stat st;
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, (int)call->notice.pid };
+    struct __user_cap_header_struct own = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct theirs[2] = { { 0 } }, ours[2] = { { 0 } };
+    return from->here && sys(SYS_newfstatat, from->folder, "", &st, AT_EMPTY_PATH) == 0
+        && st.st_uid == geteuid() && st.st_gid == getegid()
+        && sys(SYS_capget, &head, theirs) == 0 && sys(SYS_capget, &own, ours) == 0
+        && theirs[0].effective == ours[0].effective && theirs[1].effective == ours[1].effective;
+}
+
+/* -- what it has ---------------------------------------------------------------------------------------- */
+
+/* What is made gets the modes that it would get there.  0: they cannot be known. */
+int mm_take_umask(const struct mm_waiting *from)
+{
+    char text[STATUS_ROOM];
+    const char *said = status_of(from->status, text, "\nUmask:");
+    if (*said)
+        umask((mode_t)strtoul(said, NULL, 8));
+    return *said != 0;
+}
+
+long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd)
+{
+    long own = sys(SYS_pidfd_getfd, from->process, fd, 0);
+    if (own >= 0 && !mm_still_waits(call)) {
+        sys_close((int)own);
+        own = -ESRCH;
+    }
+    return own;
+}
+
+/* Would it get a descriptor?  A file that the kernel would not have opened for it must not be made, or made empty. */
+int mm_has_number_left(const struct mm_waiting *from)
+{
+    struct rlimit files;
+    if (sys(SYS_prlimit64, from->tgid, RLIMIT_NOFILE, 0, &files) < 0 || files.rlim_cur > INT_MAX)
+        return 1;
+    for (long fd = (long)files.rlim_cur - 1; fd >= 0; fd--) {  /* most often the highest is free */
+        long r = sys(SYS_pidfd_getfd, from->process, fd, 0);
+        if (r < 0)
+            return 1;
+        sys_close((int)r);
+    }
+    return 0;
+}
+
+/* A read of what is not there: is it refused, or only not there? */
+int mm_may_look_into(int pid)
+{
+    char byte;
+    struct iovec here = { &byte, 1 }, there = { NULL, 1 };
+    long process = sys(SYS_pidfd_open, pid, 0), fd = process < 0 ? process : sys(SYS_pidfd_getfd, process, 0, 0);
+    int may = process >= 0 && (fd >= 0 || fd == -EBADF) && sys(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == -EFAULT;
+    if (fd >= 0)
+        sys_close((int)fd);
+    if (process >= 0)
+        sys_close((int)process);
+    return may;
+}
