@@ -454,3 +454,37 @@ def test_mode_of_a_descriptor_whose_file_is_renamed(lab: Lab, stops: Stops, opti
     assert driver.end() == 0
     lab.restore(last, "--to", lab.folder / "copy")
     assert [path.stat().st_mode & 0o777 for path in (lab.folder / "copy").rglob("h")] == [0o600]
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+@pytest.mark.parametrize(("name", "mode", "call"), [("f", "rw", "pwrite {} 100 0 3"), ("h", "r", "pread {} 100 0")],
+                         ids=["a tracked file", "one that is tracked since a moment"])
+def test_a_number_means_another_file_while_its_file_is_looked_up(
+        lab: Lab, stops: Stops, tmp_path: Path, options: list[str], name: str, mode: str, call: str) -> None:
+    """The call goes to the new file, as natively, and so do later ones: the old file's slot is not noted for it."""
+    (lab.work / "h").write_bytes(bytes(4096))
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 4096 2", "checkpoint"])
+    fd = number(driver.ask(f"open {name} {mode}"))
+    driver.must([f"close {number(driver.ask(f'open {name} rw'))}", "fill n w,creat 16 1"])   # tracked files more
+    stops.arm("again.found")
+    driver.ask(f"begin 0 {call.format(fd)}")
+    stops.wait("again.found")
+    driver.must([f"close {fd}"])
+    assert number(driver.ask("open g rw")) == fd
+    driver.must([f"pwrite {fd} 100 200 4"])
+    stops.go("again.found")
+    driver.ask("await 0")
+    driver.must([f"pwrite {fd} 100 400 5", "checkpoint"])
+    now = contents(driver)
+    assert driver.end() == 0
+    (tmp_path / "native").mkdir()
+    native = lab.start(native=True, cwd=tmp_path / "native")
+    native.must(["fill f w,creat 196608 1", "fill g w,creat 4096 2"])
+    fd = number(native.ask("open g rw"))
+    native.must([f"pwrite {fd} 100 200 4", *([call.format(fd)] if mode == "rw" else []), f"pwrite {fd} 100 400 5"])
+    assert now == contents(native)
+    assert native.end() == 0
+    if "single" not in options:
+        found = restored(lab, 3)
+        assert {each: found[each] for each in now} == now

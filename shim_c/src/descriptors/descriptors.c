@@ -7,28 +7,8 @@
 
 #include <stdlib.h>
 
-/* the process's array changes under it */
-uint32_t mm_table_lock;
 /* this thread is in fork: what its handlers open gets a reference more */
 __thread int mm_forking __attribute__((tls_model("initial-exec")));
-
-int mm_table_begin(void)
-{
-    mm_holding++;
-    uint32_t holder = __atomic_load_n(&mm_table_lock, __ATOMIC_RELAXED) & 0x7fffffff;
-    if (holder && holder == mm_tid)    /* in fork, or in a handler that interrupted this */
-        return 0;
-    mm_lock(&mm_table_lock, MM_LOCK_TABLE);
-    return 1;
-}
-
-void mm_table_end(int locked_here)
-{
-    if (locked_here)
-        mm_unlock(&mm_table_lock);
-    mm_holding--;
-    mm_deliver_if_free();
-}
 
 /* Who gets a number that another thread has closed comes after it by the kernel's table: no sanitizer sees that. */
 __attribute__((no_sanitize("thread")))

@@ -279,7 +279,7 @@ struct held { int32_t fd; uint32_t slot; };
 static int goes_along(uint32_t slot)
 {
     for (int fd = 0; fd <= mm_top_fd; fd++)
-        if (mm_fds[fd].fit && pif_of(fd) == slot && !(sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
+        if (mm_fds[fd].fit && mm_fds[fd].slot == slot && !(sys(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
             return 1;
     return 0;
 }
@@ -289,6 +289,8 @@ static void note_held(uint32_t page)
 {
     struct held *list = mm_page(mm_area, page);
     int n = 0;
+    for (int fd = 0; fd <= mm_top_fd; fd++)
+        pif_of(fd);                    /* before the lock: it takes others */
     mm_lock(&readers_lock, MM_LOCK_READERS);
     for (int i = 0; i < READERS && n < HELD; i++) {
         if (!readers[i].slot || !is_locked(readers[i].slot) || !goes_along(readers[i].slot))
