@@ -14,4 +14,5 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("installed"), pytest.mar
 
 def test_the_page(tmp_path: Path) -> None:
     text = (typed.ROOT / "docs" / "how-to" / "snakemake.md").read_text()
-    typed.compare(typed.typed(typed.steps(text), tmp_path, 300))
+    typed.compare(typed.typed(typed.steps(text), tmp_path, 300,
+                               EXAMPLES=str(typed.ROOT / "examples")))
