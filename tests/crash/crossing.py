@@ -124,7 +124,8 @@ class Crossing(Trial):
             outside = have[1]
         assert have[1] == outside, "the completion has touched what is out of the scope"
         if isolated:
-            assert have[0] in [left.indexes[0], *(work for work, _ in left.sides if left.all_answered)]
+            whole = [left.indexes[0], *(work for work, _ in left.sides if left.all_answered)]
+            assert have[0] in whole, f"not as at a commit:\n have {have[0]}\n want {whole}"
         else:
             assert have in left.sides, f"no crash would have left this:\n have {have}\n want {left.sides}"
         for index, tree in sorted(left.indexes.items(), reverse=True):
@@ -150,7 +151,8 @@ class Crossing(Trial):
             outside = self.sides[1]
         assert self.sides[1] == outside, "the completion has touched what is out of the scope"
         if isolated:
-            assert self.sides[0] in [left.indexes[0], *(work for work, _ in left.sides if left.all_answered)]
+            whole = [left.indexes[0], *(work for work, _ in left.sides if left.all_answered)]
+            assert self.sides[0] in whole, f"not as at a commit:\n have {self.sides[0]}\n want {whole}"
         for index, tree in sorted(left.indexes.items(), reverse=True):
             if index or len(left.indexes) > 1:
                 self.back(index, [tree], {name for work, _ in every for name in names(work)})

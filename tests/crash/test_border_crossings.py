@@ -7,7 +7,7 @@ every index comes back, what is out of the scope is as the program left it, and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ __all__ = ["times"]                        # a fixture
 Make = Callable[..., Crossing]
 WAYS = pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
 NAMES = pytest.mark.parametrize("name", LINES)
+FIRST = ("open e rw", "pwrite 3 3000 100 1", "close 3", "checkpoint")      # an index knows it by this name only
 
 
 @pytest.fixture
@@ -108,10 +109,24 @@ def test_power_cut_beside_some_crossings(crossing: Make, times: Times, name: str
         cut_at(trial, times, nth + 1, nth)
 
 
+def test_killed_while_one_is_written_back_to_leave(crossing: Make) -> None:
+    """Isolated, and it has another name here: the end takes back what was written. Once it stayed."""
+    trial = crossing("links", "--isolate")
+    nth = next(call.number for call in trial.run().calls if call.name == "copy_file_range" and "/work/" in call.path)
+    killed_at(trial, nth, "x")
+
+
 @WAYS
-def test_a_second_name_goes_and_the_power_fails(crossing: Make, times: Times, options: str) -> None:
+@pytest.mark.parametrize("lines", [
+    LINES["links"],
+    (*FIRST, "rename e ../out/e", "unlink ../out/e", "rename f g", "checkpoint"),
+], ids=["first-stays", "first-went"])
+def test_a_second_name_goes_and_the_power_fails(
+    crossing: Make, times: Times, lines: Sequence[str], options: str,
+) -> None:
     """An index knows the file by the first one; once nothing durable said that there had been another."""
     trial = crossing("links", options)
+    trial.script = list(lines)
     gone = next(call.number for call in trial.run().calls if call.path.endswith("/work/f") and call.other)
     done = trial.run(killing(gone, "x"))
     journal = trial.store / "run" / "journal"

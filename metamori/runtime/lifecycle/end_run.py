@@ -46,8 +46,9 @@ def _last_single(session: Session, reason: str) -> int:
 def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
-    # names are at `index`, bytes in place still at `committed`: only names and attributes have to move
-    settled = [area.pif(slot).object for slot in area.pifs() if area.pif(slot).flags & lib.MM_SETTLED]
+    # names are at `index`, bytes in place still at `committed`: only names and attributes have to move. Not so of files
+    # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
+    settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire)
 

@@ -49,6 +49,7 @@
 #define MM_SETTLED 512  /* was settled in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
+#define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
 
 /* rules of the scope, in this order (scope.c) */
 #define MM_RULE_END 0

@@ -81,7 +81,7 @@ void mm_arrived(const char *path);
 struct mm_touch;
 
 /* note_links.c */
-long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at, uint32_t nlink);
+long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
 
 /* paths.c */
 int mm_names_a_file(const char *path);

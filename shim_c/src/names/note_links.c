@@ -65,14 +65,14 @@ static long make_notes_durable(void)
 /* A note of something that no checkpoint knows has to be there after a power cut if what happens to that thing is.  Syncing
  * it would cost a millisecond for each file; but filesystems keep the order of names, so it becomes names itself.  Between
  * two filesystems there is no order: there it is synced. */
-long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at, uint32_t nlink)
+long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at)
 {
     const struct mm_header *h = mm_area->head;
     if (!(h->flags & MM_POWER) || mm_area->folder <= 0 || (!record->mode && !(h->flags & MM_ISOLATE)))
         return 0;
     uint32_t slot = record->mode ? mm_pif_find(mm_area, record->dev, record->ino, record->btime_ns) : 0;
-    if (slot && (mm_pif_at(mm_area, slot)->flags & MM_INDEXED) && nlink < 2)
-        return 0;                                  /* of one with several names an index may not know this one */
+    if (slot && (mm_pif_at(mm_area, slot)->flags & (MM_INDEXED | MM_LINKED)) == MM_INDEXED)
+        return 0;                                  /* an index knows the file, and this name of it */
     size_t more = record->path_length + record->target_length + record->xattrs_length, all = sizeof *record + more;
     unsigned of = (unsigned)((all + NOTE_PART - 1) / NOTE_PART);
     long r = 0;

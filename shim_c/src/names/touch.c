@@ -106,7 +106,7 @@ long mm_touch(const char *path)
     uint64_t at = h->journal_tail;
     mm_unlock(&h->lock);
     if (e == 0)
-        e = (int)mm_note_as_names(&record, text, at, looked == 0 ? st.stx_nlink : 0);
+        e = (int)mm_note_as_names(&record, text, at);
     if (e == 0)                        /* others may pass only now */
         __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
     deliver_handlers(mask);
