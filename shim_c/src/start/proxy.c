@@ -370,6 +370,7 @@ static int serve_one_round(void)
 void mm_proxy_serve(int joined)
 {
     char ready = MM_PROXY_GO;
+    mm_holding++;                      /* for good: no program has handlers here */
     if (joined < 0)
         end_all();
     join_again();

@@ -111,6 +111,7 @@ static void *thread(void *number)
     struct mm_waiting *who = &from[(uintptr_t)number];
     struct epoll_event event;
     *who = (struct mm_waiting){ .process = -1, .folder = -1, .status = -1 };
+    mm_holding++;
     sys(SYS_unshare, CLONE_FS);        /* a umask of its own */
     if (call->notice.id)               /* its predecessor's */
         serve_call(call, who, 0);
