@@ -110,16 +110,17 @@ static inline void mapped_barrier(void)
 /* context.c */
 /* held while a FIT's stream is looked at, or forgotten before its FILE goes */
 extern uint32_t mm_streams_lock;
-/* descriptors: mm_fds changes between these two, so that a fork finds it whole */
-extern uint32_t mm_table_lock;
-int mm_table_begin(void);
-void mm_table_end(int locked_here);
 extern uint32_t mm_noted_lock;
-uint32_t mm_stable(int fd);
-uint32_t mm_pif_again(int fd);
 int mm_stranger(void);
 extern int mm_memory_shared;
 extern int mm_top_fd;
+
+/* descriptor_table.c: mm_fds changes between these two, so that a fork finds it whole */
+extern uint32_t mm_table_lock;
+int mm_table_begin(void);
+void mm_table_end(int locked_here);
+uint32_t mm_stable(int fd);
+uint32_t mm_pif_again(int fd);
 
 static inline uint32_t pif_of(int fd)
 {
