@@ -62,6 +62,16 @@ class Keeper:
         """Whether some are left to a proxy that will be there."""
         return any(number >= _LISTENERS for number in self._kept)
 
+    def await_end(self, area: Area) -> None:
+        """It leaves the run when the last of its programs has ended: where they have, until it has heard of that."""
+        if not (self.has_programs() or _is_there(area)):
+            return
+        with suppress(OSError):
+            lives = _lives(area.path)
+            deadline = time.monotonic() + _PATIENCE_S
+            while not lives and _is_there(area) and time.monotonic() < deadline:
+                time.sleep(0.001)
+
     def _is_vain(self) -> bool:
         self._starts = [at for at in self._starts if time.monotonic() - at < _PATIENCE_S] + [time.monotonic()]
         return len(self._starts) > _STARTS
@@ -128,18 +138,6 @@ def _become_proxy(descriptors: Mapping[int, int], environ: Mapping[str, str]) ->
     theirs = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
     os.execve(sys.executable, ["metamori-proxy", environ["METAMORI_STORE"]],
               {**theirs, **environ, "LD_PRELOAD": environ["LD_PRELOAD"].split(":")[0], "METAMORI_PROXY": "1"})
-
-
-def await_end(area: Area, starts: bool) -> None:
-    """It leaves the run when the last of its programs has ended: where they have, until it has heard of that. starts:
-    one that may not have joined yet does, in place of others."""
-    if not (starts or _is_there(area)):
-        return
-    with suppress(OSError):
-        lives = _lives(area.path)
-        deadline = time.monotonic() + _PATIENCE_S
-        while not lives and _is_there(area) and time.monotonic() < deadline:
-            time.sleep(0.001)
 
 
 def _is_there(area: Area) -> bool:

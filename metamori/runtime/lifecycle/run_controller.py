@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.config import Config
@@ -19,13 +20,16 @@ from metamori.errors import RUN_FAILED, MetamoriError
 from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import child_loop, end_run, proxy, resume_point, slurm
+from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
 from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.runtime.memory.images import NotBegun
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
+
+if TYPE_CHECKING:                          # most runs need none
+    from metamori.runtime.lifecycle import proxy
 
 _ENDED, _GONE = "the program has ended", "the store of the run was removed or moved"
 _BEGINS_S = 10.0
@@ -45,7 +49,7 @@ class Live:
     def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
         self.config, self.environ = config, environ
         self._go_on_with(session, pid)
-        self.keeper = proxy.Keeper()
+        self.keeper: proxy.Keeper | None = None
         self.on_checkpoint = OnCheckpoint(config.on_checkpoint, session.store.newest)
         self._said = ""
         self._requeued = False
@@ -69,8 +73,16 @@ class Live:
         self.look_at_store()
         if not self._is_gone:
             self.on_checkpoint.look(self.session.store, self.session.area.head.newest)
-            if why := self.keeper.look(self.session.area, self.environ):
+            if why := self.look_at_proxy():
                 self._tell(why)
+
+    def look_at_proxy(self) -> str:
+        """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""
+        if self.keeper is None and self.session.area.head.outsiders:
+            from metamori.runtime.lifecycle.proxy import Keeper
+
+            self.keeper = Keeper()
+        return self.keeper.look(self.session.area, self.environ) if self.keeper else ""
 
     def look_at_store(self) -> None:
         """When the run area is gone: what is redirected is written back at once, and a person is told."""
@@ -255,8 +267,9 @@ class Live:
         elif not killed and os.waitstatus_to_exitcode(status):
             reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
         session.area.await_births()
-        self.keeper.look(session.area, self.environ)
-        proxy.await_end(session.area, self.keeper.has_programs())
+        self.look_at_proxy()
+        if self.keeper:
+            self.keeper.await_end(session.area)
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
