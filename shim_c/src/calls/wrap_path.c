@@ -213,10 +213,11 @@ static void after_move(const struct moving *m)
         mm_folder_moved(m->old, m->new, exchanged);
 }
 
-/* Both paths as they are, also where one of them is not tracked. */
+/* Both paths as they are, also where one of them is not tracked.  0 or -errno. */
 static int both(int from_dir, const char *from, int to_dir, const char *to, char *old, char *new)
 {
-    return mm_canonical(from_dir, from, old, PATH_ROOM) == 0 && mm_canonical(to_dir, to, new, PATH_ROOM) == 0;
+    int e = mm_canonical(from_dir, from, old, PATH_ROOM);
+    return e ? e : mm_canonical(to_dir, to, new, PATH_ROOM);
 }
 
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
@@ -232,9 +233,11 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         e = begin_way(&way, from_dir, from, old, to_dir, to, new);
         if (e < 0)
             return fail(e);
+        followed = way.entered && (old[0] || new[0]);
+        long told = followed ? both(from_dir, from, to_dir, to, old, new) : 0;
+        e = mm_in_the_dark((int)told) ? told : 0;
         /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
-        followed = way.entered && (old[0] || new[0]) && both(from_dir, from, to_dir, to, old, new)
-                   && !inside_folder(old, new) && !inside_folder(new, old);
+        followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
         if (!followed)
             break;
         here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
