@@ -272,7 +272,8 @@ def _looked_at(command: str, config: Config) -> tuple[str, bool, bool]:
         program = elf.look(path) if path else None
     except OSError:
         program = None
-    shown = bool(program and program.shows_calls) and not config.memory
+    shown = bool(program and program.shows_calls) and not config.memory \
+        and os.environ.get("METAMORI_STATIC") != "untracked"
     if program and not shown and program.why not in ("", elf.NO_PROGRAM):
         child_loop.say(f"{path} cannot be tracked: {program.why}. Its files are not checkpointed")
     return os.path.abspath(path) if path else "", bool(program and program.refuses), shown

@@ -101,7 +101,8 @@ def test_threads_under_thread(thread_tree: Path, tmp_path: Path, name: str, opti
     work.mkdir()
     for n in range(3):
         (work / f"c{n}").write_bytes(b"0000000\n" + b"." * 5000)
-    env = {**os.environ, "PYTHONPATH": str(thread_tree), "TSAN_OPTIONS": THREAD}
+    env = {**os.environ, "PYTHONPATH": str(thread_tree), "TSAN_OPTIONS": THREAD,
+           "METAMORI_STATIC": "untracked"}         # the library is in it: it has the sanitizer itself
     metamori = ["setarch", "-R", sys.executable, "-m", "metamori"]
     words = [str(program), *(["0", "0"] if name == "busy" else [])]
     with open(said, "w") as both, subprocess.Popen(
