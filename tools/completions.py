@@ -60,29 +60,32 @@ _metamori_indexes() {  # STORE
     [ -e "$1/format" ] || return
     printf '%%s\n' 0 last
     for name in "$1"/checkpoints/*.meta.*; do
-        name=${name##*/}
-        [ "$name" = '*.meta.*' ] || printf '%%s\n' "${name%%%%.*}"
+        name=${name##*/} name=${name%%%%.*}
+        [[ $name = *[!0-9]* ]] || printf '%%s\n' "$name"   # compgen -W expands what it is given
     done
 }
-_metamori_words() {  # KIND WORD STORE
+_metamori_offer() {  # KIND WORD STORE
     local names
     case "$1" in
         none) ;;
-        dir) compgen -d -- "$2" ;;
-        file) compgen -f -- "$2" ;;
-        command) compgen -c -- "$2" ;;
-        signal) names=$(compgen -A signal SIG); compgen -W "$names ${names//SIG/}" -- "$2" ;;
-        index) compgen -W "$(_metamori_indexes "$3")" -- "$2" ;;
-        picture) compgen -W "%(pictures)s" -- "$2"; compgen -f -- "$2" ;;
-        *) compgen -W "$1" -- "$2" ;;
+        dir) compopt -o dirnames ;;   # readline's own: it quotes what a name may hold
+        file) compopt -o default ;;
+        command) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -c -- "$2") ;;
+        signal) names=$(compgen -A signal SIG); _metamori_words "$names ${names//SIG/}" "$2" ;;
+        index) _metamori_words "$(_metamori_indexes "$3")" "$2" ;;
+        picture) _metamori_words "%(pictures)s" "$2"; [ "$COMPREPLY" ] || compopt -o default ;;
+        *) _metamori_words "$1" "$2" ;;
     esac
+}
+_metamori_words() {  # WORDS WORD
+    mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
 }
 _metamori() {
     local word="${COMP_WORDS[COMP_CWORD]}" verb="${COMP_WORDS[1]}" store="${METAMORI_STORE:-.metamori}"
     local each options="" kinds=() rest=none before="" number=0 i
     local -A takes=()
     if [ "$COMP_CWORD" = 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "%(verbs)s --help --version" -- "$word")
+        _metamori_words "%(verbs)s --help --version" "$word"
         return
     fi
     case "$verb" in
@@ -95,7 +98,7 @@ _metamori() {
         elif [ "$verb $each" = "run --" ]; then   # after it is the command's own line
             each=file
             [ "$i" = $((COMP_CWORD - 1)) ] && each=command
-            mapfile -t COMPREPLY < <(compgen "-${each:0:1}" -- "$word")
+            _metamori_offer "$each" "$word"
             return
         elif [ -n "$before" ]; then
             [ "$before" = --store ] && store=${each/#\~/$HOME}
@@ -108,14 +111,14 @@ _metamori() {
     done
     [ "$word" = = ] && word=""
     if [ -n "$before" ]; then
-        mapfile -t COMPREPLY < <(_metamori_words "${takes[$before]}" "$word" "$store")
+        _metamori_offer "${takes[$before]}" "$word" "$store"
     elif [[ $word = -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
+        _metamori_words "$options" "$word"
     else
-        mapfile -t COMPREPLY < <(_metamori_words "${kinds[number]:-$rest}" "$word" "$store")
+        _metamori_offer "${kinds[number]:-$rest}" "$word" "$store"
     fi
 }
-complete -o filenames -o nosort -F _metamori metamori
+complete -o nosort -F _metamori metamori
 """
 
 
@@ -163,7 +166,8 @@ function __metamori_indexes
         set store (string replace -r '^~' $HOME $words[(math $at + 1)])
     end
     test -e $store/format; or return
-    string match -r '^\d+' (path basename $store/checkpoints/*.meta.* 2>/dev/null) | sort -n
+    set -l known $store/checkpoints/*.meta.*
+    string match -rg '/(\d+)\.meta\.\d+$' -- $known | sort -n
     printf '%s\n' 0 last
 end
 """
@@ -211,7 +215,7 @@ _metamori_indexes() {
     local store=${opt_args[--store]:-${METAMORI_STORE:-.metamori}}
     store=${~store}
     [[ -e $store/format ]] || return 1
-    local -a known=($store/checkpoints/*.meta.*(N:t))
+    local -a known=($store/checkpoints/<->.meta.*(N:t))
     known=(${(nu)known%%.*} 0 last)
     compadd -V indexes -a known
 }
