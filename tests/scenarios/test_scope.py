@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, difference, picture
 
 TOLD = "written outside of the scope, and not tracked: "
 
@@ -164,6 +166,44 @@ def test_caches_in_home(scoped: Lab) -> None:
     home = Path(scoped.env["HOME"])
     sh(scoped, "mkdir -p .npm .cache/pip; echo 1 > .npm/a; echo 1 > .cache/pip/b; echo 1 > c", cwd=home)
     assert tracked(scoped) == {"home/c"}
+
+
+def wheel(folder: Path, version: str, *more: str) -> Path:
+    """A package with a module, and a command that prints its version."""
+    files = {"it.py": f"def main(): print({version!r})\n", **dict.fromkeys(more, "")}
+    about = {"METADATA": f"Metadata-Version: 2.1\nName: it\nVersion: {version}\n",
+             "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+             "entry_points.txt": "[console_scripts]\nit = it:main\n"}
+    info = f"it-{version}.dist-info"
+    files |= {f"{info}/{name}": text for name, text in about.items()}
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    path = folder / f"it-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_pip_and_what_it_writes_elsewhere(scoped: Lab) -> None:
+    """A package is installed into an environment in the folder, replaced by a newer one, and removed."""
+    scoped.env |= {"TMPDIR": str(scoped.folder / "out"), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "v"], cwd=scoped.work, check=True)
+    old, new = wheel(scoped.folder, "1.0", "gone.py"), wheel(scoped.folder, "2.0", "added.py")
+    pip, cache = f"{sys.executable} -m pip -q --python v/bin/python", "mkdir -p ~/.cache/pip; echo x > ~/.cache/pip/x"
+    states = [picture(scoped.work)]
+    for script in (f"{pip} install {old}; {cache}", f"{pip} install {new}; v/bin/it", f"{pip} uninstall -y it"):
+        said = sh(scoped, f"set -e; {script}")
+        assert TOLD in said and len(said.splitlines()) == 1, said
+        states.append(picture(scoped.work))
+    assert not (scoped.work / "v/bin/it").exists()
+    for index, version in ((1, "1.0\n"), (2, "2.0\n"), (0, ""), (3, ""), (2, "2.0\n"), (1, "1.0\n")):
+        scoped.restore(index)
+        assert not difference(picture(scoped.work), states[index])
+        if version:
+            ran = subprocess.run(["v/bin/it"], cwd=scoped.work, capture_output=True, text=True, check=True,
+                                 env=scoped.env | {"PYTHONDONTWRITEBYTECODE": "1"})
+            assert ran.stdout == version
+    assert (scoped.folder / "home/.cache/pip/x").exists()
 
 
 @pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
