@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rewind import Times
 from slices import PARTS, Tried
+from test_failing_calls import failing
 from test_power_cut_in_run import WAYS, TrialOf, Way, cut_at, times, trial_of
 
 __all__ = ["times", "trial_of"]            # fixtures
@@ -49,6 +50,17 @@ def test_what_was_first_touched_is_known(trial_of: TrialOf, times: Times, option
     assert len(syncs) >= 6
     for nth in syncs[:6]:
         cut_at(trial, way, times, nth + 1, nth)
+
+
+@pytest.mark.parametrize("options", ["", "--isolate"])
+def test_what_cannot_be_noted_durably_is_not_done(trial_of: TrialOf, options: str) -> None:
+    """Once it was, for want of memory or of a descriptor."""
+    trial = trial_of(Way(options, ("checkpoint", "chmod d0/in 600")))
+    seen = trial.run(program=trial.driver.name, calls="any").calls
+    opening = [call.number for call in seen if call.name == "openat" and call.path == str(trial.store / "run/notes")]
+    done = trial.run(failing(opening[-1], "ENOMEM"), trial.driver.name, "any")
+    assert b"ENOMEM" in done.stdout, done
+    trial.check(trial.expected(done.stdout, ["ENOMEM"]))
 
 
 @pytest.mark.slow

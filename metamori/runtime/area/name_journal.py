@@ -20,9 +20,9 @@ _MASK = (1 << 64) - 1
 _PARTS_MAX = 4096                          # a note has some hundred at most
 
 
-def surviving(journal: bytes) -> list[Touch]:
-    """Whole notes of what may be torn, in order."""
-    found, at = [], 8
+def surviving(journal: bytes) -> dict[int, Touch]:
+    """Whole notes of what may be torn, by the byte of the journal at which each ends."""
+    found, at = dict[int, Touch](), 8
     zeros = bytes(BLOCK)
     while at + _SIZE <= len(journal):
         if at % BLOCK == 0 and journal[at:at + BLOCK] == zeros:
@@ -32,15 +32,16 @@ def surviving(journal: bytes) -> list[Touch]:
         kind = int.from_bytes(journal[at + 4:at + 8], "little")
         if kind == lib.MM_TOUCH and _SIZE <= length <= _SIZE + _TEXT_MAX and length % 8 == 0 \
                 and _is_whole(journal[at:at + length]):
-            found.append(touch_of(ffi.from_buffer(journal[at:at + length])))
+            found[at + length] = touch_of(ffi.from_buffer(journal[at:at + length]))
             at += length
         else:
             at += 8
     return found
 
 
-def named(folder: str) -> list[Touch]:
-    """The notes that are names of a folder, in order: <byte in the journal>.<part>.<of>.<base64>, in hexadecimal."""
+def named(folder: str) -> dict[int, Touch]:
+    """The notes that are names of a folder, by the byte of the journal at which each ends:
+    <byte>.<part>.<of>.<base64>, in hexadecimal."""
     parts: dict[int, dict[int, bytes]] = {}
     counts: dict[int, int] = {}
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -53,8 +54,8 @@ def named(folder: str) -> list[Touch]:
         except (ValueError, IndexError, binascii.Error):
             continue                       # the file that they are names of
         counts[at] = of
-    found = []
-    for at, pieces in sorted(parts.items()):
+    found = dict[int, Touch]()
+    for at, pieces in parts.items():
         note = b"".join(pieces.get(part, b"") for part in range(counts[at]))
         if len(note) < _SIZE:
             continue
@@ -62,7 +63,7 @@ def named(folder: str) -> list[Touch]:
         note = note[:_SIZE + r.path_length + r.target_length + r.xattrs_length]
         note += bytes(-len(note) % 8)
         if _is_whole(note):
-            found.append(touch_of(ffi.from_buffer(note)))
+            found[at] = touch_of(ffi.from_buffer(note))
     return found
 
 

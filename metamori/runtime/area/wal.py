@@ -28,11 +28,13 @@ Identity = tuple[int, int, int]            # dev, ino, btime_ns
 
 @record
 class Record:
-    """As struct mm_ahead of area/layout.h says. ranges: (block, buffer block, blocks). at: its byte in the log."""
+    """As struct mm_ahead of area/layout.h says. epoch: of a mark, the one that it ends. ranges: (block, buffer block,
+    blocks). at: its byte in the log."""
 
     at: int
     kind: int
     run: int
+    epoch: int
     index: int
     dev: int
     ino: int
@@ -104,7 +106,7 @@ def mark(area: Area, kind: int, index: int) -> int:
     at = -(-head.ahead_tail // BLOCK) * BLOCK if gives_back(area) else head.ahead_tail
     mapped = (area.pif(slot) for slot in area.mapped())
     data = b"".join(_IDENTITY.pack(p.dev, p.ino, p.btime_ns) for p in mapped)
-    record = _record(kind, head.run, index, head.flags, data)
+    record = _record(kind, head.run, index, head.flags, data, epoch=head.epoch)
     fd = os.open(log_path(area.path), os.O_WRONLY | os.O_CLOEXEC)
     try:
         REAL.pwrite(fd, record, at)
@@ -240,10 +242,11 @@ def store_of(run_area: str) -> int:
 
 
 def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0,
-            was: Identity = (0, 0, 0), now: Identity = (0, 0, 0)) -> bytes:
+            was: Identity = (0, 0, 0), now: Identity = (0, 0, 0), epoch: int = 0) -> bytes:
     padded = data + bytes(-len(data) % 8)
     r = ffi.new("struct mm_ahead *")
     r.magic, r.kind, r.run, r.index, r.flags = lib.MM_AHEAD_MAGIC, kind, run, index, flags
+    r.epoch = epoch
     r.dev, r.ino, r.btime_ns = was
     r.buffer_start, r.start, r.end = now
     r.whole = int(any(now))
@@ -261,7 +264,7 @@ def _decoded(data: bytes, at: int, length: int) -> Record:
     if body + -(-r.data_length // 8) * 8 != at + length:
         raise ValueError("lengths that do not fit")
     return Record(
-        at, r.kind, r.run, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
+        at, r.kind, r.run, r.epoch, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
         r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.home_ctime_ns, r.start,
         r.end, r.buffer_start, r.length_after, bool(r.whole), placed(data[first:first + r.path_length]),
         tuple(struct.iter_unpack("=QQQ", data[ranges:body])), data[body:body + r.data_length])

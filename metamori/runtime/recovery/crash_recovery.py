@@ -9,6 +9,7 @@ anywhere, this begins again, and comes to the same.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -47,7 +48,7 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     if start is not None and not start.flags & lib.MM_POWER:
         nothing_left = torn_checkpoints.drop(store, start.run)
     base = base_of(store, log, begun)
-    work = _Leavings(store, base, _noted(run_area), _carry_through(store), began_ns(run_area))
+    work = _Leavings(store, base, _noted(run_area, base.epoch), _carry_through(store), began_ns(run_area))
     index = work.commit(lambda: _retire(run_area))
     if os.path.exists(run_area):
         _retire(run_area)
@@ -70,13 +71,12 @@ def _carry_through(store: Store) -> dict[int, bytes]:
     return {op.inode: op.other for op in begun.names if op.op == "drop" and op.other}
 
 
-def _noted(run_area: str) -> list[Touch]:
+def _noted(run_area: str, epoch: int) -> list[Touch]:
+    """What was noted after an epoch, in order: of a path that was noted twice the first note says how it was."""
     found = name_journal.named(os.path.join(run_area, "notes"))
-    try:
-        with open(os.path.join(run_area, "journal"), "rb") as file:
-            return found + name_journal.surviving(file.read())
-    except FileNotFoundError:
-        return found
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(run_area, "journal"), "rb") as file:
+        found |= name_journal.surviving(file.read())
+    return [note for _, note in sorted(found.items()) if note.epoch > epoch]
 
 
 def _retire(run_area: str) -> None:

@@ -15,7 +15,8 @@ REASON = "power cut"
 class Base:
     """log: what was durable after the index, in order. at_home: files all of whose bytes were in place at it, though it
     has them in buffers. settled: files (dev, ino) that an isolated run settled at some time. everything: the files may
-    lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves, in order."""
+    lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves. epoch: the
+    last whose notes of names are in a checkpoint."""
 
     index: int
     run: int
@@ -25,6 +26,7 @@ class Base:
     settled: frozenset[tuple[int, int]] = frozenset()
     everything: bool = False
     moved: tuple[Record, ...] = ()
+    epoch: int = 0
 
 
 def base_of(store: Store, records: list[Record], began: Record | None) -> Base:
@@ -38,15 +40,16 @@ def base_of(store: Store, records: list[Record], began: Record | None) -> Base:
     marks = [each for each in records if each.run == run and _stands(store, each)]
     taken = max((index for index in store.history.indexes if index and store.meta(index).run == run), default=0)
     moved = tuple(each for each in records if each.kind == lib.MM_AHEAD_MOVED and each.run == run)
+    epoch = max((each.epoch for each in marks if each.kind == lib.MM_AHEAD_CUT), default=0)
     settled = _settled(records) if flags & lib.MM_ISOLATE else frozenset()
     if not marks or taken > max(each.index for each in marks):
         index = max(taken, store.head.index) if start is None or taken else start.index
         log = () if taken or start is None else _after(records, start)
         again = bool(index and store.meta(index).reason == REASON)
-        return Base(index, run, flags, log, settled=settled, everything=again, moved=moved)
+        return Base(index, run, flags, log, settled=settled, everything=again, moved=moved, epoch=epoch)
     mark = marks[-1]
     return Base(mark.index, run, flags, _after(records, mark), frozenset(mark.identities()), settled,
-                mark.kind == lib.MM_AHEAD_BACK, moved)
+                mark.kind == lib.MM_AHEAD_BACK, moved, epoch)
 
 
 def _settled(records: list[Record]) -> frozenset[tuple[int, int]]:

@@ -340,9 +340,11 @@ static long before_link_out(int dir, const char *path, const char *old, struct l
 {
     SCRATCH(by);
     struct statx st;
-    long e = 0;
-    if (old[0] && sys_statx(AT_FDCWD, old, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) == 0 && S_ISREG(st.stx_mode))
+    long e = old[0] ? sys_statx(AT_FDCWD, old, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) : -ENOENT;
+    if (e == 0 && S_ISREG(st.stx_mode))
         mm_pif_for(&st, old, 0, &e);
+    else if (e == -ENOENT || e == -ENOTDIR || e == -EACCES)
+        e = 0;                         /* the kernel says so */
     l->leaves = l->p && l->p->flags & MM_NAMELESS && !(l->p->flags & MM_LEFT);
     if (e < 0 || !l->leaves)
         return e;

@@ -62,6 +62,17 @@ static long make_notes_durable(void)
     return r;
 }
 
+/* Or there is nothing to note in any more: the store was removed, and the run has said so. */
+static int is_noted(long r)
+{
+    switch (r) {
+    case -ENOSPC: case -EDQUOT: case -EIO: case -EROFS: case -EMFILE: case -ENFILE: case -ENOMEM:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
 /* A note of something that no checkpoint knows has to be there after a power cut if what happens to that thing is.  Syncing
  * it would cost a millisecond for each file; but filesystems keep the order of names, so it becomes names itself.  Between
  * two filesystems there is no order: there it is synced. */
@@ -86,5 +97,5 @@ long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t 
     }
     if ((r == 0 || r == -EEXIST) && is_on_another(record, text))
         r = make_notes_durable();
-    return r == -ENOSPC || r == -EDQUOT || r == -EIO ? r : 0;
+    return is_noted(r) ? 0 : r;
 }

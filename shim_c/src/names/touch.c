@@ -58,6 +58,15 @@ static size_t xattrs_of(const char *path, char *text, size_t at)
     return at - start;
 }
 
+/* A file that the run made in this epoch did not stand there when it began, wherever `seen` forgot the path. */
+static int made_since(const struct statx *st)
+{
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
+    uint32_t slot = S_ISREG(st->stx_mode) ? mm_pif_find(mm_area, dev, st->stx_ino, btime) : 0;
+    return slot && mm_pif_at(mm_area, slot)->created == mm_area->head->epoch;
+}
+
 /* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
 long mm_touch(const char *path)
 {
@@ -76,7 +85,7 @@ long mm_touch(const char *path)
         return 0;                      /* no such path can ever be; the kernel says so */
     if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
         return looked;             /* nobody can say what stands there: the call gets the same answer */
-    if (looked == 0) {
+    if (looked == 0 && !made_since(&st)) {
         record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
         record.ino = st.stx_ino;
         record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
