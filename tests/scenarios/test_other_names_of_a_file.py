@@ -82,6 +82,16 @@ def test_what_is_written_appears_by_the_other_name(elsewhere: Lab, options: list
     elsewhere.verb("verify")
 
 
+def test_what_is_appended_by_the_other_name_is_in_place(elsewhere: Lab) -> None:
+    """By default, as with a file that has lost no name: others read it while the run goes on."""
+    (elsewhere.work / "used").write_bytes(b"o" * 9000)
+    os.link(elsewhere.work / "used", elsewhere.work / "other")
+    session = elsewhere.start()
+    session.must(["unlink used", "open other w,append", "write 3 100 5"])
+    assert (elsewhere.work / "other").stat().st_size == 9100
+    assert session.end() == 0
+
+
 def test_the_other_name_keeps_its_time(elsewhere: Lab) -> None:
     """A name is taken away of a file that nobody has open; a call in vain tells the run of the one that is left."""
     (elsewhere.work / "used").write_bytes(b"o" * 9000)

@@ -97,7 +97,7 @@ void mm_by_another_name(uint32_t slot, const char *path)
     int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root
         && sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && p->size == (uint64_t)st.st_size;
     if (copy) {
-        p->fresh_from = ISOLATED(p) ? MM_NO_LIMIT : p->size;
+        p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : p->size;    /* is_kept put it away */
         p->home_limit = MM_NO_LIMIT;
         __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
     }
