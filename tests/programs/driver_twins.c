@@ -79,6 +79,7 @@ OP(in) /* twin, then a line for it; answers as it does */
     char line[8192], answer[65536];
     joined(word + 2, count - 2, line, sizeof line - 1);
     strcat(line, "\n");
+    fflush(NULL);                      /* as in `together` */
     if (!ask_twin(n, line)) {
         reply("-1 ESRCH");
         return;
