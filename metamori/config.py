@@ -56,6 +56,7 @@ class Config:
     mode: str = "incremental"              # or single
     isolate: bool = False
     memory: bool = False                   # checkpoints hold the program's memory too
+    strict: bool = False                   # every program is tracked by its system calls, none by the library
     outside: str = "refuse"                # with memory: what becomes of what leads out of the run; close, stdio
     cache_size: int = 1 << 20              # bytes of AMLs in memory, per file
     durability: str = "power"              # or process

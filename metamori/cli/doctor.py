@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    findings = [_libc(), *_libraries(), _filesystem(arguments.store), _memory()]
+    findings = [_libc(), *_libraries(), _filesystem(arguments.store), _calls(), _memory()]
     if arguments.binary is not None:
         findings += _binary(arguments.binary)
     signs = {True: output.paint("yes", "green"), False: output.paint("NO ", "red"), None: "   "}
@@ -114,6 +114,12 @@ def _filesystem(store: str) -> Finding:
     return Finding("filesystem", None, f"{folder}: {text}")
 
 
+def _calls() -> Finding:
+    """Whether programs without the library can be tracked here. Without them everything else works."""
+    why = elf.calls_are_hidden()
+    return Finding("static programs", None, f"not tracked: {why}" if why else "tracked by their system calls")
+
+
 def _memory() -> Finding:
     """What `run --memory` can do here. Without it everything else works."""
     try:
@@ -143,12 +149,15 @@ def _binary(name: str) -> list[Finding]:
     if path is None:
         return [Finding(name, False, "there is no such program")]
     program, what = elf.look(path), os.path.basename(path)
-    if program.shows_calls:
-        return [Finding(what, True, f"{program.why}. Its system calls are tracked, where seccomp allows it"),
+    hidden = elf.calls_are_hidden() if program.shows_calls else ""
+    if program.shows_calls and not hidden:
+        return [Finding(what, True, f"{path} can be tracked by its system calls: {program.why or program.remark}"),
                 Finding(f"{what}, memory", None, "run --memory: no, it needs the library in the program")]
     if program.why:
-        return [Finding(what, False, program.why)]
+        return [Finding(what, False, f"{program.why}. Nor can its system calls be tracked: {hidden}" if hidden
+                        else program.why)]
     memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \
              "connections or pipes to others"
     return [Finding(what, True, f"{path} can be tracked"), Finding(f"{what}, memory", None, memory),
-            *([Finding(what, None, program.remark)] if program.remark else [])]
+            *([Finding(what, None, f"{program.remark}. What it writes that way is not tracked: {hidden}")]
+              if program.remark else [])]

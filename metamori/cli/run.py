@@ -73,6 +73,11 @@ def _what_is_kept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", action="store_const", const=True,
                         help="save the program's memory too, incrementally, for metamori restart")
     add_outside(parser)
+    parser.add_argument("--strict", action="store_const", const=True,
+                        help="track every program by its system calls, as static ones are: also what dynamic programs "
+                             "do by system call instructions of their own. io_uring is refused (EPERM); programs cannot"
+                             " take checkpoints by the C or Python interface; opening for writing is slower. 125 where "
+                             "the kernel does not allow it")
     parser.add_argument("--cache-size", metavar="SIZE", help="buffered data kept in memory per file (default 1M)")
     parser.add_argument("--track", metavar="DIR", action="append",
                         help="track the files of this folder too; / is everything (default: the present folder). "
@@ -133,10 +138,12 @@ def run(arguments: argparse.Namespace) -> int:
 
         command, more = shells.prepared(command)
         os.environ.update(more)
+    if arguments.strict and arguments.memory:
+        raise Usage("--strict and --memory exclude each other: memory is saved by the library in the program")
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
-        "memory": arguments.memory, "outside": arguments.outside,
+        "memory": arguments.memory, "outside": arguments.outside, "strict": arguments.strict,
         "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
         "track": tuple(arguments.track) if arguments.track else None,
         "exclude": tuple(arguments.exclude) if arguments.exclude else None,
@@ -209,7 +216,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
-    file, refuses, shown = _looked_at(command[0], config)
+    command, file, refuses, shown = _looked_at(command, config)
     if config.memory:
         from metamori.runtime.memory import images
 
@@ -258,8 +265,8 @@ def too_old(libc: str) -> str:
     return libc if version and version < OLDEST_LIBC else ""
 
 
-def _looked_at(command: str, config: Config) -> tuple[str, bool, bool]:
-    """The command's file; whether it must not even be offered the library; whether its calls will be tracked without.
+def _looked_at(command: list[str], config: Config) -> tuple[list[str], str, bool, bool]:
+    """The command; its file; whether it must not even be offered the library; whether its calls are tracked without.
 
     One line when it cannot be tracked at all.
     """
@@ -267,16 +274,20 @@ def _looked_at(command: str, config: Config) -> tuple[str, bool, bool]:
 
     from metamori.runtime.lifecycle import child_loop, elf
 
-    path = shutil.which(command) or ""
+    if config.strict and (why := elf.calls_are_hidden()):
+        raise MetamoriError(f"--strict is not possible here: {why}")
+    path = shutil.which(command[0]) or ""
     try:
         program = elf.look(path) if path else None
     except OSError:
         program = None
-    shown = bool(program and program.shows_calls) and not config.memory \
-        and os.environ.get("METAMORI_STATIC") != "untracked"
+    if config.strict and program and program.why == elf.NO_PROGRAM:    # as execvp does
+        command, path, program = ["/bin/sh", path, *command[1:]], "/bin/sh", None
+    shown = bool(config.strict and path) or (bool(program and program.shows_calls) and not config.memory \
+        and os.environ.get("METAMORI_STATIC") != "untracked")
     if program and not shown and program.why not in ("", elf.NO_PROGRAM):
         child_loop.say(f"{path} cannot be tracked: {program.why}. Its files are not checkpointed")
-    return os.path.abspath(path) if path else "", bool(program and program.refuses), shown
+    return command, os.path.abspath(path) if path else "", bool(program and program.refuses), shown
 
 
 def _join(command: list[str], ours: dict[str, str]) -> int:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import stat
 import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from conftest import Compile
 
 from metamori.cli.run import too_old
 from metamori.runtime.lifecycle import elf
@@ -46,6 +50,10 @@ def test_config_gives_the_header() -> None:
     assert metamori("config", "--cflags").stdout.strip() == flags["cflags"]
 
 
+GO_NOTE = r"""
+__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.asciz \"Go\"\n.byte 0\n.long 7\n.text");
+int main(void) { return 0; }
+"""
 GLIBC_LOADER = b"/lib64/ld-linux-x86-64.so.2"
 
 
@@ -89,10 +97,59 @@ def test_doctor_says_static(tmp_path: Path) -> None:
     path = make_elf(tmp_path / "program", interpreter=b"")
     done = metamori("doctor", "--json", path)
     findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
-    assert "static" in findings["program"]["text"] and "calls are tracked" in findings["program"]["text"]
+    assert "can be tracked by its system calls: it is static" in findings["program"]["text"]
     assert findings["program"]["good"] is True
+    assert findings["static programs"]["text"] == "tracked by their system calls"
     assert "needs the library in the program" in findings["program, memory"]["text"]
     assert "filesystem" in findings and findings["C library"]["good"]
+
+
+def test_doctor_where_calls_are_not_shown(tmp_path: Path, compiled: Compile) -> None:
+    """In a container whose profile forbids filters, and where the user wants none."""
+    path = make_elf(tmp_path / "program", interpreter=b"")
+    doctor = [sys.executable, "-m", "metamori", "doctor", "--json", path]
+    untracked = os.environ | {"METAMORI_STATIC": "untracked"}
+    for command, environ, why in (([compiled("refused"), *doctor], None, "seccomp filters are refused here"),
+                                  (doctor, untracked, "METAMORI_STATIC=untracked is set")):
+        done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+        findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
+        assert (done.returncode, findings["program"]["good"], findings["static programs"]["good"]) == (1, False, None)
+        assert "it is static" in findings["program"]["text"] and f"Nor can its system calls be tracked: {why}" in \
+            findings["program"]["text"]
+        assert f"not tracked: {why}" in findings["static programs"]["text"]
+
+
+@pytest.mark.parametrize(("refused", "others", "hard", "why"), [
+    (errno.ENOSYS, 1, 4096, "the kernel has no seccomp filters"),
+    (errno.EINVAL, 1, 4096, "the kernel has no seccomp user notification; Linux 5.19 or newer has it"),
+    (errno.EBUSY, 1, 4096, "this container or sandbox has a seccomp listener of its own, and there can be only one"),
+    (errno.EPERM, 1, 4096, "seccomp filters are refused here, as in some containers (Operation not permitted)"),
+    (0, 0, 4096, "kernel.yama.ptrace_scope must be 0, or 1 or 2 for root"),
+    (0, 1, 1024, "the hard limit of descriptors (ulimit -Hn) is 1024; 4096 are needed"),
+    (0, 1, 4096, ""),
+    (0, 1, resource.RLIM_INFINITY, ""),
+])
+def test_why_calls_are_hidden(
+    refused: int, others: int, hard: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = SimpleNamespace(mm_listener_refused=lambda: -refused, mm_may_read_others=lambda: others)
+    monkeypatch.setattr(elf, "lib", answers)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (hard, hard))
+    monkeypatch.delenv("METAMORI_STATIC", raising=False)
+    assert elf.calls_are_hidden() == why
+
+
+def test_doctor_on_a_go_program(tmp_path: Path) -> None:
+    """Dynamic, and tracked all the same by its calls; where these are hidden, in part."""
+    source, program = tmp_path / "go.c", tmp_path / "program"
+    source.write_text(GO_NOTE)
+    subprocess.run(["gcc", source, "-o", program], check=True)
+    found = {each["what"]: each for each in json.loads(metamori("doctor", "--json", str(program)).stdout)["findings"]}
+    assert found["program"]["good"]
+    assert "by its system calls: it is a Go program, which calls the kernel by itself" in found["program"]["text"]
+    done = subprocess.run([sys.executable, "-m", "metamori", "doctor", program], capture_output=True, text=True,
+                          env=os.environ | {"METAMORI_STATIC": "untracked", "COLUMNS": "1000"}, check=False)
+    assert "What it writes that way is not tracked: METAMORI_STATIC=untracked is set" in " ".join(done.stdout.split())
 
 
 def test_a_c_library_that_is_too_old_is_refused() -> None:

@@ -397,26 +397,47 @@ static long raw(long call, long a, long b, long c)
     __asm__ volatile("syscall" : "=a"(r) : "a"(call), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
     return r;
 }
-int main(void)
+int main(int count, char **word)
 {
     char text[12];
-    long fd = raw(2, (long)"old", 0, 0);
+    long fd = raw(2, (long)"old", 2, 0);
+    if (count > 1)
+        return raw(1, fd, (long)word[1], 1) != 1;
     return raw(1, 1, (long)text, raw(0, fd, (long)text, 12)) != 12;
 }
 """
 
 
-SPAWN = "import os; os.posix_spawn('./go', ['go'], {}); os.wait()"
-
-
-@pytest.mark.parametrize("start", ["./go", f'{sys.executable} -c "{SPAWN}"'], ids=["exec", "spawn"])
-@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
-def test_programs_of_the_go_linker(lab: Lab, options: list[str], start: str) -> None:
-    """The loader takes our library, but what it reads and writes passes below: said, and files are in place for it."""
+@pytest.fixture
+def go(lab: Lab) -> None:
     (lab.work / "go.c").write_text(GO)
     subprocess.run(["gcc", "-O1", "go.c", "-o", "go"], cwd=lab.work, check=True)
     (lab.work / "old").write_bytes(b"o" * 6000)
-    done = lab.run(["sh", "-c", f"{OVERWRITE.format('AAA', 3)}; {start}; {start}"], *options)
+
+
+SPAWN = "import os; os.posix_spawn('./go', ['go'], {}); os.wait()"
+STARTS = pytest.mark.parametrize("start", ["./go", f'{sys.executable} -c "{SPAWN}"'], ids=["exec", "spawn"])
+ISOLATED = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+
+
+@STARTS
+@ISOLATED
+def test_programs_of_the_go_linker(lab: Lab, go: None, options: list[str], start: str) -> None:
+    """The loader takes our library, but what it does passes below: the kernel shows it, and the library rests."""
+    script = f"{OVERWRITE.format('AAA', 3)}; {start}; CHECK > /dev/null; ./go G; {start}; env -i ./go H"
+    done = lab.run(["sh", "-c", script.replace("CHECK", " ".join(lab.argv("checkpoint")))], *options)
+    assert (done.stdout, said(done)) == (b"oooAAAooooooGooAAAoooooo", [])
+    for index, begins in ((1, b"oooAAA"), (0, b"oooooo"), (2, b"HooAAA"), (1, b"oooAAA")):
+        lab.restore(index)
+        assert (lab.work / "old").read_bytes() == begins + b"o" * 5994
+
+
+@STARTS
+@ISOLATED
+def test_where_the_kernel_does_not_show_them(lab: Lab, go: None, options: list[str], start: str) -> None:
+    """It is said, and files are in place for them."""
+    script = f"{OVERWRITE.format('AAA', 3)}; {start}; {start}"
+    done = lab.run(["sh", "-c", script], *options, env={"METAMORI_STATIC": "untracked"})
     assert done.stdout == b"oooAAAoooooo" * 2
     assert len(said(done)) == 1
     assert "is a Go program" in said(done)[0]

@@ -63,6 +63,7 @@ def begin_area(
     isolate = config.isolate or config.mode == "single"
     flags = (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
     flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
+    flags |= lib.MM_STRICT if config.strict else 0
     flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     area = Area(store.path, create=True)

@@ -34,6 +34,7 @@
 #define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is tracked, nothing redirected */
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
+#define MM_STRICT 32768       /* the library is in no program: the kernel shows the calls of all */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
 
 /* of a PIF's flags */

@@ -7,18 +7,14 @@
  */
 #include "process/process.h"
 #include "process/call_filter.h"
+#include "process/listener.h"
 
 #include <linux/audit.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-
-#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)      /* Linux 5.19 */
-#endif
 
 #if defined(__x86_64__)
 #define ARCHITECTURE_HERE AUDIT_ARCH_X86_64
@@ -56,39 +52,46 @@ static const struct sock_filter program[] = {
     SHOWN(SYS_fremovexattr), SHOWN(SYS_openat2), SHOWN(MM_FCHMODAT2), SHOWN(SYS_landlock_restrict_self),
     SHOWN(SYS_chroot), SHOWN(SYS_pivot_root), SHOWN(SYS_unshare), SHOWN(SYS_setns), SHOWN(SYS_setgroups),
     SHOWN(NO_CALL), SHOWN(NO_CALL),
-#define EXECS_AT (sizeof program / sizeof *program - 11)
+#define EXECS_AT (sizeof program / sizeof *program - 13)
+    IF(NO_CALL, 0, 1), RETURN(SECCOMP_RET_ERRNO | EPERM),
+#define RINGS_AT (sizeof program / sizeof *program - 9)
     IF(SYS_prctl, 0, 5), LOAD(args[0]), IF(PROBE, 0, 3), LOAD(args[1]),
 #define RUN_AT (sizeof program / sizeof *program - 3)
     IF(0, 0, 1), RETURN(SECCOMP_RET_ERRNO | BEHIND),
     RETURN(SECCOMP_RET_ALLOW),
 };
 
-static int is_behind(void)
+static int is_behind(const struct mm_area *area)
 {
-    return sys(SYS_prctl, PROBE, (uint32_t)mm_area->head->run, 0, 0, 0) == -BEHIND;
+    return sys(SYS_prctl, PROBE, (uint32_t)area->head->run, 0, 0, 0) == -BEHIND;
 }
 
-/* A process that no handler and no wait of the program's tells of: no signal when it ends. */
-static long quiet_fork(void) { return sys(SYS_clone, 0, 0, 0, 0, 0); }
-
-static long try_filter(struct sock_fprog *filter)
+/* Our library is in a program whose calls it would not see: all of them (--strict), or those that it makes by itself. */
+int mm_goes_past_us(const struct mm_area *area, int fd)
 {
-    return sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, filter);
+    return area->head->flags & MM_STRICT || mm_calls_by_itself(fd);
 }
 
-/* no_new_privs stays, so another process tries first whether it leads to the filter: a container's own listener forbids ours. */
+/* The kernel shows them: then the library stays out of this process. */
+int mm_is_shown(const struct mm_area *area)
+{
+    if (!is_behind(area))
+        return 0;
+    long fd = sys_openat(AT_FDCWD, "/proc/self/exe", O_RDONLY | O_CLOEXEC, 0);
+    int past = mm_goes_past_us(area, (int)fd);
+    if (fd >= 0)
+        sys_close((int)fd);
+    return past;
+}
+
+/* no_new_privs stays, so it is tried first whether it leads to the filter: a container's own listener forbids ours. */
 static long after_a_trial(struct sock_fprog *filter)
 {
-    int status = -1;
-    long pid = quiet_fork();
-    if (pid == 0)
-        sys(SYS_exit_group, sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || try_filter(filter) < 0);
-    if (pid < 0 || sys(SYS_wait4, pid, &status, __WCLONE, 0) != pid || status != 0
-        || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (mm_listener_refused() < 0 || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -EACCES;
     filter->filter[EXECS_AT].k = SYS_execve;   /* so that it can be said who gets no rights by this */
     filter->filter[EXECS_AT + 2].k = SYS_execveat;
-    return try_filter(filter);
+    return mm_set_listener(filter);
 }
 
 static long set_filter(void)
@@ -96,23 +99,11 @@ static long set_filter(void)
     struct sock_filter own[sizeof program / sizeof *program];
     memcpy(own, program, sizeof own);
     own[RUN_AT].k = (uint32_t)mm_area->head->run;
+    if (mm_area->head->flags & MM_STRICT)
+        own[RINGS_AT].k = SYS_io_uring_setup;      /* what a ring opens or removes no filter sees */
     struct sock_fprog filter = { sizeof own / sizeof *own, own };
-    long r = try_filter(&filter);
+    long r = mm_set_listener(&filter);
     return r == -EACCES ? after_a_trial(&filter) : r;  /* root needs not give up set-user-id programs for it */
-}
-
-/* May one process of a user read the memory of another that is no child of it? */
-static int may_read_others(void)
-{
-    char scope = '0';
-    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
-    struct __user_cap_data_struct caps[2] = { { 0 } };
-    long fd = sys_openat(AT_FDCWD, "/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return fd == -ENOENT;
-    sys_pread((int)fd, &scope, 1, 0);
-    sys_close((int)fd);
-    return scope == '0' || (scope < '3' && sys(SYS_capget, &head, caps) == 0 && caps[0].effective >> CAP_SYS_PTRACE & 1);
 }
 
 /* -- the proxy ------------------------------------------------------------------------------------------- */
@@ -183,10 +174,10 @@ static int start_proxy(void)
     char answer = 0;
     if (sys(SYS_pipe2, ready, O_CLOEXEC) < 0)
         return 0;
-    long pid = quiet_fork();
+    long pid = mm_quiet_fork();
     if (pid == 0) {
         sys(SYS_setsid);
-        if (quiet_fork() == 0)
+        if (mm_quiet_fork() == 0)
             become_proxy(ready[1]);
         sys(SYS_exit_group, 0);
     }
@@ -233,11 +224,11 @@ static long hand_over(int line, int listener)
 /* From here on the proxy makes the calls of this thread that matter, and of what it executes.  0, or -errno: nothing has changed. */
 long mm_follow_calls(void)
 {
-    if (is_behind())
+    if (is_behind(mm_area))
         return 0;
     const char *how = mm_variable("METAMORI_STATIC");
     if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0)
-        || !may_read_others())
+        || !mm_may_read_others())
         return -ENOSYS;
     uint64_t mask = sys_mask_all();
     long line = proxy(1);

@@ -56,16 +56,21 @@ static void show_descriptors(int over_exec)
     }
 }
 
+static void outside_for_good(uint64_t key, const char *what)
+{
+    if (mm_first_time(key))
+        mm_say("%s", what);
+    mm_area->head->outside_for_good = 1;
+    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+}
+
 /* Somebody who is not tracked begins to look at files, for good: no process slot says when that ends. */
 void mm_outsider_for_good(uint64_t key, const char *what)
 {
     if (!mm_active)
         return;
-    if (mm_first_time(key))
-        mm_say("%s", what);
     enter();
-    mm_area->head->outside_for_good = 1;
-    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    outside_for_good(key, what);
     mm_all_home(0);
     leave();
 }
@@ -74,6 +79,16 @@ static void untracked(const char *path, const struct stat *st, const char *why)
 {
     if (mm_first_time((st->st_ino * 0x9e3779b97f4a7c15ull) ^ st->st_dev))
         mm_say("%s cannot be tracked: %s. Its files are not checkpointed", path, why);
+}
+
+/* Our library will be in it, but some of its calls are not shown to anybody. */
+static void unseen_in_part(const char *path, const struct stat *st)
+{
+    char text[400];
+    int strict = (mm_area->head->flags & MM_STRICT) != 0;
+    snprintf(text, sizeof text, strict ? "%.150s is tracked as without --strict: no filter can be set"
+             : "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is not tracked", path);
+    outside_for_good(strict ? 7 : st->st_ino | 1ull << 63, text);
 }
 
 static void begin_outside(void)
@@ -157,7 +172,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         mm_strip(image, envp);
     if (!(mm_active || mm_ready == 2) || !path)
         return;
-    int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0;
+    int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0, past = 0;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     struct mm_program found;
     const char *why = fd < 0 ? NULL : mm_why_not((int)fd, &found);
@@ -167,16 +182,11 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     }
     if (mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
         settle_program((int)fd, &st);
-        image->outside = why != NULL;
-        if (why && replaces) {
+        past = !why && found.shows_calls && mm_goes_past_us(mm_area, (int)fd);
+        image->outside = why != NULL || past;
+        if (image->outside && replaces) {
             begin_outside();
             shows = !mm_says_leave(envp) && found.shows_calls && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) == 0;
-        }
-        if (!why && mm_calls_by_itself((int)fd)) {
-            char text[300];
-            snprintf(text, sizeof text, "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is "
-                     "not tracked", itself ? "it" : path);
-            mm_outsider_for_good(st.st_ino | 1ull << 63, text);
         }
     }
     if (fd >= 0 && !itself)
@@ -198,7 +208,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     }
     /* last: from here on this thread's calls are shown too */
     if (image->outside && replaces && !(shows && mm_follow_calls() == 0))
-        untracked(itself ? "a program" : path, &st, why);
+        (why ? untracked(itself ? "a program" : path, &st, why) : unseen_in_part(itself ? "it" : path, &st));
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */

@@ -39,6 +39,8 @@ void mm_all_home(uint64_t dev);
 
 /* call_filter.c */
 long mm_follow_calls(void);
+int mm_goes_past_us(const struct mm_area *area, int fd);
+int mm_is_shown(const struct mm_area *area);
 
 struct mm_image {
     char *const *envp;                 /* what the new program gets */

@@ -23,7 +23,7 @@ static int join(const char *store)
     struct mm_area *area = mm_attach(store, MM_KEEP_FOLDER);
     if (!area)
         return -errno;
-    if (area->head->flags & MM_CLOSED) {
+    if (area->head->flags & MM_CLOSED || mm_is_shown(area)) {
         mm_detach(area);
         return -ESRCH;
     }
