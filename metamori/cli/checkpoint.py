@@ -38,6 +38,8 @@ def take(path: str, message: str) -> int:
     except OSError:
         raise NoLiveRun(f"no run is alive in {path}; metamori run -- COMMAND begins one") from None
     try:
+        if area.is_over:
+            raise NoLiveRun(f"no run is alive in {path}; the last one is just ending")
         if not area.pids() and not area.is_supervised():
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         if area.head.flags & lib.MM_MEMORY and area.is_supervised():

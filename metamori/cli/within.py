@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metamori.cli import opening, output
+from metamori.errors import NoLiveRun
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
@@ -32,6 +33,8 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
             some = live_rollback.Some(lambda here, there: opening.tracked_paths(store, here, there, words),
                                       lambda index: texts.message(words, index)) if words else None
             moved = live_rollback.move_live(session, which, arguments.force, some)
+        except NoLiveRun:                  # it has ended meanwhile
+            return None
         finally:
             area.close()
     if session.said:

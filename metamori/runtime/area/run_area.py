@@ -177,6 +177,17 @@ class Area:
         why = ffi.new("char[]", 256)
         return "" if lib.mm_sound(self._area, why, 256) else os.fsdecode(ffi.string(why))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the run's end has begun: nobody joins any more, and what stands is its last index."""
+        return bool(self.head.flags & (lib.MM_CLOSED | lib.MM_OVER))
+
+    def close_if_empty(self) -> None:
+        """From here on nobody joins, unless somebody is there."""
+        self.head.flags |= lib.MM_CLOSED
+        if self.pids():
+            self.head.flags &= ~lib.MM_CLOSED
+
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first

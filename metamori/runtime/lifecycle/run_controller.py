@@ -273,6 +273,7 @@ class Live:
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
+        session.area.close_if_empty()
         with _waited_for(session.store):
             index = end_run.finish(session, reason, killed)
         self._say_of_limits()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metamori._area import lib
-from metamori.errors import MetamoriError, NoSuchCheckpoint
+from metamori.errors import MetamoriError, NoLiveRun, NoSuchCheckpoint
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.checkpoint import snapshot as instants
@@ -76,9 +76,11 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
 
 @contextmanager
 def held(area: Area) -> Iterator[None]:
-    """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest."""
+    """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest; NoLiveRun where it has ended."""
     area.lock_session()
     try:
+        if area.is_over:
+            raise NoLiveRun(f"no run is alive in {os.path.dirname(area.path)}")
         area.freeze()
         try:
             yield
