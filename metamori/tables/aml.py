@@ -130,6 +130,15 @@ class AddressMap:
         if start < end:
             yield start, end
 
+    def apart(self, other: AddressMap) -> list[tuple[int, int]]:
+        """File ranges outside of which both say the same of every byte; in no order, some may meet others. AMLs that
+        both hold cost a look each."""
+        if self is other:
+            return []
+        one, two = self._by_end, other._by_end
+        return [(aml.start, aml.end) for here, there in ((one, two), (two, one)) for end, aml in dict.items(here)
+                if (same := dict.get(there, end)) is not aml and same != aml]
+
     def copy(self) -> AddressMap:
         new = AddressMap()
         new._by_end.update(self._by_end)

@@ -39,20 +39,22 @@ class Piece(NamedTuple):
         return Piece(low, min(self.end, end), self.kind, self.run, offset)
 
 
-def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[AddressMap]) -> list[Piece]:
-    """The pieces of a file at an index, merged, covering [0, size) exactly.
+def resolve(size: int, home_limit: int, cumulative: AddressMap, undos: Iterable[AddressMap],
+            start: int = 0) -> list[Piece]:
+    """The pieces of a file at an index, merged, covering [start, size) exactly. Of one map saved it costs what lies
+    in that range.
 
     `undos` are the maps of the undo records with after_index >= the index, oldest first; run 0 in them means
     LOST. Costs a sum over their AMLs when there is more than one: combine them once for many calls.
     """
     saved = _first_wins(undos)
     pieces: list[Piece] = []
-    for start, end, aml in _known_and_not(cumulative, 0, size):
+    for first, end, aml in _known_and_not(cumulative, start, size):
         if aml is not None:
-            _append(pieces, Piece(start, end, BUFFER, aml.run, aml.offset))
+            _append(pieces, Piece(first, end, BUFFER, aml.run, aml.offset))
             continue
-        limit = min(end, max(start, home_limit))
-        for low, high, undo in _known_and_not(saved, start, limit):
+        limit = min(end, max(first, home_limit))
+        for low, high, undo in _known_and_not(saved, first, limit):
             if undo is None:
                 _append(pieces, Piece(low, high, HOME))
             elif undo.run == 0:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from lab import Lab
 
+from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
 from metamori.store.read import state as states
+from metamori.store.read.apart import Apart, between
 from metamori.store.read.checksums import Checked
 from metamori.store.read.compare import compare
+from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.tables.view import NOTHING
 
 WRITES = """
 import os
@@ -34,13 +40,76 @@ def test_diff_of_many_ranges_resolves_a_file_once(lab: Lab, monkeypatch: pytest.
     assert len(times) <= 4
 
 
+def calls(work: Callable[[], object]) -> int:
+    """Calls of Python functions, generators that go on among them."""
+    count = 0
+
+    def counts(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counts)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def two_states(ranges: int) -> tuple[State, State]:
+    """A file of so many ranges, and one checkpoint later, when one of them was written to again."""
+    states = [State(0, lambda *_: NOTHING)]
+    for index, blocks in enumerate((range(0, 2 * ranges, 2), (10,)), 1):
+        pif = PifEntry(2, 1, 2, 0, 1, b"/f", 0, 0, ranges << 13, NO_LIMIT, ranges << 13, 0o100644, 0, 0, index, b"")
+        rows = tuple(OffsetEntry(2, 1, at << 12, at + 1 << 12, at + index << 12, at + index + 1 << 12, 0)
+                     for at in blocks)
+        states.append(states[-1].successor([(Meta(index, index - 1, index, "", "", 1, 1, pifs=(pif,)),
+                                             Offsets(index, 1, 1, rows))]))
+    return states[1], states[2]
+
+
+@pytest.mark.parametrize("is_grown", [True, False])
+def test_one_range_that_differs_is_found_by_itself(is_grown: bool) -> None:
+    """What a restore and a comparison ask of a file whose ranges were folded before. is_grown: it is known that one
+    state grew from the other."""
+    def asked(ranges: int) -> int:
+        then, now = two_states(ranges)
+        then.maps.get(2)
+        if not is_grown:
+            now = two_states(ranges)[1]
+        now.maps.get(2)
+        return calls(lambda: list(now.differences(then, 2)))
+
+    assert asked(8000) < 2 * asked(1000) < 400
+
+
+def test_one_name_among_many_is_found_by_itself() -> None:
+    """What a restore asks first: which names and files may not be the same."""
+    def asked(files: int) -> int:
+        then, found = State(0, lambda *_: NOTHING), list[Apart]()
+        then.add_initial({b"/d/%d" % each: NameEntry(b"/d/%d" % each, "file", each) for each in range(1, files)}, {})
+        then.paths(1)                      # in order once, and so after each checkpoint
+        meta = Meta(1, 0, 1, "", "", 1, 1, names=(NameEntry(b"/d/5", "absent"), NameEntry(b"/d/new", "file", 5)))
+        undo_log = SimpleNamespace(spoken_of=lambda low, high: set())
+
+        def work() -> None:
+            now = then.successor([(meta, Offsets(1, 1, 1))])
+            found.append(between(undo_log, now, then))   # type: ignore[arg-type]
+
+        count = calls(work)
+        assert found == [({b"/d/5", b"/d/new", b"/d"}, set())]
+        return count
+
+    assert asked(8000) == asked(1000) < 60
+
+
 def test_short_ranges_beside_a_long_one_are_found_by_themselves() -> None:
     """A range of the buffer that another record knows as part of a long one."""
     short = [(1, at, at + 100, 1) for at in range(0, 400_000, 200)]
 
     class Buffers:
-        def checksum(self, *_: int) -> int:
-            return 1
+        def checksums(self, _: int, ranges: list[tuple[int, int]]) -> list[int]:
+            return [1] * len(ranges)
 
     def lines(ranges: list[tuple[int, int, int, int]]) -> int:
         checked, count = Checked(Buffers(), None, ranges), 0  # type: ignore[arg-type]

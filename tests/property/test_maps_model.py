@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import pairwise, zip_longest
 
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from metamori.store.format.row_table import Table, part, runs
 from metamori.store.read.maps import Maps
 from metamori.store.read.state import State
 from metamori.tables.aml import AML, AddressMap
-from metamori.tables.view import resolve
+from metamori.tables.view import Difference, Piece, differences, resolve
 
 ROWS = st.lists(st.builds(lambda inode, start, length, buffer, run: OffsetEntry(
     inode, 1, start, start + length, buffer, buffer + length, 0, run), st.integers(1, 3), st.integers(0, 40),
@@ -36,14 +37,25 @@ def whereabouts(state: State, saved: AddressMap) -> list[object]:
     return [piece.clip(at, at + 1) for piece in pieces for at in range(piece.start, piece.end)]
 
 
+def bytes_of(found: Iterable[Difference]) -> list[object]:
+    return [(at, *(each and each.clip(at, at + 1) for each in (here, there)))
+            for start, end, here, there in found for at in range(start, end)]
+
+
+def bytes_in(pieces: Iterable[Piece]) -> list[Piece]:
+    return [piece.clip(at, at + 1) for piece in pieces for at in range(piece.start, piece.end)]
+
+
 FILES = st.lists(st.tuples(ROWS, st.integers(1, 50), st.integers(0, 50), st.sampled_from([NO_LIMIT, 30])), min_size=1,
                  max_size=6)
 
 
 @settings(deadline=None)
-@given(FILES, st.booleans())
-def test_what_was_spoken_of_is_all_that_differs(files: list[tuple], is_saved: bool) -> None:
-    """A file of one state and of a later one: outside of the ranges every byte is at the same place, or at none."""
+@given(FILES, st.booleans(), st.sets(st.integers(0, 26)), st.booleans())
+def test_what_was_spoken_of_is_all_that_differs(files: list[tuple], is_saved: bool, looked_at: set[int],
+                                                backwards: bool) -> None:
+    """A file of two states, whichever of them was folded, and when: outside of the ranges every byte is at the same
+    place, or at none."""
     saved, nothing = AddressMap([AML(5, 25, 3, 5)]), AddressMap()
     states = [State(0, lambda inode, index: saved if is_saved and index < 2 else nothing)]
     for index, (rows, size, cut, home_limit) in enumerate(files, 1):
@@ -51,11 +63,24 @@ def test_what_was_spoken_of_is_all_that_differs(files: list[tuple], is_saved: bo
         pif = PifEntry(2, 1, 2, 0, 1, b"/f", 0, 0, size, home_limit, min(cut, size), 0o100644, 0, 0, 0, b"")
         meta = Meta(index, index - 1, index, "", "", 7, 1, pifs=(pif,))
         states.append(states[-1].successor([(meta, Offsets(index, 1, 7, entries))]))
-    earlier, later = states[1], states[-1]
-    ranges = earlier.spoken_of(later, 2)
-    if ranges is None:
-        assert is_saved or len({home_limit for *_, home_limit in files}) > 1
-        return
+        if index in looked_at:
+            states[index].pieces(2)
+        if index + 20 in looked_at and index > 1:
+            states[index - 1].pieces(2)
+    earlier, later = (states[-1], states[1]) if backwards else (states[1], states[-1])
+    longer = max(earlier.pifs[2].size, later.pifs[2].size)
+    whole = differences(earlier.pieces(2), later.pieces(2)) if is_saved else None   # folds both
+    assert 2 in earlier.maps.unlike(later.maps) or whereabouts(earlier, nothing) == whereabouts(later, nothing) \
+        or earlier.pifs[2] != later.pifs[2]
+    ranges = earlier.apart(later, 2)
+    assert not ranges or ranges[-1][1] <= longer
+    if whole is not None:
+        assert bytes_of(earlier.differences(later, 2)) == bytes_of(whole)
+    for state in (earlier, later):         # few and many are found on two ways
+        where = [(low, low + 2) for low in range(0, 60, 3)]
+        expected = [bytes_in(state.pieces(2, low, high)) for low, high in where]
+        assert list(map(bytes_in, state.parts(2, where))) == expected
+        assert list(map(bytes_in, state.parts(2, where[3:5]))) == expected[3:5]
     assert all(start < end for start, end in ranges)
     assert all(end < start for (_, end), (start, _) in pairwise(ranges))
     one, two = (whereabouts(state, saved if is_saved and state.index < 2 else nothing) for state in (earlier, later))

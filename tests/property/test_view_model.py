@@ -51,6 +51,24 @@ def test_resolve_is_the_rule_for_every_byte(file):
         assert byte_at(one, one.end) != byte_at(two, two.start), "two pieces that could be one"
 
 
+@given(files, st.integers(0, TOP))
+@settings(max_examples=200, deadline=None)
+def test_a_part_is_resolved_as_the_whole(file, start):
+    size, *rest = file
+    pieces = resolve(size, *rest, start)
+    assert [b for p in pieces for b in range(p.start, p.end)] == list(range(start, size))
+    assert all(byte_at(piece, b) == where(b, size, *rest) for piece in pieces for b in range(piece.start, piece.end))
+
+
+@given(files, files)
+@settings(max_examples=300, deadline=None)
+def test_two_maps_say_the_same_outside_of_what_is_apart(one, two):
+    (_, _, mine, _), (_, _, its, _) = one, two
+    apart = {b for start, end in mine.apart(its) for b in range(start, end)}
+    assert all(list(mine.find(b, b + 1)) == list(its.find(b, b + 1)) for b in set(range(TOP + 12)) - apart)
+    assert not mine.apart(mine.copy())
+
+
 @given(files, files)
 @settings(max_examples=300, deadline=None)
 def test_differences_are_the_bytes_at_other_places(one, two):

@@ -14,9 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from synthetic import Run, Snapshot, take_snapshot
 
+from metamori.store.read.apart import between
 from metamori.store.read.reader import Reader
+from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
+from metamori.store.restore.name_plan import NamesPlan, xattr_ops
+from metamori.tables.view import NOTHING, differences
 
 NAMES = ["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "g"]
 FOLDERS = ["d", "d/e", "f", "h"]
@@ -83,8 +87,30 @@ def make_history(tmp: Path, rng: random.Random, runs: int, steps: int) -> tuple[
     return store, models
 
 
+def check_what_is_apart(store: Store, index: int) -> None:
+    """Whoever looks only at what may not be the same plans what is planned with everything."""
+    here, there = store.state(store.head.index), store.state(index)
+    apart = between(store.undo_log, here, there)
+    few = here.only(apart.paths, ()), there.only(apart.paths, ())
+    plans = [NamesPlan(store.door, store.layout, *states, store.head.kept) for states in ((here, there), few)]
+    assert [plan.ops for plan in plans[1:]] == [plan.ops for plan in plans[:1]]
+    assert plans[0].kept == plans[1].kept and plans[0].notes == plans[1].notes
+    assert list(xattr_ops(here, there)) == list(xattr_ops(*few))
+    for inode in here.pifs.keys() | there.pifs.keys():
+        if inode in apart.objects:
+            if inode in here.pifs and inode in there.pifs:
+                found = [each for each in differences(here.pieces(inode), there.pieces(inode))]
+                assert list(here.differences(there, inode)) == found
+            continue
+        assert here.pifs[inode] == there.pifs[inode] and here.pieces(inode) == there.pieces(inode)
+    naive = State(0, lambda *_: NOTHING)    # its order of names was never made before
+    naive.names = here.names
+    assert all(naive.paths(inode) == here.paths(inode) for inode in here.pifs)
+
+
 def go(store: Store, root: Path, models: dict[int, Snapshot], index: int) -> None:
     assert store.changed_outside() == []
+    check_what_is_apart(store, index)
     restore.move_home(store, index, durable=False)
     assert take_snapshot(root) == models[index], f"after going to {index}"
     assert store.head.index == index

@@ -34,8 +34,8 @@ class TakenOver:
             spans[run] = min(low, start), max(high, end)
         checked = signed_ranges(self._store, self._index, spans)
         try:
-            for run, start, end in sorted(asked):
-                checked.require(run, start, end)
+            for run in sorted(spans):
+                checked.require_all(run, sorted((start, end) for each, start, end in asked if each == run))
         except Damaged as error:
             raise Unverified(str(error)) from None
         self._seen |= asked

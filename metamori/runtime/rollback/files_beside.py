@@ -15,9 +15,9 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import PifEntry
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
+from metamori.store.read.apart import objects_between
 from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
-from metamori.tables.view import differences
 
 
 def adopt(session: Session, index: int) -> None:
@@ -27,13 +27,12 @@ def adopt(session: Session, index: int) -> None:
     known = {area.pif(slot).object for slot in area.pifs()}
     kept = {home.inode: store.layout.kept(home.name)
             for home in kept_homes(store.door, store.layout, store.head, now)}
-    for inode in sorted({*then.pifs, *now.pifs} - known):
+    for inode in sorted(objects_between(store.undo_log, now, then) - known):
         paths = now.paths(inode)
         home = paths[0] if paths else kept.get(inode)
         if home is None or inode not in then.pifs or inode not in now.pifs:
             continue
-        same_bytes = not any(differences(now.pieces(inode), then.pieces(inode)))
-        if same_bytes and now.pifs[inode] == then.pifs[inode]:
+        if now.pifs[inode] == then.pifs[inode] and not any(now.differences(then, inode)):
             continue
         _new_pif(session, inode, home)
 

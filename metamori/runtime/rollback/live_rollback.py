@@ -28,7 +28,6 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes
 from metamori.store.restore.chosen_paths import Chosen
 from metamori.tables.record import record
-from metamori.tables.view import differences
 
 if TYPE_CHECKING:
     from metamori._area import mm_pif
@@ -206,7 +205,7 @@ def _moves(inode: int, now: State, then: State) -> bool:
         return bool(now.paths(inode) or then.paths(inode))
     one, other = now.pifs[inode], then.pifs[inode]
     return ((one.size, one.mode) != (other.size, other.mode) or set(now.paths(inode)) != set(then.paths(inode))
-            or any(differences(now.pieces(inode), then.pieces(inode))))
+            or any(now.differences(then, inode)))
 
 
 def _program(pid: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,25 +22,25 @@ from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
-from metamori.runtime.checkpoint.write_back import kept_homes as run_homes
 from metamori.runtime.rollback import descriptors
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.files_beside import arrive, give_attributes
-from metamori.runtime.rollback.relocate import arrived, find_names, movable, named, put_aside
+from metamori.runtime.rollback.names_back import Look
+from metamori.runtime.rollback.relocate import arrived, find_names, movable, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
-from metamori.store.format.records import Intent, PifEntry, UndoEntry
+from metamori.store.format.records import PifEntry, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.os_io import REAL
-from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
-from metamori.store.restore.name_plan import NamesPlan, xattr_ops
-from metamori.store.restore.redo import Applier, read_intent, write_intent
-from metamori.store.restore.restore import clear_stages
-from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
+from metamori.store.restore.redo import Applier, read_intent
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
 if TYPE_CHECKING:
     from metamori._area import mm_actions
+
+
+_AT_ONCE = 1024                            # blocks put together at a time: 4 MiB
 
 
 class NotThere(MetamoriError):
@@ -158,20 +157,23 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     session.give_up(fold)
     now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
     then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
+    slots = {area.pif(slot).object: slot for slot in area.pifs()}
+    undone = fold.undo_entries()
+    look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
     crossing: set[int] = set()
     if not again:
-        plan = _names(session, now, then)
+        plan = look.plan()
         movable(session, plan, reopened)
         crossing = set(plan.across())
-    checked, slots = TakenOver(store, index), {area.pif(slot).object: slot for slot in area.pifs()}
-    files = [_Rollback(session, slots[inode], inode, now, then, checked)
-             for inode in sorted({*then.pifs, *now.pifs}) if inode in slots]
-    checked.require([piece for each in files for piece in each.copied(again or each.inode in crossing)])
+    checked = TakenOver(store, index)
+    files = {inode: _Rollback(session, slots[inode], inode, now, then, checked)
+             for inode in sorted(look.objects | crossing) if inode in slots}
+    checked.require([piece for each in files.values() for piece in each.copied(again or each.inode in crossing)])
     area.head.restoring = index + 1        # from here on what a kill leaves is carried through
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
     session.will_write_records()
-    for after_index, entries in sorted(fold.undo_entries().items()):
+    for after_index, entries in sorted(undone.items()):
         store.add_undo(entries, after_index, durable=session.durable)
     instants.advance(area, cut)
     area.head.committed_epoch = cut.epoch
@@ -179,15 +181,17 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
     _next_time_too(session)
     area.head.cut_pending = 0
-    others = _names_back(session, now, then)
-    for each in files:
+    others = look.names_back()
+    for inode in sorted(others - files.keys()):
+        files[inode] = _Rollback(session, slots[inode], inode, now, then, checked)
+    for each in files.values():
         each.run(again or each.inode in others)
     came = arrive(session, now, then, slots)
     for inode, slot in came.items():
         _Rollback(session, slot, inode, now, then, checked).run(again=True)
     slots |= came
     for inode, pif in then.pifs.items():
-        if inode not in slots and then.paths(inode) and (again or now.pifs.get(inode) != pif):
+        if inode not in slots and inode in look.objects and then.paths(inode) and (again or now.pifs.get(inode) != pif):
             give_attributes(then.paths(inode)[0], pif)
     for pif in then.pifs.values():
         p = area.pif(slots[pif.inode]) if pif.inode in slots else None
@@ -218,28 +222,6 @@ def _now_back(area: Area, index: int, durable: bool) -> None:
         wal.sync(area)
 
 
-def _names(session: Session, now: State, then: State) -> NamesPlan:
-    """What brings the names back, also of files that are kept in the store."""
-    store = session.store
-    kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, now)}
-    kept.update({home.inode: home for home in run_homes(session)})
-    return NamesPlan(store.door, store.layout, now, then, tuple(kept.values()))
-
-
-def _names_back(session: Session, now: State, then: State) -> set[int]:
-    """The files that are other inodes afterwards: copies, since the store is on another filesystem."""
-    store = session.store
-    plan = _names(session, now, then)
-    intent = Intent(then.index, names=tuple(plan.ops), xattrs=tuple(xattr_ops(now, then)))
-    clear_stages(store, intent)
-    write_intent(store, intent, session.durable, store.layout.run_intent)
-    Applier(store, session.durable, store.layout.run_intent).run(intent)
-    slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
-    homes_after = {home.inode: home.name for home in plan.kept}
-    return {inode for inode in {*now.pifs, *then.pifs}
-            if inode in slots and named(session, slots[inode], then.paths(inode), homes_after.get(inode))}
-
-
 class _Rollback:
     """The bytes of one file."""
 
@@ -248,14 +230,14 @@ class _Rollback:
         self.slot, self.inode, self.now, self.then = slot, inode, now, then
         self.p = self.area.pif(slot)
         self.run_number, self.checked = self.area.head.run, checked
-        self.want: list[Piece] = []
 
     def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
         """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
         what the table says is of no use."""
-        self.want = self.then.pieces(self.inode)
-        have = self.now.pieces(self.inode) if self.inode in self.now.pifs and not again else []
-        return [(start, end, there) for start, end, _, there in differences(have, self.want) if there is not None]
+        if again or self.inode not in self.now.pifs:
+            return [(piece.start, piece.end, piece) for piece in self.then.pieces(self.inode)]
+        return [(start, end, there) for start, end, _, there in self.now.differences(self.then, self.inode)
+                if there is not None]
 
     @property
     def _settled(self) -> bool:
@@ -273,16 +255,16 @@ class _Rollback:
         if pif is None or (self._is_committed and not self.p.flags & lib.MM_HOME):
             return
         changes = self._changes(again)
-        for start, end, kind, _, _ in self.want:
-            if kind == LOST:
-                raise Unverified(f"{os.fsdecode(pif.filename)}: bytes {start}-{end} of checkpoint {self.then.index} "
-                                 "are lost")
+        if self.inode in self.store.undo_log.given_up():
+            for start, end, kind, _, _ in self.then.pieces(self.inode):
+                if kind == LOST:
+                    raise Unverified(f"{os.fsdecode(pif.filename)}: bytes {start}-{end} of checkpoint "
+                                     f"{self.then.index} are lost")
         if self.p.flags & lib.MM_HOME:
             yield from (there for _, _, there in changes if there.kind == BUFFER)
             return
-        for block, _, place in self._blocks(changes, pif.size):
-            if place is None:
-                yield from (piece for piece in self._within(block, pif.size) if piece.kind == BUFFER)
+        mixed = [block for block, _, place in self._blocks(changes, pif.size) if place is None]
+        yield from (piece for parts in self._within(mixed, pif.size) for piece in parts if piece.kind == BUFFER)
 
     def run(self, again: bool) -> None:
         pif = self.then.pifs.get(self.inode)
@@ -424,11 +406,17 @@ class _Rollback:
 
     def _point(self, changes: list[tuple[int, int, Piece]], size: int) -> None:
         """Table entries for everything that differs: whole blocks by reference, the rest put together anew."""
+        mixed: list[int] = []
         for first, count, place in self._blocks(changes, size):
-            if place is None:
-                self._assemble(first, size)
-            else:
+            if place is not None:
                 self.area.table_set(self.p, first, place, count)
+                continue
+            mixed.append(first)
+            if len(mixed) == _AT_ONCE:
+                self._assemble(mixed, size)
+                mixed = []
+        if mixed:
+            self._assemble(mixed, size)
 
     def _blocks(self, changes: list[tuple[int, int, Piece]], size: int) -> Iterator[tuple[int, int, int | None]]:
         """(first block, blocks, where they are in the buffer, or 0: in place), in order; None: one that has to be put
@@ -460,28 +448,38 @@ class _Rollback:
             return 1, None
         return count, place // BLOCK
 
-    def _within(self, block: int, size: int) -> Iterator[Piece]:
-        """The parts of a block at the index."""
-        low, high = block * BLOCK, min((block + 1) * BLOCK, size)
-        for at in range(max(0, bisect_right(self.want, low, key=lambda piece: piece.start) - 1), len(self.want)):
-            if self.want[at].start >= high:
-                return
-            if self.want[at].end > low:
-                yield self.want[at].clip(low, high)
+    def _within(self, blocks: list[int], size: int) -> Iterator[list[Piece]]:
+        """The parts of each block at the index."""
+        return self.then.parts(self.inode, [(block * BLOCK, min((block + 1) * BLOCK, size)) for block in blocks])
 
-    def _assemble(self, block: int, size: int) -> None:
-        """One block as it was at the index, into a new buffer block of this epoch."""
-        data, base = bytearray(BLOCK), block * BLOCK
-        pieces = list(self._within(block, size))
-        self.checked.require(piece for piece in pieces if piece.kind == BUFFER)
-        for start, end, kind, run, offset in pieces:
-            if kind == BUFFER:
-                data[start - base:end - base] = self.store.buffers.read(run, offset, end - start)
-            elif kind == HOME:
-                with open(self._home(), "rb", buffering=0) as home:
-                    found = os.pread(home.fileno(), end - start, start)
-                data[start - base:start - base + len(found)] = found
-        place = self.area.take_blocks(1)
+    def _assemble(self, blocks: list[int], size: int) -> None:
+        """Blocks as they were at the index, in order, into new buffer blocks of this epoch."""
+        data, by_run = memoryview(bytearray(len(blocks) * BLOCK)), dict[int, list[tuple[int, Piece]]]()
+        for number, parts in enumerate(self._within(blocks, size)):
+            for piece in parts:
+                if piece.kind in (BUFFER, HOME):
+                    at = (number - blocks[number]) * BLOCK + piece.start
+                    by_run.setdefault(piece.run, []).append((at, piece))
+        self.checked.require(piece for run in by_run.values() for _, piece in run if piece.kind == BUFFER)
+        for run, placed in by_run.items():
+            if run == 0:
+                self._read_home(data, placed)
+                continue
+            found = self.store.buffers.read_all(
+                run, [(piece.offset, piece.offset + piece.end - piece.start) for _, piece in placed])
+            for (at, _), there in zip(placed, found, strict=True):
+                data[at:at + len(there)] = there
+        place = self.area.take_blocks(len(blocks))
         with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
-            REAL.pwrite(buffer.fileno(), memoryview(data), place * BLOCK)
-        self.area.table_set(self.p, block, place, 1)
+            REAL.pwrite(buffer.fileno(), data, place * BLOCK)
+        low = 0
+        for high in range(1, len(blocks) + 1):
+            if high == len(blocks) or blocks[high] != blocks[high - 1] + 1:
+                self.area.table_set(self.p, blocks[low], place + low, high - low)
+                low = high
+
+    def _read_home(self, data: memoryview, parts: list[tuple[int, Piece]]) -> None:
+        with open(self._home(), "rb", buffering=0) as home:
+            for at, (start, end, *_) in parts:
+                found = os.pread(home.fileno(), end - start, start)
+                data[at:at + len(found)] = found

@@ -80,11 +80,12 @@ class Buffers:
         short.sort(key=ranges.__getitem__)
         for window in windows([ranges[at][1] - ranges[at][0] for at in short]):
             some = short[window]
-            for at, data in zip(some, self._read_all(run, [ranges[at] for at in some]), strict=True):
+            for at, data in zip(some, self.read_all(run, [ranges[at] for at in some]), strict=True):
                 found[at] = zlib.crc32(data)
         return found
 
-    def _read_all(self, run: int, ranges: Sequence[Range]) -> list[memoryview]:
+    def read_all(self, run: int, ranges: Sequence[Range]) -> list[memoryview]:
+        """The bytes of short ranges [start, end), as they are given."""
         try:
             return read_all(self._door, self._reader(run), ranges)
         except EOFError as error:

@@ -32,16 +32,23 @@ class Checked:
 
     def require(self, run: int, start: int, end: int) -> None:
         """Damaged unless every signed range that has bytes of [start, end) is what was signed."""
-        for bits, found in self._ranges.get(run, {}).items():
-            for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
-                low, high, crc = found[at]
-                if low + (1 << bits) <= start:
-                    break
-                if high > start and (run, low, high) not in self._good:
-                    if self._buffers.checksum(run, low, high - low) != crc:
-                        name = os.fsdecode(self._layout.buffer(run))
-                        raise Damaged(f"{name}: checksum mismatch at bytes {low}-{high}")
-                    self._good.add((run, low, high))
+        self.require_all(run, ((start, end),))
+
+    def require_all(self, run: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """As `require` for each of them; short ranges are read together."""
+        asked: dict[tuple[int, int], int] = {}
+        for start, end in ranges:
+            for bits, found in self._ranges.get(run, {}).items():
+                for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
+                    low, high, crc = found[at]
+                    if low + (1 << bits) <= start:
+                        break
+                    if high > start and (run, low, high) not in self._good:
+                        asked.setdefault((low, high), crc)
+        for (low, high), have in zip(asked, self._buffers.checksums(run, list(asked)) if asked else (), strict=True):
+            if have != asked[low, high]:
+                raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: checksum mismatch at bytes {low}-{high}")
+            self._good.add((run, low, high))
 
 
 def signed_ranges(store: Catalog, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:

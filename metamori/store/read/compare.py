@@ -12,7 +12,6 @@ from metamori.store.read.reader import Reader
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import record
-from metamori.tables.view import differences
 
 GRAIN_BYTES = 4096
 _ABSENT = NameEntry(b"", "absent")
@@ -87,18 +86,7 @@ def _candidates(old: State, new: State, before: int, after: int) -> list[tuple[i
     if before != after:
         size = max(old.pifs[before].size, new.pifs[after].size)
         return [(0, size)] if size else []
-    ranges: list[tuple[int, int]] = []
-    if old.surely_like(new, before):
-        return ranges
-    earlier, later = sorted((old, new), key=lambda state: state.index)
-    known = earlier.spoken_of(later, before)
-    if known is not None:
-        return known
-    for start, end, _, _ in differences(old.pieces(before), new.pieces(after)):
-        if ranges and ranges[-1][1] == start:
-            start = ranges.pop()[0]
-        ranges.append((start, end))
-    return ranges
+    return old.apart(new, before)
 
 
 def _really_different(

@@ -16,6 +16,7 @@ from typing import Any
 from metamori.store.format.records import NO_LIMIT, OffsetEntry
 from metamori.store.format.row_table import no_collection, pairs, part
 from metamori.tables.aml import AML, AddressMap
+from metamori.tables.view import NOTHING
 
 _Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
 _Link = tuple[Any, _Step]
@@ -68,9 +69,22 @@ class Maps:
         """Whether both surely say the same of an object; False where that is not known without looking."""
         return self._done.get(inode) is other._done.get(inode) and self._owed.get(inode) is other._owed.get(inode)
 
-    def since(self, older: Maps, inode: int) -> list[tuple[int, int]] | None:
-        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another; None
-        where these are not `older` with more steps. Nothing is folded: what a step spoke of may differ."""
+    def unlike(self, other: Maps) -> set[int]:
+        """Objects of which both do not surely say the same."""
+        return {inode for mine, its in ((self._done, other._done), (self._owed, other._owed)) if mine is not its
+                for one, two in ((mine, its), (its, mine))
+                for inode, known in one.items() if two.get(inode) is not known}
+
+    def apart(self, older: Maps, inode: int) -> list[tuple[int, int]]:
+        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another. Where
+        these are `older` with more steps that is what the steps spoke of, else the maps are compared."""
+        found = self._since(older, inode)
+        if found is None:
+            found = (self.get(inode) or NOTHING).apart(older.get(inode) or NOTHING)
+        return merged(found)
+
+    def _since(self, older: Maps, inode: int) -> list[tuple[int, int]] | None:
+        """What the steps spoke of that these have more; None where that is not all. Nothing is folded."""
         if self._done.get(inode) is not older._done.get(inode):
             return None
         link, stop = self._owed.get(inode), older._owed.get(inode)
@@ -80,7 +94,7 @@ class Maps:
                 return None
             link, step = link
             found += [(step[0], NO_LIMIT)] if len(step) == 1 else pairs(step[0], step[1], step[2], 2)
-        return merged(found)
+        return found
 
     def get(self, inode: int) -> AddressMap | None:
         """The object's map, not to be changed; None when it never had redirected bytes."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from metamori.store.format.records import FitEntry, Meta, NameEntry, Offsets, PifEntry
+from metamori.store.format.records import NO_LIMIT, FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.format.row_table import runs
 from metamori.store.read.maps import Maps, merged
 from metamori.tables.aml import AddressMap
-from metamori.tables.view import HOME, NOTHING, Piece, resolve
+from metamori.tables.view import HOME, NOTHING, Difference, Piece, differences, resolve
+
+_FEW = 8                                   # one of so many is few: not worth a way through all
 
 
 class State:
@@ -35,39 +37,59 @@ class State:
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
         self._impossible: dict[bytes, NameEntry] = {}   # those of them whose folder is not there: absent in `names`
 
-    def pieces(self, inode: int) -> list[Piece]:
-        """Where each byte of an object is, covering [0, size). KeyError when the object is not known here."""
+    def pieces(self, inode: int, start: int = 0, end: int = NO_LIMIT) -> list[Piece]:
+        """Where each byte of an object is, covering [start, end) as far as it reaches. KeyError when the object is not
+        known here."""
         pif = self.pifs[inode]
+        end = min(end, pif.size)
         saved, known = self.saved(inode), self.maps.get(inode)
-        if saved is NOTHING and known is None and 0 < pif.size <= pif.home_limit:   # the most of all files
-            return [Piece(0, pif.size, HOME)]
-        return resolve(pif.size, pif.home_limit, known or NOTHING, (saved,))
+        if saved is NOTHING and known is None and start < end <= pif.home_limit:   # the most of all files
+            return [Piece(start, end, HOME)]
+        return resolve(end, pif.home_limit, known or NOTHING, (saved,), start)
+
+    def parts(self, inode: int, ranges: Sequence[tuple[int, int]]) -> Iterator[list[Piece]]:
+        """The pieces of each of these ranges, which are in file order, none meeting another. Few of them are looked up
+        one by one, many on one way through the file."""
+        known = len(self.saved(inode)) + len(self.maps.get(inode) or NOTHING)
+        if len(ranges) * _FEW < known or len(ranges) < _FEW:
+            yield from (self.pieces(inode, start, end) for start, end in ranges)
+            return
+        pieces, at = self.pieces(inode, ranges[0][0], ranges[-1][1]), 0
+        for start, end in ranges:
+            found: list[Piece] = []
+            while at < len(pieces) and pieces[at].start < end:
+                if pieces[at].end > start:
+                    found.append(pieces[at].clip(start, end))
+                at += 1
+            if at and pieces[at - 1].end > end:
+                at -= 1                    # the next range begins in it
+            yield found
 
     def saved(self, inode: int) -> AddressMap:
         """What undo records say of an object here; another object as soon as they say something else."""
         return self._undo_map(inode, self.index)
 
-    def surely_like(self, other: State, inode: int) -> bool:
-        """Whether each byte of an object is at the same place at both; False where only `pieces` would tell."""
+    def apart(self, other: State, inode: int) -> list[tuple[int, int]]:
+        """Byte ranges outside of which an object is at the same places at both, up to the longer one's end, sorted,
+        none meeting another. Costs what was said in between, where one grew from the other."""
         one, two = self.pifs[inode], other.pifs[inode]
-        return (one.size, one.home_limit) == (two.size, two.home_limit) and self.maps.same(other.maps, inode) \
-            and self.saved(inode) is other.saved(inode)
-
-    def spoken_of(self, later: State, inode: int) -> list[tuple[int, int]] | None:
-        """Byte ranges outside of which an object is at the same places here and at a later state, up to the longer
-        one's end; None where only `pieces` would tell. Costs what was said in between, not what there is."""
-        one, two = self.pifs[inode], later.pifs[inode]
-        ranges = later.maps.since(self.maps, inode)
-        if ranges is None or one.home_limit != two.home_limit \
-                or self.saved(inode) is not later.saved(inode):
-            return None
-        sizes = sorted((one.size, two.size))
-        if sizes[0] < sizes[1]:
-            ranges = merged([*ranges, (sizes[0], sizes[1])])
-        del ranges[bisect_left(ranges, (sizes[1],)):]
-        if ranges and ranges[-1][1] > sizes[1]:
-            ranges[-1] = (ranges[-1][0], sizes[1])
+        earlier, later = sorted((self, other), key=lambda state: state.index)
+        ranges = [] if later.maps.same(earlier.maps, inode) else later.maps.apart(earlier.maps, inode)
+        longer = max(one.size, two.size)
+        more = self.saved(inode).apart(other.saved(inode))
+        more += ((min(pair), max(pair)) for pair in ((one.size, two.size), (one.home_limit, two.home_limit)))
+        if any(start < end for start, end in more):
+            ranges = merged(ranges + more)
+        del ranges[bisect_left(ranges, (longer,)):]
+        if ranges and ranges[-1][1] > longer:
+            ranges[-1] = (ranges[-1][0], longer)
         return ranges
+
+    def differences(self, other: State, inode: int) -> Iterator[Difference]:
+        """As `differences` of the object's pieces here and at `other`."""
+        ranges = self.apart(other, inode)
+        for have, want in zip(self.parts(inode, ranges), other.parts(inode, ranges), strict=True):
+            yield from differences(have, want)
 
     def paths(self, inode: int) -> list[bytes]:
         """The object's names at this index, sorted; none for an object that only a descriptor holds."""
@@ -90,10 +112,18 @@ class State:
         paths = self.paths(inode)
         return self.names[min(paths, key=lambda path: self._assumed.get(path, -1))] if paths else None
 
+    def assumed_otherwise(self, other: State) -> set[bytes]:
+        """Names that were first seen later than one of the two states, and not than the other."""
+        return self._assumed.keys() ^ other._assumed.keys()
+
     def knowing(self, names: Iterable[NameEntry], pifs: Iterable[PifEntry]) -> State:
-        """This state, with what is first seen just now: a copy, the caches of the store stay as they are."""
+        """This state, with what is first seen just now: the caches of the store stay as they are."""
+        new_names = {entry.path: entry for entry in names if entry.path not in self.names}
+        new_pifs = {pif.inode: pif for pif in pifs if pif.inode not in self.pifs}
+        if not new_names and not new_pifs:
+            return self
         new = self._copy(self.index)
-        new.add_initial({entry.path: entry for entry in names}, {pif.inode: pif for pif in pifs})
+        new.add_initial(new_names, new_pifs)
         return new
 
     def only(self, paths: Container[bytes], inodes: Container[int]) -> State:
@@ -147,14 +177,31 @@ class State:
     def successor(self, steps: list[tuple[Meta, Offsets]]) -> State:
         """The state after these checkpoints, each the parent of the next."""
         new = self._copy(steps[-1][0].index)
+        changed: set[bytes] = set()
         for meta, offsets in steps:
             new._fold(meta, offsets)
+            changed.update([entry.path for entry in meta.names])
         for path in sorted(self._impossible):
             if path not in new._assumed:
                 del new._impossible[path]
             elif new._may_hold(os.path.dirname(path)):
                 new.names[path] = new._impossible.pop(path)
+                changed.add(path)
+        if self._paths is not None and len(changed) * _FEW <= len(new.names):
+            new._paths = self._paths_after(new, changed)
         return new
+
+    def _paths_after(self, new: State, changed: Iterable[bytes]) -> dict[int, list[bytes]]:
+        """The paths of a successor, by object."""
+        assert self._paths is not None
+        found = dict(self._paths)
+        for path in changed:
+            was, now = self.names.get(path), new.names[path]
+            if was is not None and was.kind == "file":
+                found[was.inode] = [each for each in found[was.inode] if each != path]
+            if now.kind == "file":
+                found[now.inode] = sorted({*found.get(now.inode, ()), path})
+        return found
 
     def _fold(self, meta: Meta, offsets: Offsets) -> None:
         """C_k = (C_parent cut to cut_k) overridden by D_k."""

@@ -65,6 +65,12 @@ class UndoLog:
         self._load()
         return self._given_up
 
+    def spoken_of(self, low: int, high: int) -> set[int]:
+        """Files whose `saved_for` may not be the same at both indexes."""
+        self._load()
+        return {inode for inode, keys in self._by_inode.items()
+                if bisect_left(keys, (low, 0)) < bisect_left(keys, (high, 0))}
+
     def forget(self) -> None:
         """Records have gone, or say something else: the next look begins anew."""
         self.damaged.clear()
