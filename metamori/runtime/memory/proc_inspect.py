@@ -22,6 +22,7 @@ from metamori.errors import MetamoriError
 from metamori.store.format.records import DescriptorEntry, DescriptorKind, Launch, MappedEntry
 
 _CLOEXEC = 0o2000000
+_BUILD_ID_MAX = 64
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 
 
@@ -117,35 +118,12 @@ def machine_refuses(recorded: tuple[bytes, ...]) -> str:
 @lru_cache(maxsize=4096)
 def _build_id(path: bytes, size: int, mtime_ns: int) -> bytes:
     """The note that names an ELF file's build; b"" without one."""
+    room = ffi.new("char[]", _BUILD_ID_MAX)
     try:
         with open(path, "rb") as file:
-            head = file.read(64)
-            if head[:5] != b"\x7fELF\x02":
-                return b""
-            table, = struct.unpack_from("<Q", head, 32)
-            entry_size, count = struct.unpack_from("<HH", head, 54)
-            for number in range(count):
-                file.seek(table + number * entry_size)
-                entry = file.read(56)
-                if len(entry) == 56 and struct.unpack_from("<I", entry)[0] == 4:
-                    file.seek(struct.unpack_from("<Q", entry, 8)[0])
-                    found = _note(file.read(min(struct.unpack_from("<Q", entry, 32)[0], 65536)))
-                    if found:
-                        return found
+            return bytes(ffi.buffer(room, max(0, lib.mm_build_id(file.fileno(), room, _BUILD_ID_MAX))))
     except OSError:
-        pass
-    return b""
-
-
-def _note(data: bytes) -> bytes:
-    at = 0
-    while at + 12 <= len(data):
-        name, length, kind = struct.unpack_from("<III", data, at)
-        body = at + 12 + (name + 3) // 4 * 4
-        if kind == 3 and data[at + 12:at + 15] == b"GNU":
-            return data[body:body + length]
-        at = body + (length + 3) // 4 * 4
-    return b""
+        return b""
 
 
 def mapped(pid: int) -> Iterator[MappedEntry]:

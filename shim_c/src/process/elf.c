@@ -152,29 +152,45 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
     return why;
 }
 
+/* What the first note of this owner and type says (type 0: any), as much as there is room for: its bytes, -1 without one. */
+static long note_of(int fd, const char *owner, uint32_t type, char *text, size_t room)
+{
+    Elf64_Ehdr e;
+    Elf64_Phdr entry;
+    Elf64_Nhdr note;
+    char name[4];                      /* as long as those of all owners that are asked for, zeros included */
+    if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
+        || e.e_ident[EI_CLASS] != ELFCLASS64)
+        return -1;
+    for (int i = 0; i < e.e_phnum && i < 256; i++) {
+        if (sys_pread(fd, (char *)&entry, sizeof entry, e.e_phoff + (uint64_t)i * e.e_phentsize) != sizeof entry)
+            return -1;
+        if (entry.p_type != PT_NOTE)
+            continue;
+        for (uint64_t at = 0, many = 0; at < entry.p_filesz && many < 256; many++) {
+            if (sys_pread(fd, (char *)&note, sizeof note, entry.p_offset + at) != sizeof note)
+                break;
+            uint64_t from = at + sizeof note;
+            at = from + ((note.n_namesz + 3ull) & ~3ull);
+            if (note.n_namesz == sizeof name && (!type || note.n_type == type)
+                && sys_pread(fd, name, sizeof name, entry.p_offset + from) == sizeof name
+                && strncmp(name, owner, sizeof name) == 0)
+                return sys_pread(fd, text, note.n_descsz < room ? note.n_descsz : room, entry.p_offset + at);
+            at += (note.n_descsz + 3ull) & ~3ull;
+        }
+    }
+    return -1;
+}
+
 /* Has the program a note of the Go linker?  Such a one calls the kernel by itself, also where our library is loaded. */
 int mm_calls_by_itself(int fd)
 {
-    Elf64_Ehdr e;
-    Elf64_Phdr entry[16];
-    char notes[512];
-    if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
-        || e.e_phentsize != sizeof *entry)
-        return 0;
-    long count = sys_pread(fd, (char *)entry, sizeof entry, e.e_phoff) / (long)sizeof *entry;
-    for (long i = 0; i < count && i < e.e_phnum; i++) {
-        if (entry[i].p_type != PT_NOTE)
-            continue;
-        long n = sys_pread(fd, notes, entry[i].p_filesz < sizeof notes ? entry[i].p_filesz : sizeof notes, entry[i].p_offset);
-        for (long at = 0; at >= 0 && at + 16 <= n;) {
-            Elf64_Nhdr note;
-            memcpy(&note, notes + at, sizeof note);
-            if (note.n_namesz == 4 && memcmp(notes + at + 12, "Go\0", 4) == 0)
-                return 1;
-            at += 12 + (long)((note.n_namesz + 3ul) & ~3ul) + (long)((note.n_descsz + 3ul) & ~3ul);
-        }
-    }
-    return 0;
+    return note_of(fd, "Go", 0, NULL, 0) >= 0;
+}
+
+long mm_build_id(int fd, char *id, size_t room)
+{
+    return note_of(fd, "GNU", NT_GNU_BUILD_ID, id, room);
 }
 
 /* A file that may be a program, to look into it: nothing else, since to open a FIFO is to wait for its writer. */

@@ -4,6 +4,7 @@
  */
 #ifndef MM_PROGRAM_H
 #define MM_PROGRAM_H
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #pragma GCC visibility push(hidden)
@@ -19,6 +20,8 @@ struct mm_program {
 const char *mm_gains_rights(const struct stat *st, int fd);
 const char *mm_why_not(int fd, struct mm_program *found);
 int mm_calls_by_itself(int fd);
+/* The number that its linker gave its build, as much as there is room for: bytes, -1 without one. */
+long mm_build_id(int fd, char *id, size_t room);
 /* CDEF-END */
 long mm_open_program(int dir, const char *path, int flags);
 #pragma GCC visibility pop
