@@ -39,6 +39,8 @@ struct mm_waiting {
     uint32_t tid, tgid;
     int process, folder, status;       /* pidfd; its folder and its status in /proc */
     int here;                          /* it has the root, the namespaces and the groups that we have */
+    uid_t uid;                         /* effective ones, at its present call */
+    gid_t gid;
 };
 
 enum mm_answer { MM_ANSWER_KERNEL, MM_ANSWER_RESULT };
@@ -50,10 +52,12 @@ void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *fro
 
 /* -- proxy_program.c.  All say what is true of the program that waits, and not of another that has its number by now. */
 
+void mm_proxy_know_itself(void);
 /* 1: it is still there. */
 int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from);
 /* Has it the user, the rights, the root and the mounts that we have? */
 int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from);
+int mm_is_own_file(const struct stat *st);
 int mm_still_waits(const struct mm_shown *call);
 /* Bytes of its memory, at most room: how many; a string ends with its 0.  -errno. */
 long mm_shown_string(const struct mm_shown *call, uint64_t address, char *to, size_t room);

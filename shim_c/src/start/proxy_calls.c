@@ -112,12 +112,14 @@ static long written_unseen(int fd, int flags)
     return r;
 }
 
-/* Regular files, and those that are about to be made; to open anything else may wait, or mean this process. */
-static int is_for_us(const struct place *place, int flags)
+/* Regular files, and those that are about to be made; to open anything else may wait, or mean this process.
+ * *there: it is a file of our user's; with one that is there O_CREAT means nothing (fs.protected_regular looks at others'). */
+static int is_for_us(const struct place *place, int flags, int *there)
 {
     struct stat st;
     int follow = (flags & O_NOFOLLOW) || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? AT_SYMLINK_NOFOLLOW : 0;
     long looked = sys(SYS_newfstatat, place->dir, place->path, &st, follow);
+    *there = looked == 0 && mm_is_own_file(&st);
     if (flags & O_PATH)
         return 0;
     if ((flags & O_TMPFILE) == O_TMPFILE)
@@ -167,15 +169,22 @@ static int was_given(struct mm_shown *call, const struct mm_waiting *from)
 
 static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct place *place, int flags, mode_t mode, long *result)
 {
+    int there, fd = -1;
     if (was_given(call, from))
         return answered_by(call->given - 1, result);
-    if (!is_for_us(place, flags))
+    if (!is_for_us(place, flags, &there))
         return MM_ANSWER_KERNEL;
-    if (flags & (O_CREAT | O_TRUNC) && !mm_has_number_left(from))
+    if (flags & O_TRUNC && !mm_has_number_left(from))
         return answered_by(-EMFILE, result);
-    if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(from))
-        return MM_ANSWER_KERNEL;
-    int fd = openat(place->dir, place->path, flags | O_CLOEXEC, mode);
+    if (there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT)    /* most often it stays there */
+        fd = openat(place->dir, place->path, (flags & ~O_CREAT) | O_CLOEXEC);
+    if (fd < 0) {
+        if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
+            return answered_by(-EMFILE, result);
+        if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(from))
+            return MM_ANSWER_KERNEL;
+        fd = openat(place->dir, place->path, flags | O_CLOEXEC, mode);
+    }
     if (fd < 0 && errno == EEXIST && call->tries > 1 && (flags & O_EXCL))   /* it was made by a predecessor that was killed */
         fd = openat(place->dir, place->path, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)

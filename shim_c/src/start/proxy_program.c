@@ -14,6 +14,7 @@
 #define FIRST_PIECE 256                /* few paths are longer */
 
 struct mm_proxy_shared *mm_proxy_shared;
+static struct { uid_t uid; gid_t gid; struct __user_cap_data_struct caps[2]; } own;    /* the proxy never changes them */
 
 int mm_still_waits(const struct mm_shown *call)
 {
@@ -100,16 +101,21 @@ static void forget(struct mm_waiting *from)
     from->tid = 0;
 }
 
-static int is_that_one(const struct mm_shown *call, const struct mm_waiting *from)
+/* Who it is now.  A folder in /proc stays its thread's, and is empty when that has ended: one that answers is no other's. */
+static int look_again(struct mm_waiting *from)
 {
-    return from->tid == call->notice.pid && sys(SYS_pidfd_send_signal, from->process, 0, 0, 0) == 0
-        && sys(SYS_tgkill, from->tgid, from->tid, 0) == 0;
+    struct stat st;
+    if (sys(SYS_newfstatat, from->folder, "task", &st, 0) < 0)
+        return 0;
+    from->uid = st.st_uid;
+    from->gid = st.st_gid;
+    return 1;
 }
 
 int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
 {
     char text[STATUS_ROOM];
-    if (is_that_one(call, from)) {
+    if (from->tid == call->notice.pid && look_again(from)) {
         if (mm_proxy_shared->elsewhere[call->listener - MM_PROXY_LISTENERS])
             from->here = is_here(from);
         return 1;
@@ -121,7 +127,7 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
     from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
     from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;
     from->here = from->process >= 0 && is_here(from);
-    if (from->process < 0 || !mm_still_waits(call)) {
+    if (from->process < 0 || !look_again(from) || !mm_still_waits(call)) {
         forget(from);
         return 0;
     }
@@ -129,17 +135,23 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
     return 1;
 }
 
+void mm_proxy_know_itself(void)
+{
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    own.uid = geteuid();
+    own.gid = getegid();
+    sys(SYS_capget, &head, own.caps);
+}
+
 int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from)
 {
-    struct stat st;
     struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, (int)call->notice.pid };
-    struct __user_cap_header_struct own = { _LINUX_CAPABILITY_VERSION_3, 0 };
-    struct __user_cap_data_struct theirs[2] = { { 0 } }, ours[2] = { { 0 } };
-    return from->here && sys(SYS_newfstatat, from->folder, "", &st, AT_EMPTY_PATH) == 0
-        && st.st_uid == geteuid() && st.st_gid == getegid()
-        && sys(SYS_capget, &head, theirs) == 0 && sys(SYS_capget, &own, ours) == 0
-        && theirs[0].effective == ours[0].effective && theirs[1].effective == ours[1].effective;
+    struct __user_cap_data_struct theirs[2] = { { 0 } };
+    return from->here && from->uid == own.uid && from->gid == own.gid && sys(SYS_capget, &head, theirs) == 0
+        && theirs[0].effective == own.caps[0].effective && theirs[1].effective == own.caps[1].effective;
 }
+
+int mm_is_own_file(const struct stat *st) { return st->st_uid == own.uid; }
 
 /* -- what it has ---------------------------------------------------------------------------------------- */
 

@@ -147,6 +147,7 @@ int mm_proxy_is_idle(void) { return __atomic_load_n(&waiting, __ATOMIC_ACQUIRE) 
 int mm_proxy_threads_begin(void)
 {
     uint32_t highest = 0;
+    mm_proxy_know_itself();
     shown = (int)sys(SYS_epoll_create1, EPOLL_CLOEXEC);
     for (uint32_t i = 0; i < MM_PROXY_CALLS; i++)
         if (mm_proxy_shared->call[i].notice.id)
