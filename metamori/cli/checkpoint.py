@@ -10,21 +10,27 @@ from metamori.errors import MetamoriError, NoLiveRun
 
 if TYPE_CHECKING:
     from metamori.runtime.area.run_area import Area
+    from metamori.runtime.checkpoint.session import Session
+
+_STOPS = 50                            # tries to have all of them, where new ones come
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--message", default="", metavar="TEXT", help="a message that log shows")
+    parser.add_argument("--stop", action="store_true",
+                        help="stop the threads of programs without the library (static ones) for that moment, so that "
+                             "what they write is of one instant too. Calls like epoll_wait may return EINTR there")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from metamori.cli import output
 
-    index = take(os.path.abspath(arguments.store), arguments.message)
+    index = take(os.path.abspath(arguments.store), arguments.message, arguments.stop)
     output.result(arguments, {"index": index}, str(index))
     return 0
 
 
-def take(path: str, message: str) -> int:
+def take(path: str, message: str, stop: bool = False) -> int:
     """The new index. NoStore, NoLiveRun."""
     from metamori._area import lib
     from metamori.cli import output
@@ -45,7 +51,7 @@ def take(path: str, message: str) -> int:
         if area.head.flags & lib.MM_MEMORY and area.is_supervised():
             return _asked(area, message)
         session = Session(store, area)
-        index = session.checkpoint(message)
+        index = _with_stopped(session, message) if stop else session.checkpoint(message)
         if session.said:
             output.say(session.said)
         return index
@@ -54,6 +60,23 @@ def take(path: str, message: str) -> int:
     finally:
         area.close()
         store.close()
+
+
+def _with_stopped(session: Session, message: str) -> int:
+    """NotAtRest."""
+    from metamori.runtime.area.run_area import NotAtRest
+    from metamori.runtime.checkpoint.stop_writers import MoreWriters, StoppedWriters
+
+    session.stopped = StoppedWriters(session.area)
+    for _ in range(_STOPS):
+        session.stopped.stop()
+        try:
+            return session.checkpoint(message)
+        except MoreWriters:
+            continue
+        finally:
+            session.stopped.go()
+    raise NotAtRest("other programs begin to write all the time: no checkpoint was taken")
 
 
 def _asked(area: Area, message: str) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from metamori._area import ffi, lib
@@ -62,10 +62,35 @@ def held_outside(area: Area, inodes: set[int]) -> bool:
     """Whether a process that is not in the run has such a file open: one forked by a program that is not tracked may
     outlive it, and nobody counted it."""
     ours = {area.process(slot).pid for slot in area.processes()} | {area.head.supervisor, os.getpid()}
+    return any(True for _ in holders(ours, inodes))
+
+
+def holders(ours: set[int], inodes: set[int], writing: bool = False) -> Iterator[int]:
+    """Processes besides ours that have such a file open. writing: open for writing, or mapped so and shared."""
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        if pid not in ours and any(_inode(path) in inodes for path in _descriptors(pid)):
-            return True
-    return False
+        if pid in ours:
+            continue
+        if any(_inode(path) in inodes and not (writing and _only_reads(path)) for path in _descriptors(pid)) \
+                or (writing and _maps(pid, inodes)):
+            yield pid
+
+
+def _only_reads(path: str) -> bool:
+    try:
+        with open(path.replace("/fd/", "/fdinfo/"), "rb") as info:
+            flags = int(info.read().split(b"flags:", 1)[1].split(None, 1)[0], 8)
+            return flags & os.O_ACCMODE == os.O_RDONLY
+    except OSError:
+        return True
+
+
+def _maps(pid: int, inodes: set[int]) -> bool:
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as lines:
+            words = (line.split(None, 5) for line in lines)
+            return any(word[1][1:4:2] == b"ws" and int(word[4]) in inodes for word in words)
+    except OSError:
+        return False
 
 
 def _descriptors(pid: int) -> list[str]:

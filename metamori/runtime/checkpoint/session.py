@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.runtime.area import launch_record, wal
@@ -28,6 +29,9 @@ from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
+if TYPE_CHECKING:
+    from metamori.runtime.checkpoint.stop_writers import StoppedWriters
+
 
 class Session(SessionState):
     """A live run, for whoever takes its checkpoints."""
@@ -36,6 +40,7 @@ class Session(SessionState):
         super().__init__(store, area)
         self.coming_back: list[object] = []  # bytes that the program takes into its streams in a restore
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
+        self.stopped: StoppedWriters | None = None     # those that no freeze holds, where that is asked for
         self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
         self._records = -1                 # head.records when all that it counts was known here
 
@@ -81,9 +86,13 @@ class Session(SessionState):
         image = memory.Image(self.store, self.area, index, self.durable, self.outside) if with_memory else None
         self.area.freeze()
         try:
+            if self.stopped:
+                self.stopped.require_all()
             cut = self._instant(index, parent, image)
         finally:
             self.area.thaw()
+            if self.stopped:
+                self.stopped.go()
         self._write(cut, index, message, reason, (image.written(),) if image else ())
         instants.settle_cut(self.area, cut, index)
         self._records = self.area.head.records

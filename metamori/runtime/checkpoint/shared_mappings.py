@@ -36,7 +36,7 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     """
     area.relink_mapped()
     lived = bool(area.head.outsiders)
-    alive = any(area.process(slot).outside for slot in area.processes()) or (lived and held_outside(area, _shown(area)))
+    alive = any(area.process(slot).outside for slot in area.processes()) or (lived and held_outside(area, shown(area)))
     area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
@@ -55,7 +55,7 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     return watch
 
 
-def _shown(area: Area) -> set[int]:
+def shown(area: Area) -> set[int]:
     """Files that a program which is not tracked was given (by inode number alone, as below)."""
     flagged = [area.pif(slot) for slot in range(1, area.head.pif_count)]
     return {p.ino for p in flagged if p.flags & lib.MM_HOME and p.flags & lib.MM_ENGINE}
