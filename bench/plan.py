@@ -38,6 +38,7 @@ bonnie     ext4  --size 64m --only default --phases blocks
 kept       ext4  --file-size 8
 fio        ext4  --file-size 4 --seconds 1 --only 1
 exec       ext4  --count 5
+static     ext4  --count 20 --file-size 4
 programs   ext4  --only tar
 checkpoint ext4  --sizes 20,5000 --changed 100 --counts 25
 memory     ext4  --sizes 16

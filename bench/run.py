@@ -29,10 +29,12 @@ from bench import (
     plot,
     programs,
     rows,
+    static,
 )
 
 BENCHES: dict[str, Any] = {
     "bonnie": bonnie, "breakdown": breakdown, "calls": calls, "fio": disk, "kept": kept, "exec": exec_cost,
+    "static": static,
     "programs": programs, "checkpoint": checkpoint, "growth": growth, "memory": memory, "levels": levels,
     "peers": peers}
 

@@ -102,7 +102,7 @@ static void forget(struct mm_waiting *from)
 }
 
 /* Who it is now.  A folder in /proc stays its thread's, and is empty when that has ended: one that answers is no other's. */
-static int look_again(struct mm_waiting *from)
+static int look_at_folder(struct mm_waiting *from)
 {
     struct stat st;
     if (sys(SYS_newfstatat, from->folder, "task", &st, 0) < 0)
@@ -115,7 +115,7 @@ static int look_again(struct mm_waiting *from)
 int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
 {
     char text[STATUS_ROOM];
-    if (from->tid == call->notice.pid && look_again(from)) {
+    if (from->tid == call->notice.pid && look_at_folder(from)) {
         if (mm_proxy_shared->elsewhere[call->listener - MM_PROXY_LISTENERS])
             from->here = is_here(from);
         return 1;
@@ -127,7 +127,7 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
     from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
     from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;
     from->here = from->process >= 0 && is_here(from);
-    if (from->process < 0 || !look_again(from) || !mm_still_waits(call)) {
+    if (from->process < 0 || !look_at_folder(from) || !mm_still_waits(call)) {
         forget(from);
         return 0;
     }

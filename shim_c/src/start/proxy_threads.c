@@ -4,6 +4,9 @@
  * to wait starts another thread before it makes a call: one call may wait for another (a file system that is a program), and
  * calls of tracked processes are handed back to the kernel at once, without any lock, for those are amid a call of our own, and a
  * checkpoint waits for them.  So there is always somebody who looks.
+ *
+ * Who has served a listener waits at that one alone for its next call, as long as no other thread does: the kernel then runs it
+ * where the program ran, at once (Linux 6.6).  Through epoll it would look for a free processor, on a busy machine for long.
  */
 #include "start/proxy.h"
 #include "process/call_filter.h"
@@ -20,7 +23,9 @@
 #define TRIES 2                        /* a call that ends one proxy after another is the kernel's */
 
 static int shown = -1;                 /* the epoll set */
-static uint32_t threads, waiting;
+static uint32_t threads, waiting, staying;
+static uint32_t has_thread[MM_PROXY_PLACES];           /* that waits at this listener alone */
+static uint8_t hands_over[MM_PROXY_PLACES];            /* it may: such a wait ends with the listener's programs */
 static struct mm_waiting from[MM_PROXY_CALLS];
 
 static void answer(struct mm_shown *call, enum mm_answer how, long result)
@@ -81,8 +86,14 @@ static int one_more_thread(void)
     return made;
 }
 
-/* last: nobody else waits now. */
-static void serve_call(struct mm_shown *call, struct mm_waiting *who, int last)
+static void arm(int listener, int how, uint32_t events)
+{
+    struct epoll_event event = { .events = events | EPOLLONESHOT, .data.fd = listener };
+    sys(SYS_epoll_ctl, shown, how, listener, &event);
+}
+
+/* last: nobody else waits now.  stays: this thread waits for the listener's next call, which may come as soon as it has answered. */
+static void serve_call(struct mm_shown *call, struct mm_waiting *who, int last, int stays)
 {
     long result = 0;
     enum mm_answer how = MM_ANSWER_KERNEL;
@@ -96,13 +107,43 @@ static void serve_call(struct mm_shown *call, struct mm_waiting *who, int last)
                 MM_STOP("proxy.made");
         }
     }
+    if (stays)
+        arm(call->listener, EPOLL_CTL_MOD, 0);
     answer(call, how, result);
 }
 
-static void arm(int listener, int how)
+/* The next call at a listener.  0: there was none, for its thread was killed, or its programs have ended. */
+static int take_call(struct mm_shown *call, int listener)
 {
-    struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.fd = listener };
-    sys(SYS_epoll_ctl, shown, how, listener, &event);
+    call->listener = listener;
+    call->tries = 0;
+    call->given = 0;
+    memset(&call->notice, 0, sizeof call->notice);
+    long r = sys(SYS_ioctl, listener, SECCOMP_IOCTL_NOTIF_RECV, &call->notice);
+    arm(listener, EPOLL_CTL_MOD, EPOLLIN);
+    return r == 0;
+}
+
+/* May this thread wait at the listener alone, when it has served it? */
+static int stays_at(int place)
+{
+    return hands_over[place] && __atomic_load_n(&threads, __ATOMIC_RELAXED) <= MM_PROXY_CALLS / 2
+        && !__atomic_exchange_n(&has_thread[place], 1, __ATOMIC_ACQ_REL);
+}
+
+static void serve_listener(struct mm_shown *call, struct mm_waiting *who, int last)
+{
+    int listener = call->listener, place = listener - MM_PROXY_LISTENERS, stays = stays_at(place), more = 1;
+    serve_call(call, who, last, stays);
+    while (stays && more) {
+        __atomic_add_fetch(&staying, 1, __ATOMIC_ACQ_REL);
+        more = take_call(call, listener);
+        __atomic_sub_fetch(&staying, 1, __ATOMIC_ACQ_REL);
+        if (more)
+            serve_call(call, who, __atomic_load_n(&waiting, __ATOMIC_ACQUIRE) == 0, 1);
+    }
+    if (stays)
+        __atomic_store_n(&has_thread[place], 0, __ATOMIC_RELEASE);
 }
 
 static void *thread(void *number)
@@ -114,34 +155,33 @@ static void *thread(void *number)
     mm_holding++;
     sys(SYS_unshare, CLONE_FS);        /* a umask of its own */
     if (call->notice.id)               /* its predecessor's */
-        serve_call(call, who, 0);
+        serve_call(call, who, 0, 0);
     for (;;) {
         __atomic_add_fetch(&waiting, 1, __ATOMIC_ACQ_REL);
         long n = sys(SYS_epoll_pwait, shown, &event, 1, -1, 0, 8);
         int last = __atomic_sub_fetch(&waiting, 1, __ATOMIC_ACQ_REL) == 0;
         if (n != 1 || !(event.events & EPOLLIN))       /* the first thread sees a listener's end */
             continue;
-        call->listener = event.data.fd;
-        call->tries = 0;
-        call->given = 0;
-        memset(&call->notice, 0, sizeof call->notice);
-        long r = sys(SYS_ioctl, call->listener, SECCOMP_IOCTL_NOTIF_RECV, &call->notice);
-        arm(event.data.fd, EPOLL_CTL_MOD);
-        if (r == 0)
-            serve_call(call, who, last);    /* else the thread that called was killed */
+        if (take_call(call, event.data.fd))
+            serve_listener(call, who, last);
     }
     return NULL;
 }
 
 void mm_proxy_watch(int listener)
 {
-    sys(SYS_ioctl, listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-    arm(listener, EPOLL_CTL_ADD);
+    hands_over[listener - MM_PROXY_LISTENERS] =
+        sys(SYS_ioctl, listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0;
+    arm(listener, EPOLL_CTL_ADD, EPOLLIN);
 }
 
-void mm_proxy_forget(int listener) { arm(listener, EPOLL_CTL_DEL); }
+void mm_proxy_forget(int listener) { arm(listener, EPOLL_CTL_DEL, 0); }
 
-int mm_proxy_is_idle(void) { return __atomic_load_n(&waiting, __ATOMIC_ACQUIRE) == __atomic_load_n(&threads, __ATOMIC_ACQUIRE); }
+int mm_proxy_is_idle(void)
+{
+    uint32_t busy = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&waiting, __ATOMIC_ACQUIRE) + __atomic_load_n(&staying, __ATOMIC_ACQUIRE) == busy;
+}
 
 /* What its predecessor had not answered has a thread's number; two threads more are there for what is to come. */
 int mm_proxy_threads_begin(void)

@@ -1,0 +1,56 @@
+"""Programs without the preload library: a notified call, what is not notified, and the start of such a program."""
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+
+from bench import measure, table
+
+LOOP = "i=0; while [ $i -lt {count} ]; do {program} 0; i=$((i+1)); done"
+CALLS = ("open for writing, us", "chmod, us", "mkdir or rmdir, us")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=2000, help="how often each call is made (2000)")
+    parser.add_argument("--file-size", type=int, default=256, metavar="MIB", help="what dd and sha256sum work on (256)")
+
+
+def one_run(tracked: bool, args: argparse.Namespace, *command: str) -> measure.Finished:
+    with measure.fresh_folder(args.dir) as folder:
+        words = [measure.metamori(), "run", "--store", str(folder / "store"), "--"] if tracked else []
+        return measure.timed([*words, *command], folder)
+
+
+def numbers(tracked: bool, program: Path, args: argparse.Namespace) -> measure.Numbers:
+    found = dict(zip(CALLS, map(float, one_run(tracked, args, str(program), str(args.count)).output.split())))
+    execs = max(args.count // 20, 2)       # the first of a run starts the proxy
+    one, all_of = (one_run(tracked, args, "sh", "-c", LOOP.format(count=count, program=program)).wall_s
+                   for count in (1, execs + 1))
+    found["exec, ms"] = (all_of - one) * 1000 / execs
+    if busybox := shutil.which("busybox"):
+        dd = f"{busybox} dd if=/dev/zero of=f bs=1M count={args.file_size} 2> /dev/null"
+        script = f"{program} time {busybox} sh -c '{dd}'; {program} time {busybox} sha256sum f"
+        lines = [line.split() for line in one_run(tracked, args, "sh", "-c", script).output.splitlines()]
+        wall = [float(words[0]) for words in lines if len(words) == 2 and words[0].replace(".", "").isdigit()]
+        found["dd, ms"], found["sha256sum, ms"] = wall
+    return found
+
+
+def run(args: argparse.Namespace) -> dict[str, measure.Series]:
+    with measure.fresh_folder(args.dir) as folder:
+        program = folder / "notified"
+        source = Path(__file__).with_name("notified.c")
+        subprocess.run(["gcc", "-O2", "-Wall", "-static", "-o", program, source], check=True)
+        kinds = {"native": lambda: numbers(False, program, args), "metamori": lambda: numbers(True, program, args)}
+        return measure.alternate(kinds, args.rounds)
+
+
+def show(results: dict[str, measure.Series]) -> str:
+    rows = []
+    for metric in results["native"]:
+        native, ours = (measure.median(results[kind][metric]) for kind in ("native", "metamori"))
+        rows.append([metric, table.number(native), table.number(ours), f"{ours - native:+.2f}",
+                     table.ratio(native, ours)])
+    return table.render(["", "native", "metamori", "added", ""], rows)
