@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from lab import Lab
 
+from metamori.store.format import files
 from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
+from metamori.store.prune.prune import prune
 from metamori.store.read import state as states
 from metamori.store.read.apart import Apart, between
 from metamori.store.read.checksums import Checked
 from metamori.store.read.compare import compare
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.tables.retention import Rules
 from metamori.tables.view import NOTHING
 
 WRITES = """
@@ -85,9 +89,9 @@ def test_one_range_that_differs_is_found_by_itself(is_grown: bool) -> None:
 
 def test_one_name_among_many_is_found_by_itself() -> None:
     """What a restore asks first: which names and files may not be the same."""
-    def asked(files: int) -> int:
+    def asked(names: int) -> int:
         then, found = State(0, lambda *_: NOTHING), list[Apart]()
-        then.add_initial({b"/d/%d" % each: NameEntry(b"/d/%d" % each, "file", each) for each in range(1, files)}, {})
+        then.add_initial({b"/d/%d" % each: NameEntry(b"/d/%d" % each, "file", each) for each in range(1, names)}, {})
         then.paths(1)                      # in order once, and so after each checkpoint
         meta = Meta(1, 0, 1, "", "", 1, 1, names=(NameEntry(b"/d/5", "absent"), NameEntry(b"/d/new", "file", 5)))
         undo_log = SimpleNamespace(spoken_of=lambda low, high: set())
@@ -101,6 +105,36 @@ def test_one_name_among_many_is_found_by_itself() -> None:
         return count
 
     assert asked(8000) == asked(1000) < 60
+
+
+def test_a_prune_reads_no_record_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --keep-last the oldest record, which names every file, is written anew after each checkpoint."""
+    read, decode = [], files.decode_meta
+    monkeypatch.setattr(files, "decode_meta", lambda *words: read.append(1) or decode(*words))
+    names = tuple(NameEntry(b"/%d" % each, "absent") for each in range(300))
+    with Store.create_or_open(str(tmp_path / "store")) as store:
+        for index in range(1, 8):
+            store.commit_checkpoint(Meta(index, index - 1, 0, "", "", 1, 1, names=names if index == 1 else ()),
+                                    durable=False)
+            prune(store, Rules(keep_last=3), durable=False)
+        assert not read
+        assert len(store.meta(5).names) == 300 and store.history.indexes == [0, 5, 6, 7]
+
+
+def test_what_head_says_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, decode = [], files.decode_head
+    monkeypatch.setattr(files, "decode_head", lambda *words: read.append(1) or decode(*words))
+    with Store.create_or_open(str(tmp_path / "store")) as store, Store.open(str(tmp_path / "store")) as other:
+        assert [store.head, other.head, store.head].count(store.head) == 3
+        for _ in range(3):
+            store.refresh()
+            assert store.head.index == 0
+        assert len(read) == 2
+        store.commit_checkpoint(Meta(1, 0, 0, "", "", 1, 1), durable=False)
+        store.set_head(1, durable=False)
+        other.refresh()
+        store.refresh()
+        assert (other.head.index, store.head.index) == (1, 1) and len(read) == 3
 
 
 def test_short_ranges_beside_a_long_one_are_found_by_themselves() -> None:

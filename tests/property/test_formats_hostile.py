@@ -3,13 +3,15 @@
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metamori.store.format import files, records
+from metamori.store.format import codec, files, records
 from metamori.store.format.files import FormatError
 
 BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), "descriptor": (-1, 2**31 - 1),
@@ -151,3 +153,64 @@ def test_a_huge_count_allocates_nothing():
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+RECORDS = [each for each in vars(files).values() if isinstance(each, codec.Record)]
+
+
+@contextmanager
+def one_by_one(is_so: bool) -> Iterator[None]:
+    """Records field by field, or by the code that is made where there are many of them."""
+    def set_all(left: int) -> None:
+        for each in RECORDS:
+            each.__dict__.pop("get", None)
+            each.__dict__.pop("put", None)
+            each._left = each._written = left
+
+    set_all(1 << 60 if is_so else 0)
+    try:
+        yield
+    finally:
+        set_all(codec._ONE_BY_ONE)
+
+
+def outcome(record: codec.Record, payload: bytes, anchor: bytes) -> object:
+    """What is read and up to where, or what is said of it."""
+    reader = codec.Reader(payload, 0, len(payload), anchor)
+    try:
+        return record.get(reader), reader.pos
+    except (FormatError, UnicodeDecodeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.cls.__name__)
+@given(data=st.data(), anchor=st.sampled_from([b"", b"/", b"/a", b"/a/b"]))
+@settings(max_examples=40, deadline=None)
+def test_many_records_are_read_and_written_as_one_by_one(record, data, anchor):
+    value = data.draw(any_of(record.cls))
+    at, change = data.draw(st.integers(0, 2**16)), data.draw(st.integers(0, 255))
+    said = []
+    for is_so in (True, False):
+        with one_by_one(is_so):
+            out = codec.Output()
+            out.anchor = anchor
+            record.put(out, value)
+            payload = bytearray(b"".join(out))
+            said.append([bytes(payload), outcome(record, bytes(payload), anchor)])
+            payload[at % len(payload)] = change
+            said[-1] += [outcome(record, bytes(payload), anchor), outcome(record, bytes(payload[:-1]), anchor),
+                         outcome(record, bytes(payload[:at % len(payload)]), anchor)]
+    assert said[0] == said[1]
+
+
+def test_what_does_not_fit_is_refused_alike():
+    bad = [records.Identity(b"/a", -1, 2, 3, 4, 5), records.NameEntry(b"/", "no"),
+           records.NameEntry(b"/", "file", 1, -1)]
+    for value in bad:
+        record = next(each for each in RECORDS if each.cls is type(value))
+        said = []
+        for is_so in (True, False):
+            with one_by_one(is_so), pytest.raises((ValueError, AttributeError, TypeError)) as error:
+                record.put(codec.Output(), value)
+            said.append((error.type, str(error.value)))
+        assert said[0] == said[1]

@@ -48,6 +48,9 @@ def test_kept_indexes_stay(tmp_path: Path, seed: int) -> None:
         want = set(store.indexes[-keep:]) | set(always) | {store.head.index, newest}
         before = prune.disk_bytes(store)
         done = prune.prune(store, Rules(keep_last=keep), always)
+        fresh = Store.open(store.layout.root)
+        assert fresh.history.indexes == store.history.indexes and fresh.head == store.head
+        assert all(store.meta(index) == fresh.meta(index) for index in store.history.indexes[1:])
         assert set(done.kept) == want and done.after <= before
         forget_pruned(store, models)
         if rng.random() < 0.5:

@@ -22,7 +22,8 @@ VERSION = 2                                # 1: no path is relative
 ORDER_MARK = 0x01020304
 _ENVELOPE = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
-_COUNT = struct.Struct("<I")
+COUNT = struct.Struct("<I")
+_ONE_BY_ONE = 200                          # records of a kind, before there is code for them (quick.py)
 _ROWS = struct.Struct("<Q")
 
 
@@ -82,13 +83,14 @@ class Bytes:
     """u32 length, then that many bytes."""
 
     least = 4
+    quick = "bytes"                        # how quick.py reads and writes it
 
     def put(self, out: list[bytes], value: bytes) -> None:
-        out.append(_COUNT.pack(len(value)))
+        out.append(COUNT.pack(len(value)))
         out.append(value)
 
     def get(self, reader: Reader) -> bytes:
-        length = reader.count(_COUNT, 1)
+        length = reader.count(COUNT, 1)
         return reader.data[reader.advance(length):reader.pos]
 
 
@@ -124,6 +126,8 @@ class Place(Bytes):
 class Path(Place):
     """As the kernel gives it: no empty part, no "." and no "..". Or nothing at all."""
 
+    quick = "path"
+
     def get(self, reader: Reader) -> bytes:
         at = reader.pos
         path = super().get(reader)
@@ -149,6 +153,7 @@ class Choice:
     """u8: position in a fixed list of words."""
 
     least = 1
+    quick = "choice"
 
     def __init__(self, *words: Any) -> None:
         self.words = words
@@ -205,20 +210,21 @@ class Many:
     """u32 number of items, then the items."""
 
     least = 4
+    quick = "many"
 
     def __init__(self, item: Codec) -> None:
         self.item = item
 
     def put(self, out: list[bytes], value: Iterable[Any]) -> None:
         values = tuple(value)
-        out.append(_COUNT.pack(len(values)))
-        put = self.item.put
+        out.append(COUNT.pack(len(values)))
+        item = self.item
         for each in values:
-            put(out, each)
+            item.put(out, each)
 
     def get(self, reader: Reader) -> tuple[Any, ...]:
-        get = self.item.get
-        return tuple([get(reader) for _ in range(reader.count(_COUNT, self.item.least))])
+        number, item = reader.count(COUNT, self.item.least), self.item
+        return tuple([item.get(reader) for _ in range(number)])
 
 
 class Rows:
@@ -295,6 +301,7 @@ class Record:
                 self.steps.append((None, (name,), part))
         self.least = sum(form.size if form else codec.least for form, _, codec in self.steps)
         self.optional: frozenset[str] = frozenset()
+        self._left = self._written = _ONE_BY_ONE
 
     def later(self, *names: str) -> Record:
         """The last fields, which older files end without: they are then as the class says. For a file's own record."""
@@ -303,6 +310,16 @@ class Record:
         return self
 
     def put(self, out: list[bytes], value: Any) -> None:
+        self._written -= 1
+        if self._written < 0:
+            from metamori.store.format import quick
+
+            self.put = quick.writer_of(self, COUNT.pack, Output)   # type: ignore[assignment,method-assign]
+            return self.put(out, value)
+        return self.write(out, value)
+
+    def write(self, out: list[bytes], value: Any) -> None:
+        """One field after the other."""
         for form, names, codec in self.steps:
             if form is None:
                 codec.put(out, getattr(value, names[0]))
@@ -313,6 +330,16 @@ class Record:
                 raise ValueError(f"{self.cls.__name__} ({', '.join(names)}): {error}") from error
 
     def get(self, reader: Reader) -> Any:
+        self._left -= 1
+        if self._left < 0 and not self.optional:
+            from metamori.store.format import quick
+
+            self.get = quick.reader_of(self, COUNT.unpack_from)   # type: ignore[assignment,method-assign]
+            return self.get(reader)
+        return self.read(reader)
+
+    def read(self, reader: Reader) -> Any:
+        """One field after the other."""
         values: list[Any] = []
         for form, names, codec in self.steps:
             if form is None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format import files
 from metamori.store.format.layout import parse_record_name, temporary
-from metamori.store.format.records import Hole, MemoryEntry, Pruning, Undo
+from metamori.store.format.records import Hole, MemoryEntry, Meta, Pruning, Undo
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.prune import spare
@@ -108,9 +108,9 @@ def _carry_out(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable
 
 def _once(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> None:
     """OSError before anything was changed; MetamoriError after that."""
-    pruning = _write_records(store, shape, homes, durable)
+    pruning, metas = _write_records(store, shape, homes, durable)
     commit.write_file(store.door, store.layout.prune, files.encode_pruning(pruning, store.layout.id), durable)
-    _finish(store, pruning, durable)
+    _finish(store, pruning, durable, metas)
 
 
 def recover(store: Store, durable: bool = True) -> bool:
@@ -172,8 +172,10 @@ def _wasteful(store: Store, shape: Shape, run: int) -> bool:
 # -- new records ---------------------------------------------------------------------------------
 
 
-def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> Pruning:
-    """Everything that changes is written beside its place."""
+def _write_records(
+    store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool
+) -> tuple[Pruning, dict[int, Meta]]:
+    """Everything that changes is written beside its place. Also what the records of the indexes that stay will be."""
     put: list[bytes] = []
     remove: list[bytes] = []
 
@@ -186,7 +188,7 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
     sums = Checksums(store.buffers)
     _undo_records(store, shape, sums, write, remove)
     images = _images(store, shape, put, durable)
-    _index_records(store, shape, sums, write, remove, images)
+    metas = _index_records(store, shape, sums, write, remove, images)
     for index in reversed(shape.drop):
         if index:
             meta = store.meta(index)
@@ -196,7 +198,7 @@ def _write_records(store: Store, shape: Shape, homes: dict[bytes, set[int]], dur
     if durable:
         commit.fsync_folder(store.door, store.layout.checkpoints)
     gone, holes = _freed(store, shape)
-    return Pruning(store.numbers(), tuple(put), tuple(remove), tuple(shape.lost_homes(homes)), gone, holes)
+    return Pruning(store.numbers(), tuple(put), tuple(remove), tuple(shape.lost_homes(homes)), gone, holes), metas
 
 
 def _to_be_read(store: Store, shape: Shape) -> int:
@@ -265,8 +267,9 @@ def _merged_images(store: Store, shape: Shape, index: int) -> list[int]:
 
 def _index_records(
     store: Store, shape: Shape, sums: Checksums, write: Write, remove: list[bytes], images: dict[int, MemoryEntry],
-) -> None:
+) -> dict[int, Meta]:
     rootless = 0 not in shape.stays
+    metas = {index: meta for index, meta in store.held_metas().items() if index in shape.stays}
     for index in shape.keep:
         if index == 0:
             continue
@@ -283,12 +286,14 @@ def _index_records(
                 remove.append(os.path.basename(path))
         else:
             offsets = store.offsets(index)
-        metas = [store.meta(each) for each in shape.steps[index]]
-        new = with_initial(meta_of(metas, parent, own_rootless, offsets), before)
+        steps = [store.meta(each) for each in shape.steps[index]]
+        new = with_initial(meta_of(steps, parent, own_rootless, offsets), before)
         if index in images:
             new = replace(new, memory=(images[index],))
         new = replace(new, bytes_added=new.bytes_added + sum(each.size for each in new.memory))
         write(store.layout.meta(index, meta.process), files.encode_meta(new, store.layout.id))
+        metas[index] = new
+    return metas
 
 
 def _sweep_temporaries(store: Store) -> None:
@@ -313,10 +318,10 @@ def _checked(pruning: Pruning) -> Pruning:
     return pruning
 
 
-def _finish(store: Store, pruning: Pruning, durable: bool) -> None:
+def _finish(store: Store, pruning: Pruning, durable: bool, metas: dict[int, Meta] | None = None) -> None:
     try:
         _apply(store, pruning, durable)
-        store.refresh()
+        store.prune_done(metas or {})
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
 

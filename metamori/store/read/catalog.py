@@ -7,7 +7,7 @@ cached, and `refresh` only has to look for new names and at the counters: a read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -55,9 +55,11 @@ class Catalog(StoreLock):
         self._single_floor = 0
         self._merged = 0
         self._rootless = False
+        self._still: dict[int, Meta] = {}  # records that `_take_up` need not read
         self._counters = Counters(door, self.layout)
         self._loaded = False
         self._head: Head | None = None
+        self._head_read = b"", Head(0)     # what was last read or written, and its bytes
         self._is_copied: bool | None = None
 
     @property
@@ -108,8 +110,20 @@ class Catalog(StoreLock):
         """What is said to whoever meets a prune of somebody else."""
         return StoreBusy(f"the store {self.path} is being pruned; ask again")
 
+    def held_metas(self) -> dict[int, Meta]:
+        """The records that are in memory."""
+        return {index: meta for index in self._process_of if (meta := self._metas.get(index)) is not None}
+
+    def prune_done(self, metas: Mapping[int, Meta]) -> None:
+        """This process has pruned the store: of what was read before, these records count, as they are now."""
+        self._counters.look()
+        self.forget()
+        self._still = dict(metas)
+        self.refresh()
+
     def forget(self) -> None:
         """Nothing read so far counts."""
+        self._still.clear()
         self._history, self._loaded = History(), False
         self._merged, self._rootless, self._single_floor = 0, False, 0
         for known in (self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs,
@@ -178,7 +192,10 @@ class Catalog(StoreLock):
         if len(before | processes) > 1:
             names = " and ".join(f"{index}.meta.{each}" for each in sorted(before | processes))
             raise Damaged(f"{os.fsdecode(self.layout.checkpoints)}: checkpoint {index} has two records, {names}")
-        self._learn(self._read_meta(index))
+        meta = self._still.pop(index, None)
+        if meta is not None and meta.process == self._process_of[index]:
+            self._metas.put(index, meta)
+        self._learn(meta or self._read_meta(index))
 
     def _learn(self, meta: Meta) -> None:
         """Take a meta into the tables of the whole store. The first initial entry of a path counts."""
@@ -331,10 +348,16 @@ class Catalog(StoreLock):
     @property
     def head(self) -> Head:
         if self._head is None:
-            self._head = self._decoded(self.layout.head, files.decode_head)
+            self._head = self._decoded(self.layout.head, self._head_of)
             if self.is_copied:
                 self._head = as_copied(self.door, self.layout, self._head)
         return self._head
+
+    def _head_of(self, data: bytes, store: int) -> Head:
+        """A run asks again and again, and head names every file."""
+        if data != self._head_read[0]:
+            self._head_read = data, files.decode_head(data, store)
+        return self._head_read[1]
 
     @property
     def is_copied(self) -> bool:

@@ -190,7 +190,8 @@ class Store(Catalog):
         known = self.state(self.head.index, doubtful=True)
         now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched)
         head = replace(now, newest=self.newest, undos=self.undo_log.last())
-        commit.write_file(self.door, self.layout.head, files.encode_head(head, self.layout.id), durable)
-        self._head = head
+        data = files.encode_head(head, self.layout.id)
+        commit.write_file(self.door, self.layout.head, data, durable)
+        self._head, self._head_read = head, (data, head)
         wait_past(head.identities)
         return head
