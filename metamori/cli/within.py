@@ -40,15 +40,15 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
     if session.said:
         output.say(session.said)
     if moved.held:
-        output.say(f"restored under who goes on writing: {live_rollback.listed(moved.held)}")
+        output.say(f"restored while open for writing: {live_rollback.listed(moved.held)}")
     if moved.chosen is not None:
         output.result(arguments, texts.answer(moved.index, moved.before, moved.recorded, moved.chosen, []),
                       texts.text(moved.index, moved.before, moved.asked, moved.chosen))
         return 0
     data: dict[str, Any] = {"index": moved.index, "from": moved.before, "recorded": moved.recorded or None,
                             "notes": [], "lost": [], "truncated": []}
-    kept = f"; the state before is checkpoint {moved.recorded}" if moved.recorded else ""
-    output.result(arguments, data, f"the files are at checkpoint {moved.index}; they were at {moved.before}{kept}")
+    was = moved.recorded or moved.before   # the state before is a checkpoint of its own, where it was none
+    output.result(arguments, data, f"the files are at checkpoint {moved.index}; they were at {was}")
     return 0
 
 

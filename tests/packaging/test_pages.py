@@ -133,6 +133,19 @@ def test_by_hand_without_run(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[::2] == ["1", "one"], (done.stdout, done.stderr)
 
 
+def test_the_figures_for_a_monitor(tmp_path: Path) -> None:
+    """docs/how-to/recipes.md: what a collector of text files takes."""
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    line = re.search(r"^```sh\n(metamori log --json .*?)^```", (ROOT / "docs/how-to/recipes.md").read_text(), re.M | re.S)
+    assert line
+    script = f"metamori run -- sh -c 'head -c 9999 /dev/zero > a; metamori checkpoint; seq 3 > a'\n{line[1]}"
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=typed.environment(), check=True, timeout=240)
+    figures = dict(each.split() for each in (tmp_path / "metrics.prom").read_text().splitlines())
+    assert figures.keys() == {"metamori_checkpoints", "metamori_store_bytes"}
+    assert figures["metamori_checkpoints"] == "3" and int(figures["metamori_store_bytes"]) >= 9999
+
+
 def test_the_python_page(tmp_path: Path) -> None:
     """docs/reference/python-api.md: its first two pieces as one program of a run, its third by somebody outside."""
     page = (ROOT / "docs" / "reference" / "python-api.md").read_text()

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,12 +62,13 @@ def environment(**more: str) -> dict[str, str]:
     return found | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"} | more
 
 
-def typed(todo: list[Step], folder: Path, limit: float = 240, **more: str) -> list[Answer]:
+def typed(todo: list[Step], folder: Path, limit: float = 240, shell: Sequence[str] = ("bash",),
+          **more: str) -> list[Answer]:
     """All of them in one shell that begins in `folder`. Seconds until it is given up: `limit`."""
     script = ["exec 2>&1"]
     for number, step in enumerate(todo):
         script += [f"echo '@@{number}'", *step.command, 'echo "@=$?"']
-    done = subprocess.run(["bash"], input="\n".join([*script, ""]), cwd=folder, env=environment(**more),
+    done = subprocess.run(shell, input="\n".join([*script, ""]), cwd=folder, env=environment(**more),
                           capture_output=True, text=True, timeout=limit, check=False)
     answers = re.findall(r"^@@\d+\n(.*?)^@=(\d+)$", done.stdout, re.MULTILINE | re.DOTALL)
     assert len(answers) == len(todo), (done.stdout[-2000:], done.stderr)

@@ -46,6 +46,17 @@ def test_git_status_is_in_nobodys_way(lab: Lab, live: bool) -> None:
     assert "modified outside Metamori: b;" in lab.verb("restore", 0, cwd=lab.work, code=14).stderr
 
 
+@needs_git
+def test_git_does_not_see_the_store(tmp_path: Path) -> None:
+    """The default one, in the folder itself: it brings a .gitignore that covers everything in it."""
+    run = [sys.executable, "-P", "-m", "metamori", "run", "--", "sh", "-c", "echo 1 > a"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    seen = subprocess.run(["sh", "-c", f'{SETUP}; "$@"; git add . && git status --short --ignored', "sh", *run],
+                          cwd=tmp_path, env=env, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert seen.stdout == "A  a\n!! .metamori/\n" and not seen.stderr
+    assert (tmp_path / ".metamori/.gitignore").read_text() == "*\n"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_no_store_in_a_read_only_folder_of_ones_own(tmp_path: Path) -> None:
     folder = tmp_path / "shut"

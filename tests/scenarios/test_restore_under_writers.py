@@ -59,7 +59,7 @@ def test_they_write_on_where_they_were(lab: Lab, options: list[str]) -> None:
     writers.write("third")
     assert "open for writing" in writers.shell.do("$M restore 1", status=11)
     writers.assert_files("first", "second of them", "third")
-    assert "who goes on writing" in writers.shell.do("$M restore 1 --force")
+    assert "while open for writing: " in writers.shell.do("$M restore 1 --force")
     writers.assert_files("first")
     writers.write("another second")
     writers.assert_files("first", "another second")
