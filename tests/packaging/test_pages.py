@@ -137,7 +137,8 @@ def test_the_figures_for_a_monitor(tmp_path: Path) -> None:
     """docs/how-to/recipes.md: what a collector of text files takes."""
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
-    line = re.search(r"^```sh\n(metamori log --json .*?)^```", (ROOT / "docs/how-to/recipes.md").read_text(), re.M | re.S)
+    page = (ROOT / "docs/how-to/recipes.md").read_text()
+    line = re.search(r"^```sh\n(metamori log --json .*?)^```", page, re.MULTILINE | re.DOTALL)
     assert line
     script = f"metamori run -- sh -c 'head -c 9999 /dev/zero > a; metamori checkpoint; seq 3 > a'\n{line[1]}"
     subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=typed.environment(), check=True, timeout=240)
