@@ -11,7 +11,7 @@ from metamori.report.facts import Facts
 from metamori.report.svg import Drawing, number, short_path
 
 ROWS = 64                                  # cells of a file, from its start to its largest size
-_HIGH, _GAP, _TOP = 128.0, 34.0, 66.0
+_HIGH, _GAP, _TOP = 128.0, 34.0, 76.0
 _LEVELS = (0.0, 0.25, 0.45, 0.7, 1.0)      # opacity by how much of a cell changed
 
 
