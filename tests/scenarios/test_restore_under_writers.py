@@ -92,3 +92,33 @@ def test_a_script_is_not_run_once_more(lab: Lab) -> None:
     shell.do("bash script; cat ran")
     assert shell.do("cat ran") == "a\nb\n"
     shell.end()
+
+
+MAPPED = """
+import mmap, subprocess, sys
+def metamori(*words):
+    return subprocess.run([*sys.argv[1:], *words], capture_output=True, text=True)
+with open("f", "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)       # and nothing else has it open
+mapped[:4] = b"one."
+assert metamori("checkpoint").stdout == "1\\n"
+mapped[:4] = b"two."
+mapped[5000:5004] = b"two."
+assert " by python3 (" in metamori("undo").stderr
+assert mapped[:4] == b"two."
+assert "while open for writing: " in metamori("undo", "--force").stderr
+assert mapped[:4] == open("f", "rb").read(4) == b"one." and mapped[5000:5004] == bytes(4)
+mapped[:4] = b"else"
+assert open("f", "rb").read(4) == b"else"
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_mapping_shows_what_the_file_was(lab: Lab, options: list[str]) -> None:
+    (lab.work / "f").write_bytes(bytes(9000))
+    done = lab.run(["python3", "-c", MAPPED, *lab.argv("x")[:3]], *options)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (lab.work / "f").read_bytes() == b"else" + bytes(8996)
+    for index, text in ((1, b"one."), (2, b"two."), (3, b"else"), (0, bytes(4))):
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes()[:4] == text
