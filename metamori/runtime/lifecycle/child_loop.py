@@ -144,9 +144,9 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
             continue
         if serve:
             pid = serve() or pid
-        if found is None or (serve and found.si_signo == REQUEST):
+        if serve and found is not None and found.si_signo == REQUEST:
             continue
-        if found.si_signo == signal.SIGCHLD:
+        if found is None or found.si_signo == signal.SIGCHLD:   # another thread of this process may have taken that
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended == pid:
                 return status
