@@ -238,7 +238,8 @@ def zsh(verbs: Verbs, about: dict[str, str]) -> str:
             text = re.sub(r"([\[\]:'\\])", lambda found: "'\\''" if found[1] == "'" else "\\" + found[1],
                           brief(action))
             value = "" if action.nargs == 0 else f":{action.metavar or action.dest}:{given(action)}"
-            yield from (f"'{name}[{text}]{value}'" for name in action.option_strings)
+            for name in action.option_strings:      # --name VALUE and --name=VALUE
+                yield f"'{name}{'=' if value and name.startswith('--') else ''}[{text}]{value}'"
         for number, action in enumerate(places(parser), 1):
             place = "*::" if action.nargs == "..." else "*" if action.nargs == "*" else str(number)
             yield f"'{place}:{action.metavar}:{given(action)}'"

@@ -159,6 +159,7 @@ def test_a_name_is_completed_as_it_is(history: Path, tmp_path: Path, shell: str)
     try:
         for begins, given in [*((["cat", "3", name[0]], ["cat", "3", name]) for name in NAMES),
                               (["run", "--", "sh", "a"], ["run", "--", "sh", "a b"]),
+                              (["run", "--mode=si"], ["run", "--mode=single"]),
                               (["restore", "2"], ["restore", "2"]), (["restore", "1"], ["restore", "1"])]:
             terminal.type(" ".join(["metamori", *begins]) + "\t\n")
             terminal.until("done")
