@@ -1,6 +1,7 @@
 /* Linked statically, so that the preload library is not in it: its calls on names are notified to a proxy.
  *
- * notified COUNT         microseconds for each open for writing and close; chmod; mkdir or rmdir
+ * notified COUNT         microseconds for each open for writing and close; chmod; mkdir or rmdir; and for what no notified call
+ *                        can do without: a byte to another process and one back
  * notified time COMMAND  milliseconds of the command, and of CPU time
  */
 #include <fcntl.h>
@@ -37,6 +38,27 @@ static int timed(char **command)
     return status != 0;
 }
 
+static double round_trip(int count)
+{
+    int to[2], back[2];
+    char byte = 0;
+    if (pipe(to) || pipe(back))
+        return 0;
+    if (fork() == 0) {
+        for (int i = 0; i < count; i++)
+            if (read(to[0], &byte, 1) != 1 || write(back[1], &byte, 1) != 1)
+                break;
+        _exit(0);
+    }
+    double start = now();
+    for (int i = 0; i < count; i++)
+        if (write(to[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+            break;
+    double took = now() - start;
+    wait(NULL);
+    return took / count;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "time") == 0)
@@ -57,6 +79,8 @@ int main(int argc, char **argv)
     double changed = now();
     for (int i = 0; i < count / 10; i++)
         bad |= mkdir("d", 0755) != 0 || rmdir("d") != 0;
-    printf("%.2f %.2f %.2f\n", (opened - start) / count, (changed - opened) / count, (now() - changed) / (count / 10) / 2);
+    double made = now();
+    printf("%.2f %.2f %.2f %.2f\n", (opened - start) / count, (changed - opened) / count, (made - changed) / (count / 10) / 2,
+           round_trip(count));
     return bad;
 }

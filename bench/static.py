@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import measure, table
 
 LOOP = "i=0; while [ $i -lt {count} ]; do {program} 0; i=$((i+1)); done"
-CALLS = ("open for writing, us", "chmod, us", "mkdir or rmdir, us")
+CALLS = ("open for writing, us", "chmod, us", "mkdir or rmdir, us", "round trip by pipes, us")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

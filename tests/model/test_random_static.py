@@ -40,6 +40,7 @@ def everything(lab: Lab, driver: Path, seed: int, options: list[str], length: in
         elif "fsize" not in line:
             playing.line(line)
         if number % EVERY == EVERY - 1:
+            session.ask("tree")        # it flushes: what streams have not written, the kernel does not have
             wanted[lab.checkpoint()] = playing.world.state.names.tree()
     assert session.end() == 0, session.stderr()
     assert session.stderr() == ""
