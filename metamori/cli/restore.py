@@ -30,7 +30,7 @@ from metamori.store.restore.restore_plan import Plan
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=indexes.wanted,
                         help="a checkpoint, or 0 for the state before the first run")
-    parser.add_argument("paths", metavar="PATH", nargs="*",
+    parser.add_argument("paths", metavar="PATH", nargs="*", default=[],
                         help="restore only these files and folders (globs too), as a checkpoint of its own. A folder "
                              "with all below it: files made since go away")
     parser.add_argument("--to", metavar="DIR",

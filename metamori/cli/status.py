@@ -101,7 +101,8 @@ def _show(arguments: argparse.Namespace, found: dict[str, Any], drawn: int) -> i
 def _lines(found: dict[str, Any]) -> list[str]:
     newest = f"checkpoint {found['newest']}" if found["newest"] else "none yet"
     if not found["alive"]:
-        return [f"no run is alive; the files are at {found['head']}, the newest checkpoint: {newest}"]
+        newest = "" if found["newest"] == found["head"] else f" is {found['newest']}"
+        return [f"no run is alive; the files are at checkpoint {found['head']}, the newest{newest}"]
     rate = f", {size_text(found['bytes_per_second'])}/s" if "bytes_per_second" in found else ""
     due = found["next_checkpoint_in"]
     following = "no timer" if due is None else f"the next in {due:.0f} s"

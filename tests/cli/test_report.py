@@ -51,7 +51,9 @@ def test_status_of_a_live_run_and_after_it(lab: Lab) -> None:
     session.end()
     last = [json.loads(line) for line in watch.stdout][-1]
     assert watch.wait(60) == 0 and not last["alive"] and last["newest"] == 2
-    assert "no run is alive" in lab.verb("status").stdout
+    assert lab.verb("status").stdout == "no run is alive; the files are at checkpoint 2, the newest\n"
+    lab.restore(1)
+    assert lab.verb("status").stdout == "no run is alive; the files are at checkpoint 1, the newest is 2\n"
     lab.verb("status", "--watch", code=15)
 
 

@@ -28,6 +28,7 @@ from metamori.runtime.lifecycle import elf, slurm
     (["run", "--each-command", "--", "bash", "--norc"], "--each-command cannot be combined with bash --norc"),
     (["run", "--requeue", "--", "true"],
      "--requeue is for a job of Slurm, and SLURM_JOB_ID is not set; in a loop of your own use --resume"),
+    (["restore"], "the following arguments are required: INDEX (see metamori restore --help)"),
     (["config"], "say --cflags, --libs or both"),
     ([], "a verb is missing (see metamori --help)"),
 ])

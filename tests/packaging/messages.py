@@ -14,7 +14,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 ASIDE = {"help", "description", "epilog", "metavar"}       # of argparse: in the reference and the man pages
 # What is written for machines: pictures, generated code.
-NO_MESSAGES = ("metamori/report/", "metamori/tables/record.py", "metamori/levels/api/build_", "build_", "cdef.py")
+NO_MESSAGES = ("metamori/report/", "metamori/tables/record.py", "metamori/levels/api/build_", "build_", "cdef.py",
+               "metamori/store/format/quick.py")
 FORMAT = re.compile(r"%[-.\d]*(?:l|ll|z)?[a-zA-Z]")
 
 
