@@ -16,8 +16,8 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def printed(argv: list[str | bytes], lab: Lab, *, width: int, height: int = 1000, code: int | None = 0,
-            errors: bool = False, **env: str) -> str:
-    """Without its colours. errors: standard error is this terminal too."""
+            errors: bool = False, raw: bool = False, **env: str) -> str:
+    """Without its colours, unless raw. errors: standard error is this terminal too."""
     main, side = pty.openpty()
     fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     settings = {name: value for name, value in lab.env.items() if name not in ("COLUMNS", "LINES", "PAGER", "NO_COLOR")}
@@ -36,7 +36,8 @@ def printed(argv: list[str | bytes], lab: Lab, *, width: int, height: int = 1000
     os.close(main)
     _, said = child.communicate(timeout=120)
     assert code in (None, child.returncode), (data, said)
-    return COLOUR.sub("", data.decode(errors="surrogateescape")).replace("\r\n", "\n")
+    text = data.decode(errors="surrogateescape").replace("\r\n", "\n")
+    return text if raw else COLOUR.sub("", text)
 
 
 def on_terminal(lab: Lab, verb: str, *words: object, **how: int | str) -> list[str]:

@@ -51,8 +51,7 @@ def _paged(text: str) -> bool:
     """Shown by the user's pager, as git does it: on a terminal that it does not fit on."""
     pager = os.environ.get("PAGER", "less").strip()
     size = shutil.get_terminal_size()
-    if not sys.stdout.isatty() or text.count("\n") < size.lines or pager in ("", "cat") \
-            or os.environ.get("TERM", "dumb") == "dumb":
+    if not draws() or text.count("\n") < size.lines or pager in ("", "cat"):
         return False
     try:
         words = shlex.split(pager)
@@ -162,9 +161,14 @@ def time_local(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def draws() -> bool:
+    """Whether standard output is a terminal that knows escape sequences."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def paint(text: str, colour: str) -> str:
     """Coloured on a terminal, unless NO_COLOR is set."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not draws() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 

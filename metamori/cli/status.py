@@ -90,7 +90,7 @@ def _outside(area: Any) -> dict[str, Any]:
 def _show(arguments: argparse.Namespace, found: dict[str, Any], drawn: int) -> int:
     """Prints; with --watch on a terminal over what was printed before. How many lines there are now."""
     lines = _lines(found)
-    if drawn and not arguments.json and sys.stdout.isatty():
+    if drawn and not arguments.json and output.draws():
         sys.stdout.write(f"\x1b[{drawn}A\x1b[J")
     text = output.table(lines) if sys.stdout.isatty() or not arguments.watch else "; ".join(lines)
     output.result(arguments, {key: value for key, value in found.items() if key != "bytes_seen"}, text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab
-from terminal import on_terminal
+from terminal import on_terminal, printed
 
 from metamori.cli import log
 from metamori.printed import columns
@@ -34,6 +34,13 @@ def test_a_terminal_gets_a_header_and_lines_that_fit(lab: Lab, width: int) -> No
     assert lines[4].startswith("* 3") and lines[4].endswith("end of run")
     message_at = lines[0].index("message")
     assert [line[message_at:message_at + 5] for line in lines[2:]] == ["short", "a mes", "end o"]
+
+
+@pytest.mark.parametrize(("settings", "is_coloured"), [
+    ({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False)], ids=["xterm", "dumb", "no colour"])
+def test_colours_are_for_terminals_that_have_them(lab: Lab, settings: dict[str, str], is_coloured: bool) -> None:
+    script(lab, "echo 1 > f; $M -m short")
+    assert ("\x1b[" in printed(lab.argv("log"), lab, width=80, raw=True, **settings)) == is_coloured
 
 
 def test_a_pipe_gets_everything(lab: Lab) -> None:
