@@ -11,14 +11,18 @@ import pytest
 from lab import Lab
 
 from metamori.store.format import files
-from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
+from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, WriteOp
 from metamori.store.prune.prune import prune
 from metamori.store.read import state as states
 from metamori.store.read.apart import Apart, between
 from metamori.store.read.checksums import Checked
 from metamori.store.read.compare import compare
+from metamori.store.read.holders import Losses
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.store.restore import restore
+from metamori.store.restore.restore_plan import Plan
+from metamori.tables.record import replace
 from metamori.tables.retention import Rules
 from metamori.tables.view import NOTHING
 
@@ -85,6 +89,37 @@ def test_one_range_that_differs_is_found_by_itself(is_grown: bool) -> None:
         return calls(lambda: list(now.differences(then, 2)))
 
     assert asked(8000) < 2 * asked(1000) < 400
+
+
+def test_the_way_to_an_index_costs_what_differs(tmp_path: Path) -> None:
+    """`metamori restore`, of a file of n ranges of which one was written to again; and what `log` asks of lost ones."""
+    def asked(ranges: int) -> tuple[int, int]:
+        file = tmp_path / f"f{ranges}"
+        file.write_bytes(bytes(ranges << 13))
+        with Store.create_or_open(str(tmp_path / f"store{ranges}")) as store:
+            run, process, st = store.next_run(), store.next_process(), file.stat()
+            with open(store.layout.buffer(run), "wb") as buffer:
+                buffer.truncate(ranges + 2 << 12)
+            pif = PifEntry(1, st.st_dev, st.st_ino, 0, 0, bytes(file), 0, 0, ranges << 13, NO_LIMIT, NO_LIMIT,
+                           st.st_mode, st.st_uid, st.st_gid, st.st_mtime_ns, b"")
+            name = NameEntry(bytes(file), "file", 1, st.st_mode, st.st_uid, st.st_gid, st.st_mtime_ns)
+            for index, blocks in enumerate((range(0, 2 * ranges, 2), (10,)), 1):
+                rows = tuple(OffsetEntry(1, process, at << 12, at + 1 << 12, place << 12, place + 1 << 12, 0)
+                             for place, at in enumerate(blocks, ranges * (index - 1) + 1))
+                store.commit_checkpoint(Meta(index, index - 1, 0, "", "", run, process, names=(name,)[:2 - index],
+                                             pifs=(replace(pif, count=index),)),
+                                        Offsets(index, process, run, rows), durable=False)
+            store.set_head(2, durable=False)
+            found: list[Plan] = []
+            plans = calls(lambda: found.append(restore.plan(store, 1)))
+            assert found[0].intent.writes == (WriteOp(1, bytes(file), 10 << 12, 11 << 12, run, 6 << 12),)
+            file.write_bytes(b"of somebody else")
+            losses = Losses(store)
+            assert losses.at(1) == [bytes(file)]
+            return plans, calls(lambda: losses.at(1))
+
+    few, many = asked(200), asked(1600)
+    assert many[0] < 1.2 * few[0] and many[1] < 1.2 * few[1]
 
 
 def test_one_name_among_many_is_found_by_itself() -> None:

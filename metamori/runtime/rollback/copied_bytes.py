@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from metamori.errors import Damaged
-from metamori.store.read.checksums import signed_ranges
+from metamori.store.read.checksums import require_all
 from metamori.store.read.store import Store
 from metamori.tables.view import Piece
 
@@ -26,16 +26,8 @@ class TakenOver:
     def require(self, pieces: Iterable[Piece]) -> None:
         """Unverified unless these BUFFER pieces are what was signed."""
         asked = {(each.run, each.offset, each.offset + each.end - each.start) for each in pieces} - self._seen
-        if not asked:
-            return
-        spans: dict[int, tuple[int, int]] = {}
-        for run, start, end in asked:
-            low, high = spans.get(run, (start, end))
-            spans[run] = min(low, start), max(high, end)
-        checked = signed_ranges(self._store, self._index, spans)
         try:
-            for run in sorted(spans):
-                checked.require_all(run, sorted((start, end) for each, start, end in asked if each == run))
+            require_all(self._store, self._index, asked)
         except Damaged as error:
             raise Unverified(str(error)) from None
         self._seen |= asked

@@ -51,6 +51,18 @@ class Checked:
             self._good.add((run, low, high))
 
 
+def require_all(store: Catalog, index: int, wanted: Iterable[tuple[int, int, int]]) -> None:
+    """Damaged unless these bytes of buffers, each as run, start and end, are what was signed as an index's."""
+    asked: dict[int, list[tuple[int, int]]] = {}
+    for run, start, end in wanted:
+        asked.setdefault(run, []).append((start, end))
+    if asked:
+        checked = signed_ranges(store, index, {run: (min(ranges)[0], max(end for _, end in ranges))
+                                               for run, ranges in asked.items()})
+        for run in sorted(asked):
+            checked.require_all(run, sorted(asked[run]))
+
+
 def signed_ranges(store: Catalog, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
     """What the buffer bytes that an index may resolve to have to be. only: by run, the bytes [start, end) of its buffer
     that will be asked about; without it all of them."""

@@ -10,15 +10,16 @@ What head noted counts while no run lives; `present` makes what was found so dur
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from metamori.store.format.records import Identity
+from metamori.store.format.records import NO_LIMIT, Identity
 from metamori.store.io import commit
 from metamori.store.read.head import born_then, identity_now, kept_now, same_bytes
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
 
 _NAMED_MAX = 3
+_FIRST_LOOK = 1 << 20
 
 
 class Holders:
@@ -79,15 +80,20 @@ class Losses:
         suspects = {inode for inode in self._suspects if inode in state.pifs}
         if self._holders is not None:      # neither head's nor kept: only buffers can have its bytes
             suspects |= state.pifs.keys() - self._holders.named
-        return [inode for inode in sorted(suspects) if self._lost(index, inode)]
+        return [inode for inode in sorted(suspects) if any(self._lost(index, inode, _FIRST_LOOK))]
 
-    def _lost(self, index: int, inode: int) -> list[tuple[int, int]]:
+    def _lost(self, index: int, inode: int, step: int = NO_LIMIT) -> Iterator[tuple[int, int]]:
+        """In file order, looked for in so many bytes first, and then in more at a time: most of a file may be lost."""
         state = self._store.state(index)
-        if not state.pifs[inode].size or not state.paths(inode):
-            return []
+        size, at = state.pifs[inode].size, 0
+        if not size or not state.paths(inode):
+            return
         at_home = self._holders is None or inode in self._holders.sound
-        return [(piece.start, piece.end) for piece in state.pieces(inode)
-                if piece.kind == LOST or (piece.kind == HOME and not at_home)]
+        while at < size:
+            for piece in state.pieces(inode, at, min(at + step, size)):
+                if piece.kind == LOST or (piece.kind == HOME and not at_home):
+                    yield piece.start, piece.end
+            at, step = at + step, step * 8
 
     def at(self, index: int) -> list[bytes]:
         """Their paths at the index, sorted."""

@@ -39,6 +39,16 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def _steps(link: _Link | None) -> list[_Step]:
+    """Oldest first."""
+    found: list[_Step] = []
+    while link is not None:
+        link, step = link
+        found.append(step)
+    found.reverse()
+    return found
+
+
 class Maps:
     """Object number -> AddressMap, for those that have ever had redirected bytes."""
 
@@ -75,25 +85,38 @@ class Maps:
                 for one, two in ((mine, its), (its, mine))
                 for inode, known in one.items() if two.get(inode) is not known}
 
-    def apart(self, older: Maps, inode: int) -> list[tuple[int, int]]:
-        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another. Where
-        these are `older` with more steps that is what the steps spoke of, else the maps are compared."""
-        found = self._since(older, inode)
-        if found is None:
-            found = (self.get(inode) or NOTHING).apart(older.get(inode) or NOTHING)
+    def apart(self, other: Maps, inode: int) -> list[tuple[int, int]]:
+        """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another. What
+        was spoken of since both were the same, as far as the steps tell, without folding any; else maps are compared.
+        """
+        if self._done.get(inode) is not other._done.get(inode):
+            return merged((self.get(inode) or NOTHING).apart(other.get(inode) or NOTHING))
+        mine, its, same = _steps(self._owed.get(inode)), _steps(other._owed.get(inode)), 0
+        for one, two in zip(mine, its, strict=False):   # of states made apart they are equal, not the same
+            if one is not two and one != two:
+                break
+            same += 1
+        found: list[tuple[int, int]] = []
+        for step in (*mine[same:], *its[same:]):
+            found += [(step[0], NO_LIMIT)] if len(step) == 1 else pairs(step[0], step[1], step[2], 2)
         return merged(found)
 
-    def _since(self, older: Maps, inode: int) -> list[tuple[int, int]] | None:
-        """What the steps spoke of that these have more; None where that is not all. Nothing is folded."""
-        if self._done.get(inode) is not older._done.get(inode):
-            return None
-        link, stop = self._owed.get(inode), older._owed.get(inode)
-        found: list[tuple[int, int]] = []
-        while link is not stop:
-            if link is None:
-                return None
-            link, step = link
-            found += [(step[0], NO_LIMIT)] if len(step) == 1 else pairs(step[0], step[1], step[2], 2)
+    def part(self, inode: int, start: int, end: int) -> AddressMap | None:
+        """What `get` says of [start, end), and maybe more. Nothing is folded for that, if it was not yet."""
+        link: _Link | None = self._owed.get(inode)
+        known = self._done.get(inode)
+        if link is None or start >= end:
+            return known
+        found = AddressMap(known.find(start, end) if known is not None else ())
+        for step in _steps(link):
+            if len(step) == 1:
+                found.cut(step[0])
+                continue
+            rows, low, high, run = step
+            for at, (first, last) in enumerate(pairs(rows, low, high, 2), low):
+                if first < end and last > start:
+                    row = rows[at]
+                    found.insert(AML(first, last, row.run or run, row.buffer_start).clip(start, end))
         return found
 
     def get(self, inode: int) -> AddressMap | None:
@@ -101,13 +124,9 @@ class Maps:
         link: _Link | None = self._owed.get(inode)
         if link is None:
             return self._done.get(inode)
-        steps: list[_Step] = []
-        while link is not None:
-            link, step = link
-            steps.append(step)
         known = self._done.get(inode)
         folded = known.copy() if known is not None else AddressMap()
-        for step in reversed(steps):
+        for step in _steps(link):
             if len(step) == 1:
                 folded.cut(step[0])
             else:

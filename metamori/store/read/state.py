@@ -41,8 +41,8 @@ class State:
         """Where each byte of an object is, covering [start, end) as far as it reaches. KeyError when the object is not
         known here."""
         pif = self.pifs[inode]
-        end = min(end, pif.size)
-        saved, known = self.saved(inode), self.maps.get(inode)
+        is_part, end = start > 0 or end < pif.size, min(end, pif.size)
+        saved, known = self.saved(inode), self.maps.part(inode, start, end) if is_part else self.maps.get(inode)
         if saved is NOTHING and known is None and start < end <= pif.home_limit:   # the most of all files
             return [Piece(start, end, HOME)]
         return resolve(end, pif.home_limit, known or NOTHING, (saved,), start)
@@ -50,8 +50,7 @@ class State:
     def parts(self, inode: int, ranges: Sequence[tuple[int, int]]) -> Iterator[list[Piece]]:
         """The pieces of each of these ranges, which are in file order, none meeting another. Few of them are looked up
         one by one, many on one way through the file."""
-        known = len(self.saved(inode)) + len(self.maps.get(inode) or NOTHING)
-        if len(ranges) * _FEW < known or len(ranges) < _FEW:
+        if len(ranges) < _FEW or len(ranges) * _FEW < len(self.saved(inode)) + len(self.maps.get(inode) or NOTHING):
             yield from (self.pieces(inode, start, end) for start, end in ranges)
             return
         pieces, at = self.pieces(inode, ranges[0][0], ranges[-1][1]), 0
@@ -73,8 +72,7 @@ class State:
         """Byte ranges outside of which an object is at the same places at both, up to the longer one's end, sorted,
         none meeting another. Costs what was said in between, where one grew from the other."""
         one, two = self.pifs[inode], other.pifs[inode]
-        earlier, later = sorted((self, other), key=lambda state: state.index)
-        ranges = [] if later.maps.same(earlier.maps, inode) else later.maps.apart(earlier.maps, inode)
+        ranges = [] if self.maps.same(other.maps, inode) else self.maps.apart(other.maps, inode)
         longer = max(one.size, two.size)
         more = self.saved(inode).apart(other.saved(inode))
         more += ((min(pair), max(pair)) for pair in ((one.size, two.size), (one.home_limit, two.home_limit)))

@@ -22,6 +22,7 @@ from metamori.store.format.records import Intent, KeptHome, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
+from metamori.store.read.checksums import require_all
 from metamori.store.read.head import identity_now, kept_now
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
@@ -74,9 +75,8 @@ def move_home(
         more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
         raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
                       f"'metamori restore --force {index}' puts the rest back")
-    checked = store.checked(index)
-    for op in work.intent.writes:
-        checked.require(op.run, op.buffer_start, op.buffer_start + op.end - op.start)
+    require_all(store, index, ((op.run, op.buffer_start, op.buffer_start + op.end - op.start)
+                               for op in work.intent.writes if op.run))
     _carry_out(store, work, run, save_preimages, durable)
     return work
 

@@ -28,7 +28,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.tables.aml import AddressMap
 from metamori.tables.record import field, mutable, record
-from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece, differences
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Difference, Piece, differences
 
 _ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
 
@@ -78,16 +78,17 @@ class _Content:
         self.lost: list[tuple[bytes, int, int]] = []
 
     def compare(
-        self, inode: int, home: bytes, path: bytes, have: list[Piece], want: list[Piece], size: int
+        self, inode: int, home: bytes, path: bytes, found: Iterable[Difference], size: int
     ) -> bool:
-        """`home` is where the object's bytes are now, `path` where they will be. Whether bytes change.
+        """`home` is where the object's bytes are now, `path` where they will be; `found`: how what the file has differs
+        from what it is to have. Whether bytes change.
 
-        `size` is that of the backing file. It may be more than what `have` covers: an isolated run has left the
+        `size` is that of the backing file. It may be more than what is known of it: an isolated run has left the
         file as it was.
         """
         before = len(self.writes)
         gone: list[tuple[int, int]] = []
-        for start, end, here, there in differences(have, want):
+        for start, end, here, there in found:
             if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
                 gone.append((start, end))
             if there is None:
@@ -143,11 +144,15 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
         paths = there.paths(inode) or _unseen(there, inode, after)
         if not paths:
             continue
-        have, home, found = _held(store, here, inode, kept.get(inode))
+        home, found = _held(store, here, inode, kept.get(inode))
         if not there.paths(inode) and (not found or found.st_nlink <= len(here.paths(inode)) + (inode in kept)):
             continue
         size = found.st_size if found is not None else 0
-        changed = content.compare(inode, home, paths[0], have, there.pieces(inode), size)
+        if home and here.paths(inode) and inode in here.pifs and not here.is_doubtful:
+            different = here.differences(there, inode)
+        else:                              # of a file without a name its size is all that is known
+            different = iter(differences(whole_home(size), there.pieces(inode)))
+        changed = content.compare(inode, home, paths[0], different, size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(here, there)))
@@ -161,16 +166,14 @@ def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
 
 def _held(
     store: Store, here: State, inode: int, kept: bytes | None
-) -> tuple[list[Piece], bytes, os.stat_result | None]:
-    """What an object's backing file holds now, its path, and its lstat; nothing, b"" and None when it has none."""
+) -> tuple[bytes, os.stat_result | None]:
+    """An object's backing file, and its lstat; b"" and None when it has none."""
     paths = here.paths(inode)
     home = paths[0] if paths else kept
     found = lstat_or_none(store.door, home) if home else None
     if home is None or found is None or not stat.S_ISREG(found.st_mode):
-        return [], b"", None
-    if paths and inode in here.pifs and not here.is_doubtful:
-        return here.pieces(inode), home, found
-    return whole_home(found.st_size), home, found
+        return b"", None
+    return home, found
 
 
 def whole_home(size: int) -> list[Piece]:
@@ -199,7 +202,7 @@ def plan_commit(
         pieces = there.pieces(inode)
         want = pieces if pending is None else _only(pieces, pending[inode])
         have = whole_home(found.st_size)
-        changed = content.compare(inode, paths[0], paths[0], have, want, found.st_size)
+        changed = content.compare(inode, paths[0], paths[0], differences(have, want), found.st_size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
                     tuple(homes[inode] for inode in sorted(homes)))
@@ -227,10 +230,10 @@ def plan_names(
         home = (now.paths(inode) or places.get(inode) or paths)[0]
         found, changed = lstat_or_none(store.door, home), False
         if inode in settled and not now.paths(inode) and inode not in places:   # it left the scope: made anew
-            found, changed = None, content.compare(inode, b"", paths[0], [], then.pieces(inode), 0)
+            found, changed = None, content.compare(inode, b"", paths[0], differences([], then.pieces(inode)), 0)
         elif inode in settled and found is not None and stat.S_ISREG(found.st_mode):
-            changed = content.compare(inode, home, paths[0], whole_home(found.st_size), then.pieces(inode),
-                                      found.st_size)
+            different = differences(whole_home(found.st_size), then.pieces(inode))
+            changed = content.compare(inode, home, paths[0], different, found.st_size)
         content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(now, then)))
