@@ -1,7 +1,7 @@
 """A store that grows: opening it, its log, a comparison, against the number of checkpoints, files and ranges.
 
 CPU seconds, since reading a store that the page cache holds waits for nothing. The store is made by the package's own
-code, without a program; there is no native side.
+code, without a program; there is no native side. Then the same of programs and verbs as users run them (growth_use.py).
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import measure, table
+from bench import growth_use, measure, table
 
 SIZES = ((10, 100, 10_000), (100, 1_000, 100_000), (1_000, 10_000, 1_000_000))
 FILE_BYTES = 1 << 24
@@ -54,6 +54,8 @@ def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
                         pifs=tuple(file(inode, index) for inode in touched),
                         initial_pifs=tuple(file(inode, 1) for inode in new))
             store.commit_checkpoint(meta, Offsets(index, process, run, tuple(entries)), durable=False)
+        with open(store.layout.buffer(run), "wb") as buffer:
+            buffer.truncate(block << 12)   # a hole, as long as the records say
         store.set_head(checkpoints, durable=False)
 
 
@@ -82,11 +84,17 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
             name = f"{checkpoints:,} checkpoints, {files:,} files, {ranges:,} ranges"
             stores[name] = folder / str(checkpoints)
             make(stores[name], checkpoints, files, ranges)
-        return measure.alternate({name: (lambda name=name: one_run(stores, name)) for name in stores}, args.rounds)
+        runs = {name: (lambda name=name: one_run(stores, name)) for name in stores}
+        for name, (path, count) in growth_use.variants(folder, args.largest, args.only_largest).items():
+            runs[name] = lambda path=path, count=count: growth_use.one_run(path, count)
+        return measure.alternate(runs, args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:
-    metrics = list(next(iter(results.values())))
-    return table.render(["store", *metrics],
-                        [[name, *(table.number(measure.median(series[metric])) for metric in metrics)]
-                         for name, series in results.items()])
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, series in results.items():
+        kinds.setdefault(tuple(series), []).append(name)
+    return "\n\n".join(
+        table.render(["metric", *names],
+                     [[metric, *(table.number(measure.median(results[name][metric])) for name in names)]
+                      for metric in metrics]) for metrics, names in kinds.items())

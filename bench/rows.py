@@ -79,9 +79,9 @@ def _limits(bench: str, results: Results) -> Iterator[tuple[str, float, float, s
         if "overhead, %" in results[name]:
             yield f"memory, {name}: overhead, every 10 s", _value(results, name, "overhead, %"), 3.0, "%"
     elif bench == "growth":
-        for metric in next(iter(results.values())):
+        last = {tuple(series): name for name, series in results.items()}   # the largest of each kind
+        for metric, name in [(metric, name) for metrics, name in last.items() for metric in metrics]:
             if metric.endswith("CPU s"):
-                name = list(results)[-1]
                 yield f"{name}: {metric.removesuffix(', CPU s')}", _value(results, name, metric), 1.0, "CPU s"
 
 
