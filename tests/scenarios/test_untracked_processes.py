@@ -433,11 +433,12 @@ def test_programs_of_the_go_linker(lab: Lab, go: None, options: list[str], start
 
 
 @STARTS
-@ISOLATED
-def test_where_the_kernel_does_not_show_them(lab: Lab, go: None, options: list[str], start: str) -> None:
+@pytest.mark.parametrize(("options", "how"), [([], "untracked"), (["--isolate"], "untracked"), (["--memory"], "")],
+                         ids=["default", "isolate", "memory"])
+def test_where_the_kernel_does_not_show_them(lab: Lab, go: None, options: list[str], how: str, start: str) -> None:
     """It is said, and files are in place for them."""
     script = f"{OVERWRITE.format('AAA', 3)}; {start}; {start}"
-    done = lab.run(["sh", "-c", script], *options, env={"METAMORI_STATIC": "untracked"})
+    done = lab.run(["sh", "-c", script], *options, env={"METAMORI_STATIC": how})
     assert done.stdout == b"oooAAAoooooo" * 2
     assert len(said(done)) == 1
     assert "is a Go program" in said(done)[0]

@@ -89,6 +89,7 @@ static void unseen_in_part(const char *path, const struct stat *st)
     snprintf(text, sizeof text, strict ? "%.150s is tracked as without --strict: no filter can be set"
              : "%.150s is a Go program: it calls the kernel by itself, and what it writes that way is not tracked", path);
     outside_for_good(strict ? 7 : st->st_ino | 1ull << 63, text);
+    mm_self->outside = 0;
 }
 
 static void begin_outside(void)
@@ -207,8 +208,10 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         image->mask = mm_limit_begin();
     }
     /* last: from here on this thread's calls are shown too */
-    if (image->outside && replaces && !(shows && mm_follow_calls() == 0))
+    if (image->outside && replaces && !(shows && mm_follow_calls() == 0)) {
+        image->outside = why != NULL;
         (why ? untracked(itself ? "a program" : path, &st, why) : unseen_in_part(itself ? "it" : path, &st));
+    }
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */
