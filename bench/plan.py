@@ -14,6 +14,7 @@ Step = tuple[str, str, list[str]]          # bench, filesystem ("": that of --di
 
 _QUICK = """
 exec       ext4
+static     ext4  --count 1000 --file-size 64
 bonnie     ext4  --size 2g --phases blocks
 bonnie     ext4  --size 128m --phases chars
 kept       ext4
