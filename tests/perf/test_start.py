@@ -11,7 +11,7 @@ from lab import Lab
 
 # of these a run of a program that writes a file needs none
 LATE = {"subprocess", "platform", "dataclasses", "inspect", "difflib", "json", "datetime", "threading", "ctypes",
-        "sortedcontainers", "metamori.store.prune.prune", "metamori.store.prune.merge",
+        "base64", "sortedcontainers", "metamori.store.prune.prune", "metamori.store.prune.merge",
         "metamori.cli.resume", "metamori.cli.opening", "metamori.cli.output",
         "metamori.runtime.lifecycle.process_restart", "metamori.runtime.lifecycle.recover",
         "metamori.runtime.rollback.rollback", "metamori.runtime.recovery.crash_recovery",

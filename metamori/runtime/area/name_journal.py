@@ -7,7 +7,6 @@ there before, and no checkpoint knew, is noted in names besides, which reach the
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 
@@ -39,6 +38,9 @@ def surviving(journal: bytes) -> dict[int, Touch]:
     return found
 
 
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
 def named(folder: str) -> dict[int, Touch]:
     """The notes that are names of a folder, by the byte of the journal at which each ends:
     <byte>.<part>.<of>.<base64>, in hexadecimal."""
@@ -50,7 +52,7 @@ def named(folder: str) -> dict[int, Touch]:
             at, part, of = (int(each, 16) for each in word[:3])
             if of > _PARTS_MAX:
                 continue
-            parts.setdefault(at, {})[part] = base64.urlsafe_b64decode(word[3])
+            parts.setdefault(at, {})[part] = binascii.a2b_base64(word[3].translate(_URL_SAFE))
         except (ValueError, IndexError, binascii.Error):
             continue                       # the file that they are names of
         counts[at] = of
