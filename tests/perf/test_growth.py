@@ -139,7 +139,8 @@ def test_one_name_among_many_is_found_by_itself() -> None:
         assert found == [({b"/d/5", b"/d/new", b"/d"}, set())]
         return count
 
-    assert asked(8000) == asked(1000) < 60
+    asked(10)                              # what is done once
+    assert abs(asked(8000) - asked(1000)) < 5 and asked(1000) < 60
 
 
 def test_a_prune_reads_no_record_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ class Catalog(StoreLock):
         self._counters = Counters(door, self.layout)
         self._loaded = False
         self._head: Head | None = None
-        self._head_read = b"", Head(0)     # what was last read or written, and its bytes
+        self._head_read: tuple[bytes, Head] | None = None      # what was last read or written
         self._is_copied: bool | None = None
 
     @property
@@ -355,7 +355,7 @@ class Catalog(StoreLock):
 
     def _head_of(self, data: bytes, store: int) -> Head:
         """A run asks again and again, and head names every file."""
-        if data != self._head_read[0]:
+        if self._head_read is None or self._head_read[0] != data:
             self._head_read = data, files.decode_head(data, store)
         return self._head_read[1]
 
