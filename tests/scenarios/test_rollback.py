@@ -126,3 +126,12 @@ def test_a_sockets_name_stays_away(lab: Lab) -> None:
         lab.restore(index)
         assert {path.name: path.read_text() for path in lab.work.iterdir()} == files
     lab.verb("verify")
+
+
+def test_a_stream_opened_anew_in_another_mode_appends_again(lab: Lab) -> None:
+    """Its position counts from the end that a write has, not from where it had been sought (soak, seed 440041)."""
+    session = lab.start()
+    session.must(["fopen 0 s0 a", "fputs 0 5 1", "checkpoint", "freopen 0 s0 r+", "restore 1"])
+    session.must(["fputs 0 100 2", "fseek 0 500 end", "fputs 0 50 3", "fseek 0 7 cur"])
+    assert session.ask("ftell 0") == str(5 + 100 + 50 + 7)
+    assert session.end() == 0

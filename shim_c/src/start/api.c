@@ -37,9 +37,10 @@ static int stream_back(const struct mm_action *a)
     FILE *f = (FILE *)(uintptr_t)a->stream;
     mm_stream_empty(f);
     f->_fileno = a->fds[0];
-    f->_flags &= ~0x0c;
+    f->_flags &= ~0x100c;              /* it may have been opened anew since, in another mode */
     int access = a->flags & O_ACCMODE;
     f->_flags |= access == O_RDONLY ? 0x08 : access == O_WRONLY ? 0x04 : 0;
+    f->_flags |= a->flags & O_APPEND ? 0x1000 : 0;
     if (!(a->state.flags & 16 ? wide_back : narrow_back)(f, &a->state))
         return -EIO;
     if (a->state.flags & 1)
