@@ -41,9 +41,11 @@ demo: build  ## a real program, killed, and taken back to each of its checkpoint
 	@tools/prepare "$(PYTHON)" demo
 	@$(PY) demo/demo.py
 
-test: $(TESTED) build  ## all tests but the slow ones, on up to four processors; the scenarios with assertions compiled in
-	@METAMORI_CHECKED=1 $(PYTEST) -n auto --maxprocesses 4 --dist worksteal tests/scenarios
-	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal --ignore tests/scenarios $(ARGS)
+# most tests wait half of the time: two for each processor
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
+test: $(TESTED) build  ## all tests but the slow ones, WORKERS at a time; the scenarios with assertions compiled in
+	@METAMORI_CHECKED=1 $(PYTEST) -n $(WORKERS) --dist worksteal tests/scenarios
+	@$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/scenarios $(ARGS)
 
 test-slurm: $(TESTED) build  ## jobs of a real Slurm, in a folder of its own on the loopback device (some minutes)
 	@$(PYTEST) -m '' --timeout 1800 tests/slurm $(ARGS)

@@ -3,6 +3,7 @@
  *                                       all of it, "checkpoint" takes one by itself; answers with microseconds
  *   memory MIB steady PERCENT UNITS     computes, and changes so many percent of its pages in UNITS_A_CYCLE units; says how long
  *                                       all units took
+ *   memory MIB tree N                   as with MIB alone, but that N processes have so much each, and change as much of it
  *   memory MIB idle                     waits for its end */
 #include <metamori.h>
 #include <stdio.h>
@@ -47,6 +48,43 @@ static void steady(unsigned long percent, unsigned long units)
     printf("%.0f\n", now_us() - start);
 }
 
+static void change_all(unsigned long percent)
+{
+    size_t many = pages * percent / 100;
+    for (size_t i = 0; i < many; i++)
+        change(i, many);
+}
+
+static int to_child[64], from_child[64], children;
+
+/* Each waits for a number of percent, changes them, and says so. */
+static void become_tree(int processes)
+{
+    for (; children < processes - 1; children++) {
+        int asked[2], said[2];
+        unsigned char percent;
+        if (pipe(asked) || pipe(said))
+            exit(1);
+        if (fork() == 0) {
+            close(asked[1]), close(said[0]);
+            change_all(100);               /* its own from here on */
+            for (; write(said[1], "", 1) == 1 && read(asked[0], &percent, 1) == 1;)
+                change_all(percent);
+            _exit(0);
+        }
+        close(asked[0]), close(said[1]);
+        to_child[children] = asked[1], from_child[children] = said[0];
+    }
+}
+
+static void await_children(void)
+{
+    char said;
+    for (int i = 0; i < children; i++)
+        if (read(from_child[i], &said, 1) != 1)
+            exit(1);
+}
+
 int main(int argc, char **argv)
 {
     size_t mib = argc > 1 ? strtoul(argv[1], NULL, 10) : 100;
@@ -62,9 +100,13 @@ int main(int argc, char **argv)
         steady(strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
         return 0;
     }
+    if (argc > 3) {
+        become_tree(atoi(argv[3]));
+        await_children();
+    }
     puts("0");
     fflush(stdout);
-    while (argc > 2)
+    while (argc == 3)
         pause();
     while (fgets(line, sizeof line, stdin)) {
         double start = now_us();
@@ -76,9 +118,12 @@ int main(int argc, char **argv)
             if (metamori_checkpoint() < 0)
                 return 1;
         } else {
-            size_t many = pages * strtoul(line, NULL, 10) / 100;
-            for (size_t i = 0; i < many; i++)
-                change(i, many);
+            unsigned char percent = (unsigned char)atoi(line);
+            for (int i = 0; i < children; i++)
+                if (write(to_child[i], &percent, 1) != 1)
+                    return 1;
+            change_all(percent);
+            await_children();
         }
         printf("%.0f\n", now_us() - start);
         fflush(stdout);

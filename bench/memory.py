@@ -6,6 +6,7 @@ overhead is that of a program that computes for some time, with a checkpoint eve
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ def numbers(text: str) -> tuple[int, ...]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=numbers, default=SIZES_MIB, metavar="MIB,...",
                         help="sizes of the program's memory, in MiB (100,1024)")
+    parser.add_argument("--trees", type=numbers, default=(8,), metavar="N,...",
+                        help="processes that have the largest size together, and change the first percentage (8)")
     parser.add_argument("--overhead", type=numbers, default=SIZES_MIB[-1:], metavar="MIB,...",
                         help="sizes for which the overhead is measured, too; '' for none (1024)")
     parser.add_argument("--percents", type=numbers, default=PERCENTS, metavar="N,...",
@@ -38,9 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 class Program:
     """The program under `metamori run --memory`, and what the run area says of its last image."""
 
-    def __init__(self, program: Path, size_mib: int, folder: Path, *words: str) -> None:
+    def __init__(self, program: Path, size_mib: int, folder: Path, *words: str, processes: int = 1) -> None:
         self.store = folder / "store"
-        verb = words or ("run", "--memory", "--store", str(self.store), "--", str(program), str(size_mib))
+        tree = ("tree", str(processes)) if processes > 1 else ()
+        verb = words or ("run", "--memory", "--store", str(self.store), "--", str(program), str(size_mib), *tree)
         self.started = time.monotonic()
         self.process = subprocess.Popen([measure.metamori(), *verb], cwd=folder, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -57,28 +61,35 @@ class Program:
 
     def checkpoint(self) -> dict[str, float]:
         """Taken by the program itself, so nobody's start is in it; it is durable when the call returns."""
+        from metamori._area import lib
         from metamori.runtime.area.run_area import Area
 
         whole_us = self.answer("checkpoint")
         area = Area(str(self.store))
-        memory = area.head.memory
-        result = {"pause, ms": memory.pause_ns / 1e6, "of it stop": memory.stop_ns / 1e6,
+        each = [lib.mm_memory_of(area.pointer, slot) for slot in area.processes()]
+        memory = each[0]
+        result = {"pause, ms": max(one.pause_ns for one in each) / 1e6, "of it stop": memory.stop_ns / 1e6,
                   "find": memory.gather_ns / 1e6, "copy aside": memory.copy_ns / 1e6,
-                  "image, MiB": memory.file_bytes / 2**20, "behind, ms": whole_us / 1e3 - memory.pause_ns / 1e6}
+                  "image, MiB": sum(one.file_bytes for one in each) / 2**20,
+                  "behind, ms": whole_us / 1e3 - memory.pause_ns / 1e6}
         area.close()
         return result
 
     def kill(self) -> None:
-        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True,
-                                  check=False).stdout.split()
-        for pid in children:
-            os.kill(int(pid), 9)
+        found, next_ones = [], [str(self.process.pid)]
+        while next_ones:
+            asked = ["ps", "-o", "pid=", "--ppid", ",".join(next_ones)]
+            next_ones = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+            found += next_ones
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
         self.process.wait()
 
 
-def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace) -> measure.Numbers:
+def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace, processes: int = 1) -> measure.Numbers:
     with measure.fresh_folder(args.dir) as folder:
-        program = Program(binary, size_mib, folder)
+        program = Program(binary, size_mib, folder, processes=processes)
         program.answer()
         first = program.checkpoint()
         full_copy = program.answer("copy")
@@ -89,7 +100,7 @@ def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace)
         program.kill()
         restart_s = _restart(binary, size_mib, folder)
         shutil.rmtree(folder / "store", ignore_errors=True)
-        pages = size_mib * 256 * percent // 100
+        pages = processes * size_mib * 256 * percent // 100
         return {"first pause, ms": first["pause, ms"], **last, "restart, s": restart_s,
                 "us per first write": measure.median(armed) / pages, "full copy, ms": full_copy / 1e3}
 
@@ -155,6 +166,10 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
 
         kinds = {f"{size} MiB, {percent} %": cell(size, percent) for size in args.sizes
                  for percent in args.percents}
+        for processes in args.trees:
+            each = args.sizes[-1] // processes
+            kinds[f"{processes} processes of {each} MiB, {args.percents[0]} %"] = \
+                lambda processes=processes, each=each: one_run(each, args.percents[0], binary, args, processes)
         return measure.alternate(kinds, args.rounds)
 
 

@@ -15,6 +15,7 @@ Step = tuple[str, str, list[str]]          # bench, filesystem ("": that of --di
 _QUICK = """
 exec       ext4
 static     ext4  --count 1000 --file-size 64
+names      ext4
 bonnie     ext4  --size 2g --phases blocks
 bonnie     ext4  --size 128m --phases chars
 kept       ext4
@@ -28,9 +29,11 @@ peers      ext4  --sizes 20,200
 bonnie     tmpfs --size 512m --phases blocks
 kept       tmpfs --file-size 1024
 fio        tmpfs --file-size 64 --seconds 1 --only old
+names      tmpfs
 checkpoint xfs   --sizes 20,2048 --changed= --counts=
 kept       xfs   --file-size 1024
 fio        xfs   --file-size 64 --seconds 1 --only old
+names      xfs
 peers      xfs   --sizes 20,200
 peers      btrfs --sizes 20,200
 """
@@ -40,6 +43,7 @@ kept       ext4  --file-size 8
 fio        ext4  --file-size 4 --seconds 1 --only 1
 exec       ext4  --count 5
 static     ext4  --count 20 --file-size 4
+names      ext4  --count 20
 programs   ext4  --only tar
 checkpoint ext4  --sizes 20,5000 --changed 100 --counts 25
 memory     ext4  --sizes 16

@@ -24,6 +24,7 @@ from bench import (
     measure,
     memory,
     mounts,
+    names,
     peers,
     plan,
     plot,
@@ -34,33 +35,33 @@ from bench import (
 
 BENCHES: dict[str, Any] = {
     "bonnie": bonnie, "breakdown": breakdown, "calls": calls, "fio": disk, "kept": kept, "exec": exec_cost,
-    "static": static,
+    "static": static, "names": names,
     "programs": programs, "checkpoint": checkpoint, "growth": growth, "memory": memory, "levels": levels,
     "peers": peers}
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = top.add_subparsers(dest="name", required=True, metavar="NAME")
+    verbs = top.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, module in BENCHES.items():
         text = module.__doc__ or ""
-        one = names.add_parser(name, help=text.splitlines()[0], description=text,
+        one = verbs.add_parser(name, help=text.splitlines()[0], description=text,
                                formatter_class=argparse.RawDescriptionHelpFormatter)
         common(one)
         if name == "bonnie":
             one.add_argument("--size", default="2g", help="size of Bonnie++'s file: 2g, 512m (2g)")
         module.arguments(one)
-    every = names.add_parser("all", help="every bench with its own defaults, into one JSON")
+    every = verbs.add_parser("all", help="every bench with its own defaults, into one JSON")
     common(every)
     every.add_argument("--without", default="", metavar="NAME,...", help="benches and filesystems to leave out")
     every.add_argument("--form", choices=("full", "quick", "tiny"), default="full",
                        help="full: hours, on --dir; quick: 25 minutes, on four filesystems; tiny: a trial (full)")
     every.add_argument("--resume", action="store_true",
                        help="go on after the steps that --out has of this commit, machine, form and rounds")
-    page = names.add_parser("rows", help="the rows of DESIGN 8 that a JSON of `all` has, as a page of the manual")
+    page = verbs.add_parser("rows", help="the rows of DESIGN 8 that a JSON of `all` has, as a page of the manual")
     page.add_argument("file", type=Path)
     page.add_argument("--into", type=Path, help="the page (standard output)")
-    again = names.add_parser("show", help="print and draw what a JSON holds")
+    again = verbs.add_parser("show", help="print and draw what a JSON holds")
     again.add_argument("file", type=Path)
     return top
 

@@ -11,7 +11,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from completions import actions, help_of, words_of  # noqa: E402
 
-from metamori.cli import main  # noqa: E402
+from metamori.cli.options.parser import verb_parser  # noqa: E402
 
 project = "Metamori"
 author = "the Metamori authors"
@@ -45,7 +45,7 @@ def name_what_is_outside(app, page, text):  # type: ignore[no-untyped-def]
 
 def table_of(verb: str) -> str:
     """The arguments and options of a verb, as its parser has them."""
-    parser = main.verb_parser(verb, importlib.import_module(f"metamori.cli.{verb}"))
+    parser = verb_parser(verb, importlib.import_module(f"metamori.cli.{verb}"))
     rows = ["| option | meaning |", "|---|---|"]
     for action in actions(parser):
         if action.option_strings != ["-h", "--help"]:

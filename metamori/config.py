@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
-from typing import Any
 
 from metamori.errors import Usage
 from metamori.tables.record import field, names_of, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -18,6 +20,8 @@ DEFAULT_STORE = ".metamori"
 
 def parse_size(text: str) -> int:
     """Bytes: 4096, 64K, 25M, 1G."""
+    import re
+
     found = re.fullmatch(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if found is None:
         raise Usage(f"'{text}' is not a size; write 4096, 64K, 25M or 1G")
@@ -34,6 +38,8 @@ def size_text(count: int) -> str:
 
 def parse_duration(text: str) -> float:
     """Seconds: 30, 500ms, 10m, 2h."""
+    import re
+
     found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(ms|[smhd]?)", text.strip().lower())
     if found is None or float(found[1]) == 0:
         raise Usage(f"'{text}' is not a duration; write 30s, 10m or 2h")
@@ -42,10 +48,10 @@ def parse_duration(text: str) -> float:
 
 def parse_count(text: str) -> int:
     """A number from 1 on."""
-    found = re.fullmatch(r"[0-9]{1,18}", text.strip())
-    if found is None or int(found[0]) < 1:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18 and int(digits)):
         raise Usage(f"'{text}' is not a number from 1 on")
-    return int(found[0])
+    return int(digits)
 
 
 @record
@@ -65,6 +71,7 @@ class Config:
     on_term: bool = False                  # a SIGTERM waits until a checkpoint is complete
     on_checkpoint: str = ""                # a shell's line for each checkpoint
     requeue: bool = False                  # on that signal have Slurm queue the job again
+    job: str | None = None                 # one of several runs that are one job, which may have a name
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be continued from
     keep_last: int = 0                     # of the run's own checkpoints the newest so many stay
     max_bytes: int = 0                     # as many of them as take so many bytes of the store

@@ -15,6 +15,7 @@ class MetamoriError(Exception):
 
     exit_code = 1
     errno = _errno.EIO
+    passes = False                         # the same a moment later may go well
 
 
 class Usage(MetamoriError):
@@ -81,12 +82,14 @@ def missing(error: ImportError) -> str:
     top = name.partition(".")[0]
     if name.startswith("metamori._"):
         return f"{name} is not built; build it with: make build"
-    if top not in _ALWAYS and top not in _LEVELS:
+    if top not in _ALWAYS and top not in (*_LEVELS, "zmq"):
         return ""
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else \
         f"cannot be loaded ({str(error).strip().partition(chr(10))[0]})"
     if top in _ALWAYS:
         return f"{_ALWAYS[top]} {why}; install it with: pip install {_ALWAYS[top]}"
+    if top == "zmq":
+        return f"pyzmq {why}; run --job needs it: pip install 'metamori[job]'"
     return f"{top} {why}; the levels need it: pip install 'metamori[levels]'"
 
 

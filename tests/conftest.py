@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import hypothesis
@@ -46,12 +47,21 @@ def signals_as_before() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@lru_cache
+def links_statically() -> bool:
+    command = ["gcc", "-static", "-x", "c", "-", "-o", "/dev/null"]
+    return subprocess.run(command, input=b"int main(void) { return 0; }", stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """compiled(name, flavour): the program built from tests/programs, once a session."""
     folder = tmp_path_factory.mktemp("programs")
 
     def build(name: str, flavour: str = "plain") -> Path:
+        if flavour == "static" and not links_statically():
+            pytest.skip("no static C library to link with")
         result = folder / f"{name}.{flavour}"
         if not result.exists():
             sources = [PROGRAMS / f"{part}.c" for part in PARTS.get(name, [name])]

@@ -24,7 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from metamori.cli import output
+    from metamori.runtime.job import folder
 
+    above = folder.job_of(os.path.abspath(arguments.store))
+    if folder.is_live(above):
+        from metamori.runtime.job import member
+
+        index = member.ask(above, arguments.message)
+        output.result(arguments, {"index": index}, str(index))
+        return 0
     index = take(os.path.abspath(arguments.store), arguments.message, arguments.stop)
     output.result(arguments, {"index": index}, str(index))
     return 0

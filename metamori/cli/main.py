@@ -1,64 +1,29 @@
 """metamori VERB: finds the verb, and turns every error into one line on stderr and its exit code.
 
-Only argparse is imported before the verb is known, and then only that verb's module: `metamori run` must not
-pay for what other verbs need, and neither must `metamori --help`.
+Only the verb's own module is imported, and argparse (options/parser.py) where its options are not plain
+(options/plain.py): `metamori run` must not pay for what other verbs need, and neither must `metamori --help`.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
+from metamori.cli.options import VERBS
 from metamori.errors import RUN_FAILED, MetamoriError, Usage, missing
 
-VERBS = {
-    "run": "run a command and track its files",
-    "checkpoint": "take a checkpoint of the live run",
-    "log": "the tree of checkpoints",
-    "show": "what a checkpoint's records say",
-    "diff": "which files, names and ranges differ between two checkpoints",
-    "cat": "a file's content as it was at a checkpoint",
-    "restore": "restore the files to a checkpoint",
-    "undo": "take back the last changes of the files",
-    "redo": "make undone changes again",
-    "restart": "continue from a checkpoint: files, and the program's memory if it was saved",
-    "report": "pictures of the history: timeline, heatmap, space, or one HTML page",
-    "status": "what a live run is doing",
-    "verify": "check every byte of the store",
-    "prune": "free space: drop checkpoints that no rule keeps",
-    "doctor": "what can and cannot be tracked here",
-    "config": "compiler and linker flags for the C API",
-}
-ABOUT = "Takes incremental checkpoints of the files that a program writes, and restores any of them."
-_WITHOUT_STORE = ("run", "config")  # run has its own
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    import _signal as signal  # numbers are enough, and `enum` takes 3 ms
+
 _INTERRUPTED = 130
 _COLLECT_AFTER = 100_000  # objects: a start makes many that stay, and looked through every 700 they were a tenth of it
-
-
-class Parser(argparse.ArgumentParser):
-    """Says a usage error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Usage(f"{message}{self._meant(message)} (see {self.prog} --help)")
-
-    def _meant(self, message: str) -> str:
-        """What an unknown verb or option was probably meant to be."""
-        import re
-
-        found = re.search(r"invalid choice: '([^']*)'|unrecognized arguments: (--[^\s=]+)", message)
-        if not found:
-            return ""
-        import difflib
-
-        known = list(VERBS) if found[1] else [name for name in self._option_string_actions if name.startswith("--")]
-        near = difflib.get_close_matches(found[1] or found[2], known, 1)
-        return f"; did you mean {near[0]}?" if near else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,10 +67,12 @@ def _status(words: list[str]) -> int:
     try:
         _step_out()
         if not verb:
-            _top(words)
+            from metamori.cli.options import parser
+
+            parser.top(words)
             return 0
         module = importlib.import_module(f"metamori.cli.{verb}")
-        status: int = module.run(_parsed(verb_parser(verb, module), words[1:]))
+        status: int = module.run(_options(verb, module, words[1:]))
         sys.stdout.flush()
         return status
     except MetamoriError as error:
@@ -126,6 +93,17 @@ def _status(words: list[str]) -> int:
         return _INTERRUPTED
 
 
+def _options(verb: str, module: Any, words: list[str]) -> Any:
+    if verb == "run":
+        from metamori.cli.options import plain
+
+        if found := plain.read(module, words):
+            return found
+    from metamori.cli.options import parser
+
+    return parser.parsed(parser.verb_parser(verb, module), words)
+
+
 def _sentence(error: OSError) -> str:
     if error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
@@ -138,42 +116,6 @@ def _sentence(error: OSError) -> str:
     from metamori.printed import name_text
 
     return f"{name_text(error.filename)}: {error.strerror}"
-
-
-def _top(words: list[str]) -> None:
-    """--help and --version, or the usage error that the words are."""
-    parser = Parser(prog="metamori", description=ABOUT, epilog="Run metamori VERB --help for the options of a verb.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", title="verbs")
-    for name, line in VERBS.items():
-        verbs.add_parser(name, help=line)
-    if parser.parse_args(words).version:
-        from importlib.metadata import PackageNotFoundError, version
-        try:
-            print("metamori", version("metamori"))
-        except PackageNotFoundError:
-            print("metamori, not installed")
-        return
-    raise Usage("a verb is missing (see metamori --help)")
-
-
-def verb_parser(verb: str, module: Any) -> Parser:
-    """The parser of a verb, whose module is given."""
-    parser = Parser(prog=f"metamori {verb}", description=(module.__doc__ or "").strip())
-    if verb not in _WITHOUT_STORE:
-        parser.add_argument("--store", metavar="DIR", default=os.environ.get("METAMORI_STORE") or ".metamori",
-                            help="where the checkpoints are (default: $METAMORI_STORE, else .metamori)")
-    if verb not in ("run", "restart"):
-        parser.add_argument("--json", action="store_true", help="print one JSON value")
-    module.add_arguments(parser)
-    return parser
-
-
-def _parsed(parser: Parser, words: list[str]) -> argparse.Namespace:
-    """Options may stand between other words, but not where the words after them are a command of their own."""
-    if any(action.nargs == argparse.REMAINDER for action in parser._actions):
-        return parser.parse_args(words)
-    return parser.parse_intermixed_args(words)
 
 
 def _step_out() -> None:

@@ -67,6 +67,13 @@ def complete(store: Store) -> None:
         from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 
         require_over(store)
+    job = commit.exists(store.door, store.layout.nodes)
+    if job:
+        from metamori.runtime.job import finish, folder
+
+        for name in folder.names(store):
+            if folder.is_alive(store, name):
+                raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if restore.recover(store):
@@ -75,6 +82,8 @@ def complete(store: Store) -> None:
         said = finish_if_needed(store)
         if said:
             output.say(said)
+    for said in finish.finish(store) if job else ():
+        output.say(said)
     store.refresh()
 
 

@@ -70,7 +70,8 @@ def _check(arguments: argparse.Namespace, store: Store, index: int) -> None:
 
     store.require_restorable(index)
     if index and store.meta(index).memory:
-        process_restart.check_free(process_restart.check(store, index))
+        process_restart.check(store, index)
+        process_restart.check_free(store, index)
     else:
         launch = launch_record.of_index(store, index)
         if not os.path.isdir(launch.cwd):

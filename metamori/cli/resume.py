@@ -47,7 +47,8 @@ def files_back(store: Store, config: Config, stdio: bool) -> int | None:
             "checkpoint, then restores", tuple(refused))
     with_memory = bool(config.memory and index and store.meta(index).memory)
     if with_memory:
-        process_restart.check_free(process_restart.check(store, index))   # before anything is touched
+        process_restart.check(store, index)   # before anything is touched
+        process_restart.check_free(store, index)
     if changed:
         external_changes.record(store, resume_point.BEFORE_RESTORE)
     if with_memory:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import signal
 import sys
 from collections.abc import Mapping
 
 from metamori.config import Config, parse_count, parse_duration, parse_size
 from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
 
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
 OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/base/old_names.h, old_libc.c)
@@ -20,6 +22,8 @@ LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 def signal_number(text: str) -> int:
     """USR1, SIGUSR1 or 10."""
+    import signal
+
     name = text.upper()
     try:
         number = int(name) if name.isdigit() else int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
@@ -62,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--durability", choices=("power", "process"),
                         help="what a checkpoint survives: a power failure (default), or only the end of any process, "
                              "which is faster. fsync works either way")
-    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program and its arguments")
+    parser.add_argument("command", metavar="COMMAND", nargs="...", help="the program and its arguments")
 
 
 def _what_is_kept(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +108,10 @@ def _when_checkpoints_come(parser: argparse.ArgumentParser) -> None:
 
 
 def _how_it_resumes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="NAME", nargs="?", const="",
+                        help="this is one of several runs, on any nodes, with one store on a filesystem that they "
+                             "share: their checkpoints are one. Which runs belong together is told by NAME, else by "
+                             "Slurm, PMIx or MPI. Nothing is redirected; needs pyzmq")
     parser.add_argument("--resume", action="store_true",
                         help="first restore the last checkpoint of an interrupted run, or its beginning. Interrupted "
                              "is the last run on this branch if it was killed, requeued, or ended with a status other"
@@ -140,10 +148,14 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.update(more)
     if arguments.strict and arguments.memory:
         raise Usage("--strict and --memory exclude each other: memory is saved by the library in the program")
+    if arguments.job is not None:
+        from metamori.runtime.job import start as job
+
+        job.require_possible(arguments)
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     config = Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
-        "memory": arguments.memory, "outside": arguments.outside, "strict": arguments.strict,
+        "memory": arguments.memory, "job": arguments.job, "outside": arguments.outside, "strict": arguments.strict,
         "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
         "track": tuple(arguments.track) if arguments.track else None,
         "exclude": tuple(arguments.exclude) if arguments.exclude else None,
@@ -157,6 +169,11 @@ def run(arguments: argparse.Namespace) -> int:
     })
     resumes = arguments.resume or (arguments.requeue and slurm.was_restarted())
     try:
+        if config.job is not None:
+            from metamori.cli import opening, resume
+
+            verb = job.Verb(opening.complete, resume.files_back, _looked_at, environment, own_part)
+            return job.run(config, command, resumes, arguments.stdio, verb)
         return _run(config, command, resumes, arguments.stdio)
     except OSError as error:
         child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}")
@@ -203,6 +220,12 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
         raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
     store = Store.create_or_open(config.store, progress.door(shown=resumes))
+    if os.path.exists(store.layout.nodes):
+        from metamori.cli import opening
+
+        with store:
+            store.lock()
+            opening.complete(store)
     try:
         if resumes:
             from metamori.cli import resume
@@ -270,21 +293,20 @@ def _looked_at(command: list[str], config: Config) -> tuple[list[str], str, bool
 
     One line when it cannot be tracked at all.
     """
-    import shutil
-
+    from metamori.runtime.area import launch_record
     from metamori.runtime.lifecycle import child_loop, elf
 
     if config.strict and (why := elf.calls_are_hidden()):
         raise MetamoriError(f"--strict is not possible here: {why}")
-    path = shutil.which(command[0]) or ""
+    path = launch_record.program(command[0])
     try:
         program = elf.look(path) if path else None
     except OSError:
         program = None
     if config.strict and program and program.why == elf.NO_PROGRAM:    # as execvp does
         command, path, program = ["/bin/sh", path, *command[1:]], "/bin/sh", None
-    shown = bool(config.strict and path) or (bool(program and program.shows_calls) and not config.memory \
-        and os.environ.get("METAMORI_STATIC") != "untracked")
+    hidden = config.memory or os.environ.get("METAMORI_STATIC") == "untracked"
+    shown = bool(path) if config.strict else bool(program and program.shows_calls) and not hidden
     if program and not shown and program.why not in ("", elf.NO_PROGRAM):
         child_loop.say(f"{path} cannot be tracked: {program.why}. Its files are not checkpointed")
     return command, os.path.abspath(path) if path else "", bool(program and program.refuses), shown

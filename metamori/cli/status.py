@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(store: Store) -> dict[str, Any]:
     """One look, at a run's area and then at the store: what is over by the first has its last index by the second."""
-    live = _live(store)
+    live = _live(store) or _job(store)
     store.refresh()
     newest = store.newest
     found: dict[str, Any] = {
@@ -79,6 +79,20 @@ def _live(store: Store) -> dict[str, Any]:
         area.close()
 
 
+def _job(store: Store) -> dict[str, Any]:
+    """Of the runs of a job that are on this machine; empty when none is alive."""
+    from metamori.runtime.job import folder
+
+    names = [name for name in folder.names(store) if folder.is_alive(store, name)]
+    if not names:
+        return {}
+    runs = [_live(Store(store.layout.node(name), store.door)) for name in names]
+    return {"alive": True, "runs": [os.fsdecode(name) for name in names],
+            "files": sum(run.get("files", 0) for run in runs),
+            "processes": [pid for run in runs for pid in run.get("processes", ())],
+            "bytes_seen": sum(run.get("bytes_seen", 0) for run in runs)}
+
+
 def _outside(area: Any) -> dict[str, Any]:
     from metamori.runtime.area import scope
 
@@ -103,6 +117,9 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if not found["alive"]:
         newest = "" if found["newest"] == found["head"] else f" is {found['newest']}"
         return [f"no run is alive; the files are at checkpoint {found['head']}, the newest{newest}"]
+    if "runs" in found:
+        return [f"job of {len(found['runs'])} runs: {', '.join(map(line_text, found['runs']))}",
+                f"last: {newest}{_age(found['last_checkpoint'])}"]
     rate = f", {size_text(found['bytes_per_second'])}/s" if "bytes_per_second" in found else ""
     due = found["next_checkpoint_in"]
     following = "no timer" if due is None else f"the next in {due:.0f} s"

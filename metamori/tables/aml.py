@@ -14,10 +14,14 @@ All numbers are bytes. A run number 0 names no buffer; callers use it for bytes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from sortedcontainers import SortedDict
+else:
+    from metamori.tables.record import NamedTuple
 
 
 

@@ -6,11 +6,14 @@ processes out of it (`Fit`) and records them (`FitEntry`); a restore inside the 
 
 from __future__ import annotations
 
-from typing import Literal
-
 from metamori.tables.record import record
 
-CreationType = Literal["descriptor", "stream"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    CreationType = Literal["descriptor", "stream"]
+
 
 
 @record

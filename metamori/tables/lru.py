@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, TypeVar
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Generic, TypeVar
+
+    Key = TypeVar("Key", bound=Hashable)
+    Value = TypeVar("Value")
+else:
+    Key = Value = None
+    Generic = {(Key, Value): object}
 
 
 def _one(_: object) -> int:

@@ -7,11 +7,11 @@ checkpoint takes those that changed out of it (`Pif`), folds their blocks into A
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.record import mutable, record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:                          # what a stat said is a value too
     from os import stat_result
 

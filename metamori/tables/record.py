@@ -8,11 +8,33 @@ Whoever asks `dataclasses` about a record (`fields`, `replace`, `asdict`) gets t
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-Class = TypeVar("Class")
+TYPE_CHECKING = False                      # what checks types takes it for true; `typing` and `re` are 8 ms of CPU time
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+    Class = TypeVar("Class")
+else:
+    def dataclass_transform(**_):
+        return lambda decorator: decorator
+
+    class _Tuples(type):
+        """Makes what `typing.NamedTuple` makes of a class."""
+
+        def __new__(cls, name, bases, body):
+            fields = tuple(body.get("__annotations__", ()))
+            made = namedtuple(name, fields, defaults=[body.pop(each) for each in fields if each in body],
+                              module=body["__module__"])
+            for each in body.keys() - {"__module__", "__qualname__", "__annotations__"}:
+                setattr(made, each, body[each])
+            made.__annotations__ = body.get("__annotations__", {})
+            return made
+
+    NamedTuple = type.__new__(_Tuples, "NamedTuple", (), {})
+
 _ABSENT: Any = object()
 _ONE_BY_ONE = 32  # records of a class that are filled without it: to compile `__init__` takes as long as 50 of them
 

@@ -11,11 +11,17 @@ Byte b of a file of `size` bytes is, in this order of precedence:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
 
 from metamori.tables.aml import AML, AddressMap, EmptyMap
 
-Kind = Literal["buffer", "zero", "home", "lost"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, NamedTuple
+
+    Kind = Literal["buffer", "zero", "home", "lost"]
+else:
+    from metamori.tables.record import NamedTuple
+
 BUFFER: Kind = "buffer"
 ZERO: Kind = "zero"
 HOME: Kind = "home"

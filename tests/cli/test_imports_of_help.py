@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-OURS = {"metamori", "metamori.cli", "metamori.cli.main", "metamori.errors", "metamori.runtime",
+OURS = {"metamori", "metamori.cli", "metamori.cli.main", "metamori.cli.options", "metamori.cli.options.parser",
+        "metamori.errors", "metamori.runtime",
         "metamori.runtime.lifecycle", "metamori.runtime.lifecycle.leave_run", "metamori.printed"}
 # What argparse, and Python's own start, bring along is not ours to choose; none of these is needed to print a page.
 HEAVY = {"asyncio", "cffi", "ctypes", "dataclasses", "email", "hashlib", "http", "importlib.metadata", "inspect",

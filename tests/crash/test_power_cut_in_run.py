@@ -57,6 +57,12 @@ SMALL = """\
 open old rw; pwrite 3 3000 2000 5; fsync 3; checkpoint; pwrite 3 100 2500 6; open log w,append; write 4 300 7
 unlink gone; rename d0 d3; checkpoint; pwrite 3 50 10 8\
 """.replace("\n", "; ").split("; ")
+# old bytes written over in sequence, in place (engine/overwrite.c): the checked build calls three blocks a long one
+SEQUENCES = """\
+open old rw; write 3 4096 5; write 3 4096 6; write 3 8000 7; fsync 3; write 3 5000 8; pwrite 3 900 500 9; checkpoint
+pwrite 3 16384 0 10; pwrite 3 3000 9000 11; checkpoint; pwrite 3 4096 4096 12; pwrite 3 12288 8192 13; fsync 3
+restore @1; pwrite 3 20480 0 14; checkpoint; pwrite 3 16384 4096 15\
+""".replace("\n", "; ").split("; ")
 STRAIGHT = [line for line in (*SCRIPT, *SYNCING[1:9]) if not line.startswith("restore")]   # single mode has one way
 
 
@@ -65,6 +71,7 @@ class Way:
     options: str = ""
     script: tuple[str, ...] = tuple(SCRIPT)
     durable: bool = True                   # its checkpoints
+    checked: bool = False                  # in the build with assertions
 
     @property
     def isolated(self) -> bool:
@@ -78,6 +85,7 @@ WAYS = {
     "forking": Way(script=tuple(FORKING)), "forking-isolate": Way("--isolate", tuple(FORKING)),
     "many": Way(script=tuple(MANY)),
     "small": Way(script=tuple(SMALL)), "small-isolate": Way("--isolate", tuple(SMALL)),
+    "overwriting": Way(script=tuple(SEQUENCES), checked=True),
     "single": Way("--mode single", tuple(STRAIGHT)), "process": Way("--durability process", tuple(SYNCING), False),
 }
 TrialOf = Callable[[Way], Trial]
@@ -89,8 +97,13 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
 
 
 @pytest.fixture
-def trial_of(tmp_path: Path, compiled: Compile, installed: None) -> TrialOf:
-    return lambda way: Trial(tmp_path, compiled("driver"), compiled("tracer"), way.options.split(), way.script)
+def trial_of(tmp_path: Path, compiled: Compile, installed: None, monkeypatch: pytest.MonkeyPatch) -> TrialOf:
+    def trial(way: Way) -> Trial:
+        if way.checked:
+            monkeypatch.setenv("METAMORI_CHECKED", "1")
+        return Trial(tmp_path, compiled("driver"), compiled("tracer"), way.options.split(), way.script)
+
+    return trial
 
 
 def words(tree: str) -> dict[str, str]:

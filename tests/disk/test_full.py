@@ -150,7 +150,7 @@ def test_who_has_the_room_is_said_once(small: Lab) -> None:
     """A disk that looks as if it had room: what is redirected needs it twice until the run has ended."""
     (small.work / "data").write_bytes(bytes(24 * MB))
     words = ["dd", "if=/dev/zero", "of=data", "bs=64k", "count=384", "conv=notrunc", "status=none"]
-    done = small.run(["sh", "-c", f"{' '.join(words)}; {' '.join(words)}; exit 3"])
+    done = small.run(["sh", "-c", f"{' '.join(words)}; {' '.join(words)}; exit 3"], "--isolate")
     assert done.returncode == 3 and free(small.folder) > 4 * MB
     assert done.stderr.count(b"No space left on device") == 2
     said = [line for line in done.stderr.decode().splitlines() if line.startswith("metamori: ")]

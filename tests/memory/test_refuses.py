@@ -24,16 +24,16 @@ while not os.path.exists("go"):
 """
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 CASES = {
-    "a live child": ("import subprocess; child = subprocess.Popen(['sleep', '6000'])", "child.kill(); child.wait()",
-                     "processes are alive"),
+    "a stopped child": ("import signal, subprocess; child = subprocess.Popen(['sleep', '6000']);"
+                        "os.kill(child.pid, signal.SIGSTOP); os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)",
+                        "child.kill(); child.wait()", ") is stopped"),
+    "a child that is not tracked": (
+        "import subprocess; child = subprocess.Popen(['sleep', '6000'], env={'METAMORI_DISABLE': '1'})",
+        "child.kill(); child.wait()", ") is becoming another program, or cannot be tracked"),
     "a connection": ("import socket; a = socket.create_server(('127.0.0.1', 0));"
                      "s = socket.create_connection(a.getsockname())", "", "is a connection to 127.0.0.1:"),
     "a kernel's socket": (f"import socket; s = {KERNEL}", "",
                           "is a socket of family 16, which cannot come back with the program"),
-    "a unix connection": ("import socket; a = socket.socket(socket.AF_UNIX); "
-                          "a.bind('\\0' + str(os.getpid())); a.listen();"
-                          "s = socket.socket(socket.AF_UNIX); s.connect(a.getsockname()); c, _ = a.accept()", "",
-                          "is a connection to "),
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"
                                     "os.unlink('name')", "",
                                     "is a unix socket that was called name, which cannot come back: the name is gone"),
@@ -50,8 +50,12 @@ CASES = {
     "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
                               "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
                               "maps a file that was deleted"),
-    "shared memory": ("import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096)", "",
-                      "maps shared memory"),
+    "System V shared memory": (
+        "import ctypes; libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p;"
+        "made = libc.shmget(0, 4096, 0o1600); m = libc.shmat(made, None, 0); libc.shmctl(made, 0, None)", "",
+        "it maps System V shared memory"),
+    "a sealed memory file": ("import fcntl; fd = os.memfd_create('m', 2); fcntl.fcntl(fd, 1033, 8)", "",
+                             "is a memory file that is sealed"),
     "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",
                  "is io_uring, which cannot come back with the program"),
     "a mapped ring": ("import ctypes, mmap; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 4, p);"
@@ -60,7 +64,7 @@ CASES = {
                          "asynchronous I/O of the kernel is in use"),
     "a private mapping of a memory file": (
         "import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE);"
-        "os.close(fd)", "", "it maps a nameless memory file"),
+        "os.close(fd)", "", "it maps a memory file privately"),
     "an object of the kernel": (
         "import ctypes, mmap; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
         "m = mmap.mmap(ring, 8192); os.close(ring)", "", "it maps an object of the kernel"),
@@ -70,8 +74,6 @@ CASES = {
         "import ctypes, threading; how = (ctypes.c_int * 16)(0, 0, 34, 4, threading.get_native_id());"
         "assert not ctypes.CDLL(None).syscall(222, 1, how, ctypes.byref(ctypes.c_int()))", "",
         "it has a timer that starts threads"),
-    "another's pipe": ("import subprocess; r, w = os.pipe(); child = subprocess.Popen(['true'], stdin=r); child.wait();"
-                       "os.close(w)", "", "pipe to another process"),
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metamori.cli import main
+from metamori.cli.options import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = ("metamori", "shim_c", "tools", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
@@ -201,7 +201,7 @@ def need(*programs: str) -> None:
 def test_every_verb_and_every_call_has_a_man_page_that_man_can_show(share: Path) -> None:
     need("man")
     verbs = {path.name for path in (share / "man" / "man1").iterdir()}
-    assert verbs == {"metamori.1", *(f"metamori-{verb}.1" for verb in main.VERBS)}
+    assert verbs == {"metamori.1", *(f"metamori-{verb}.1" for verb in VERBS)}
     assert {path.stem for path in (share / "man" / "man3").iterdir()} == {
         "metamori_checkpoint", "metamori_restore", "metamori_active"}
     for page in (share / "man").glob("man?/*"):

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "docs/how-to/lammps.md": "tests/cookbook/test_lammps.py",
     "docs/how-to/gromacs.md": "tests/cookbook/test_gromacs.py",
     "docs/how-to/slurm.md": "tests/slurm/test_slurm.py",
+    "docs/how-to/job.md": "tests/job/test_job.py",
     "docs/how-to/snakemake.md": "tests/cookbook/test_snakemake.py",
     "examples/engines/README.md": "tests/memory/test_other_engines.py",
     "docs/reference/fortran.md": "tests/levels/test_how_to.py",

@@ -90,7 +90,7 @@ def python_comments(path: Path) -> str:
 
 def test_help_texts_use_the_words_of_the_glossary() -> None:
     """The docstring of a verb's module is what its --help says."""
-    from metamori.cli.main import VERBS
+    from metamori.cli.options import VERBS
     sources = {verb: (ROOT / "metamori" / "cli" / f"{verb}.py").read_text() for verb in VERBS}
     texts = {verb: ast.get_docstring(ast.parse(source)) or "" for verb, source in sources.items()}
     assert all(texts.values())

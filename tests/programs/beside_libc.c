@@ -213,6 +213,7 @@ static void waits(void)
 
 int main(void)
 {
+    real_fork = fork;
     real_sem_timedwait = sem_timedwait;
     mm_old_libc();
     close(open("file", O_CREAT | O_WRONLY, 0644));
@@ -224,6 +225,7 @@ int main(void)
     descriptors();
     processes();
     waits();
+    real_fork = NULL;
 #define CALL(group, type, name, parameters) \
     if (real_##name && real_##name != (type (*) parameters)(void *)sem_timedwait) \
         puts(#name);

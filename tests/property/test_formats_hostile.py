@@ -5,6 +5,7 @@ import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -13,13 +14,15 @@ from hypothesis import strategies as st
 
 from metamori.store.format import codec, files, records
 from metamori.store.format.files import FormatError
+from metamori.tables import fit, pif
 
 BOUNDS = {"mode": (0, 2**32 - 1), "uid": (0, 2**32 - 1), "gid": (0, 2**32 - 1), "descriptor": (-1, 2**31 - 1),
           "attributes": (-2**63, 2**63 - 1), "seek_pointer": (-1, 2**63 - 1), "flags": (-2**63, 2**63 - 1),
           "buffering": (-1, 2**63 - 1), "time_ns": (-2**63, 2**63 - 1), "mtime_ns": (-2**63, 2**63 - 1),
           "ctime_ns": (-2**63, 2**63 - 1), "btime_ns": (-2**63, 2**63 - 1), "umask": (0, 2**32 - 1),
           "size": (0, 2**63 - 1), "crc": (0, 2**32 - 1), "threads": (0, 2**32 - 1), "same_as": (-2**31, 2**31 - 1),
-          "position": (-2**63, 2**63 - 1), "limits": (-2**63, 2**63 - 1)}
+          "position": (-2**63, 2**63 - 1), "limits": (-2**63, 2**63 - 1),
+          "status": (-1, 2**63 - 1), "other": (-1, 2**31 - 1), "seals": (0, 2**32 - 1), "kind": (0, 2**32 - 1)}
 u64 = st.integers(0, 2**64 - 1)
 names = st.binary(max_size=8)
 parts = st.binary(min_size=1, max_size=4).filter(lambda raw: not {47, 0} & set(raw) and raw not in (b".", b".."))
@@ -44,8 +47,19 @@ def field(name: str, kind):
     return simple[kind] if kind in simple else any_of(kind)
 
 
+def names_in(module):
+    """What its annotations mean: some is imported for who checks types only."""
+    source = Path(module.__file__).read_text().replace("TYPE_CHECKING = False", "TYPE_CHECKING = True")
+    found = {"__name__": module.__name__}
+    exec(compile(source, module.__file__, "exec"), found)
+    return {name: value for name, value in found.items() if name not in vars(module)}
+
+
+TYPES = {name: value for module in (fit, pif, records) for name, value in names_in(module).items()}
+
+
 def any_of(cls):
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, localns=TYPES)
     return rows[cls] if cls in rows else st.builds(cls, **{name: field(name, kind) for name, kind in hints.items()})
 
 

@@ -232,13 +232,15 @@ def test_pages_of_a_table_under_a_reader(lab: Lab, stops: Stops, options: list[s
     driver = begun(lab, *options)
     driver.must(["fill g w,creat 200000 7", "checkpoint"])
     f, g = (number(driver.ask(f"open {name} rw")) for name in "fg")
-    driver.must([f"pwrite {f} 98304 0 2"])
+    backwards = range(94208, -1, -4096)                # a long sequence goes in place
+    driver.must(f"pwrite {f} 4096 {at} 2" for at in backwards)
     before = driver.ask(f"pread {f} 8192 8192")
     h = number(driver.ask("open h rw,creat"))
     stops.arm("table.walk")
     driver.ask(f"begin 0 pread {f} 8192 8192")
     stops.wait("table.walk")
-    driver.must([f"map {f} 196608 rw shared 0", f"pwrite {g} 98304 0 5", f"pwrite {h} 98304 0 6"])
+    driver.must([f"map {f} 196608 rw shared 0", *(f"pwrite {g} 4096 {at} 5" for at in backwards),
+                 f"pwrite {h} 98304 0 6"])
     stops.go("table.walk")
     assert driver.ask("await 0") == before
     assert driver.end() == 0

@@ -71,6 +71,9 @@ def test_a_c_library_with_other_tables(lab: Lab, tmp_path: Path) -> None:
 RETURN = """
 #include "memory/freestanding.c"
 #include "memory/fill.c"
+#include "memory/together.c"
+struct mm_header *mm_memory_head;
+int mm_ended(const char *folder, uint32_t id) { return 0; }
 int main(int count, char **words)
 {
     char to[64];

@@ -298,6 +298,17 @@ def test_a_signal_while_a_run_cannot_begin(lab: Lab, compiled: Compile) -> None:
     assert "files are not tracked: the store" in error
 
 
+def test_a_run_that_was_stopped_goes_on(lab: Lab) -> None:
+    """For longer than it waits for signals: Python then asked the kernel to wait for less than nothing."""
+    process = subprocess.Popen([*lab.argv("run"), "--", "sleep", "2"], env=lab.env, cwd=lab.work)
+    wait_until(lambda: (lab.store / "run" / "header").exists(), "the run")
+    time.sleep(0.3)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.3)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == 0
+
+
 def test_an_ignored_interrupt_stays_ignored(lab: Lab) -> None:
     """As a shell script starts its background commands."""
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]

@@ -20,16 +20,19 @@ def acknowledged(path: Path, crc: int, base: Path | None = None) -> bool:
     """What the writer left at path.tmp: whether a meta file would name it."""
     this = images.Image.__new__(images.Image)
     layout = SimpleNamespace(memory=lambda index, process: str(base).encode())
-    meta = SimpleNamespace(memory=[SimpleNamespace(process=1)])
+    meta = SimpleNamespace(memory=[SimpleNamespace(process=1, pid=1)])
     this.store = SimpleNamespace(door=REAL, layout=layout, meta=lambda index: meta)  # type: ignore[assignment]
     this.area = SimpleNamespace(pointer=None)  # type: ignore[assignment]
     this.path, this.final, this.number = str(path).encode() + b".tmp", str(path).encode(), 1
+    this.slot = this.known = 1
     this.memory = SimpleNamespace(base=1 if base else 0, file_bytes=Path(f"{path}.tmp").stat().st_size, crc=crc,
                                   known_pid=1, threads=1, writer=0)
     this.launch, this.owner, this.mapped, this.descriptors = Launch(b"", (), (), b"", 0, ()), (0, 0), (), []
     try:
         this.written()
+        this.keep()
     except images.Refused as error:
+        this.drop()
         assert "was not saved as a whole" in str(error)
         assert not Path(f"{path}.tmp").exists() and not path.exists()
         return False
@@ -39,7 +42,7 @@ def acknowledged(path: Path, crc: int, base: Path | None = None) -> bool:
 @pytest.mark.parametrize("checked", [False, True])
 def test_what_cannot_be_restarted_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                       checked: bool) -> None:
-    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_wait=lambda area, timeout: 0))
+    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_wait=lambda area, slot, timeout: 0))
     monkeypatch.setattr(images, "_reap", lambda pid: None)
     monkeypatch.delenv("METAMORI_CHECKED", raising=False)
     if checked:

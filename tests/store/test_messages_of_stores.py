@@ -271,10 +271,10 @@ def test_an_image_that_ends_before_its_pages(tmp_path: Path) -> None:
 
 
 def test_a_prune_over_a_damaged_image(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = SimpleNamespace(base=1, process=1)
+    entry = SimpleNamespace(base=1, process=1, pid=1)
     store: Any = SimpleNamespace(door=REAL, layout=SimpleNamespace(memory=lambda index, process: b"%d" % index),
                                  meta=lambda index: SimpleNamespace(memory=[entry] if index == 2 else
-                                                                    [SimpleNamespace(base=0, process=1)]))
+                                                                    [SimpleNamespace(base=0, process=1, pid=1)]))
     monkeypatch.setattr(image, "check", lambda *_: "1.memory.1 does not match its checksum")
     with pytest.raises(Damaged, match=r"1.memory.1 does not match its checksum; nothing was pruned"):
         prune._images(store, SimpleNamespace(keep=[2], stays=[2]), [], False)  # type: ignore[arg-type]

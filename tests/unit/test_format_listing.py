@@ -16,6 +16,7 @@ FILES = {"mtmrMETA": files._META, "mtmrOFFS": files._OFFSETS, "mtmrUNDO": files.
 WITHOUT_FIELDS = {"mtmrRUNS", "mtmrMEMO"}      # "a launch as in a meta file"; shim_c/src/memory/image.h
 PARTS = {"process": files._PROCESS, "name": files._NAME, "pif": files._PIF, "fit": files._FIT, "launch": files._LAUNCH,
          "memory": files._MEMORY, "mapped": files._MAPPED, "descriptor": files._DESCRIPTOR,
+         "family": files._FAMILY, "shared": files._SHARED, "segment": files._SEGMENT,
          "inherited": files._INHERITED, "identity": files._IDENTITY, "kept": files._KEPT, "write": files._WRITE,
          "size": files._SIZE, "change": files._CHANGE, "attributes": files._ATTRIBUTES,
          "offset": files._OFFSETS.steps[-1][2], "undo": files._UNDO.steps[-1][2], "hole": files._PRUNING.steps[-1][2]}
@@ -27,7 +28,8 @@ def type_of(part: Any) -> str:
     if isinstance(part, codec.Many):
         return f"{type_of(part.item)}[]"
     if isinstance(part, codec.Pair):
-        return "xattr" if isinstance(part.first, codec.Bytes) else "limit"
+        numbered = "piece" if isinstance(part.second, codec.Bytes) else "limit"
+        return "xattr" if isinstance(part.first, codec.Bytes) else numbered
     if isinstance(part, codec.Number):
         return NUMBERS[part.form.format[1:]]
     if isinstance(part, codec.Choice):

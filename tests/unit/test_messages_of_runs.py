@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import select
 import signal
 import socket
@@ -19,51 +21,66 @@ import metamori
 from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError
-from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed
-from metamori.runtime.memory import images, proc_inspect, sockets
-from metamori.runtime.memory.proc_inspect import Refused
+from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed, tcp_restart
+from metamori.runtime.memory import family, images, open_files, proc_inspect, sockets, terminals, tree
+from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.rollback import live_rollback, rollback, sole_process
+from metamori.store.format.records import FamilyEntry
 
 
 def area(pids: list[int], high: int = 2) -> Any:
     """With processes of these numbers."""
     return SimpleNamespace(
-        processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1]),
+        processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1], outside=0),
         pids=lambda but: pids, head=SimpleNamespace(process_high=high), pointer=None)
 
 
-def image(pids: list[int]) -> Any:
+def image(pid: int) -> Any:
     made = object.__new__(images.Image)
-    made.area, made.memory = area(pids), SimpleNamespace(writer=0, message=images.ffi.new("char[8]"))
+    made.area, made.slot, made.pid, made.known = area([pid]), 1, pid, pid
+    made.memory = SimpleNamespace(writer=0, message=images.ffi.new("char[8]"))
     return made
+
+
+def all_images(pids: list[int]) -> Any:
+    return tree.Images(None, area(pids), 1, False, "refuse")      # type: ignore[arg-type]
 
 
 def test_a_run_without_its_process() -> None:
     with pytest.raises(Refused, match="the run's process has ended, or cannot be tracked"):
-        image([])._one_process()
+        all_images([])._processes()
 
 
-def test_a_child_that_is_not_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc_inspect, "children", lambda *_: [os.getpid()])
-    with pytest.raises(Refused, match=rf"the program has live children: .*{os.getpid()}"):
-        image([os.getpid()])._one_process()
+def test_more_processes_than_can_come_back() -> None:
+    with pytest.raises(Refused, match="513 processes are alive, more than can come back"):
+        all_images([1] * 513)._processes()
 
 
-def test_a_program_that_ends_while_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = image([1])
-    made.slot, made.pid = 1, os.getpid()
-    made.area.process = lambda slot: SimpleNamespace(outside=0, executing=0)
-    monkeypatch.setattr(proc_inspect, "catches", lambda *_: True)
-    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_stop=lambda *_: -errno.ESRCH))
-    with pytest.raises(Refused, match="the program has ended"):
-        made.stop()
+def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = all_images([])
+    made.area.await_births, made._processes = lambda: None, list
+    monkeypatch.setattr(family, "strangers", lambda _: [(image(0), 0)])
+    with pytest.raises(tree.Stranger, match=r"\? \(0\) has a child that is not tracked: \? \(0\)"):
+        made.hold()
+
+
+@pytest.mark.parametrize(("result", "said"), [
+    (errno.ESRCH, "a process of the program has just ended"),
+    (errno.EINPROGRESS, r"\? \(0\) is becoming another program, or cannot be tracked"),
+    (errno.EAGAIN, r"a thread of \? \(0\) does not stop: no checkpoint was taken"),
+    (errno.E2BIG, r"the memory of \? \(0\) cannot be saved: Argument list too long"),
+])
+def test_a_process_that_is_not_stopped(result: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_held=lambda *_: -result))
+    with pytest.raises(MetamoriError, match=said):
+        image(0).hold()
 
 
 def test_a_disk_without_room_for_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_wait=lambda *_: -errno.ENOSPC))
     monkeypatch.setattr(images, "_reap", lambda pid: None)
     with pytest.raises(OSError, match="the program's memory could not be written: No space left on device"):
-        image([1]).written()
+        image(1).written()
 
 
 def test_tracking_of_changes_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,24 +108,103 @@ def test_a_program_with_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_that_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"on its way")
-    monkeypatch.setattr(proc_inspect, "lib", SimpleNamespace(mm_tee=lambda *_: -1))
+    monkeypatch.setattr(open_files, "lib", SimpleNamespace(mm_tee=lambda *_: -1))
     with pytest.raises(Refused, match=f"descriptor {reader}: what is in the pipe cannot be copied"):
-        proc_inspect._in_pipe(SimpleNamespace(link=f"/proc/self/fd/{reader}", fd=reader))  # type: ignore[arg-type]
+        open_files._in_pipe(SimpleNamespace(link=f"/proc/self/fd/{reader}", fd=reader))  # type: ignore[arg-type]
     os.close(reader)
     os.close(writer)
+
+
+def test_a_pipe_whose_other_end_is_outside() -> None:
+    reader, writer = os.pipe()
+    this = open_files.Open(os.getpid(), reader)
+    with pytest.raises(Refused, match=f"descriptor {reader} is a pipe to another process"):
+        open_files._pipe(this, open_files.Run([[this]]))
+    os.close(writer)
+    assert open_files._pipe(this, open_files.Run([[this]])).kind == "pipe"   # at its end
+    os.close(reader)
+
+
+def test_terminals_that_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    this = open_files.Open(os.getpid(), master)
+    assert terminals.look(this).startswith(b"master ")
+    os.write(slave, b"to be read\n")
+    with pytest.raises(NotBegun, match=f"descriptor {master} is a terminal of the run's own that holds unread bytes"):
+        terminals.look(this)
+    os.read(master, 100)
+    fcntl.ioctl(master, 0x5420, struct.pack("i", 1))           # TIOCPKT
+    with pytest.raises(Refused, match=f"descriptor {master} is a terminal in packet mode, which cannot come back"):
+        terminals.look(this)
+    number = os.minor(os.fstat(slave).st_rdev)
+    with monkeypatch.context() as patch:
+        patch.setattr(proc_inspect, "stat_words", lambda _: [b"0"] * 4 + [b"%d" % os.makedev(136, number)])
+        with pytest.raises(Refused, match="is the controlling terminal of its process, which cannot come back"):
+            terminals.look(this)
+    monkeypatch.setattr(terminals, "lib", SimpleNamespace(mm_take_descriptor=lambda *_: -errno.EPERM))
+    with pytest.raises(Refused, match=r"is a terminal that cannot be looked at \(Operation not permitted\)"):
+        terminals.look(this)
+    os.close(master)
+    os.close(slave)
+
+
+def test_a_process_that_cannot_be_tracked() -> None:
+    made = image(7)
+    made.area.process = lambda slot: SimpleNamespace(outside=1)
+    with pytest.raises(Refused, match=r"\(7\) has become a program that cannot be tracked"):
+        made.require_ready()
+
+
+@pytest.mark.parametrize(("group", "session", "said"), [
+    (9, 0, "process 7 is in a process group whose leader has gone"),
+    (7, 9, "process 7 is in a session whose leader has gone")])
+def test_leaders_that_have_gone(group: int, session: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family, "lib", SimpleNamespace(mm_known_number=lambda _, number: number))
+    made = area([7])
+    made.head.supervisor = os.getpid()
+    with pytest.raises(Refused, match=said):
+        family._require_leaders(made, [FamilyEntry(7, 0, group, session)], [])
+
+
+def test_a_connection_that_holds_more_than_can_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_MOST_WAITING", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as this:
+        other, _ = server.accept()
+        other.sendall(b"two")
+        wait_until(lambda: sockets._to_read(this) == 3, "they come")
+        why_not, _ = sockets._connection(this, sockets.Inside(frozenset()))
+        assert why_not == "holds 3 bytes, more than can be given back"
+        other.close()
+
+
+def test_a_port_that_somebody_else_has(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(tcp_restart, "_PATIENCE_S", 0)
+    with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as taken:
+        free.bind(("127.0.0.1", 0))
+        here, there = (struct.pack("=H", 2) + struct.pack(">H", each.getsockname()[1]) + b"\x7f\0\0\1" + bytes(8)
+                       for each in (free, taken))
+    other = {"socket": ["2 1 0"], "address": [there.hex()], "to": [here.hex()], "server": ["0"]}
+    with socket.create_server(("127.0.0.1", struct.unpack(">H", there[2:4])[0])):
+        ends = tcp_restart.made([{**other, "address": [here.hex()], "to": [there.hex()], "server": ["1"]}, other])
+    assert ends[0][1].getpeername() == ends[1][1].getsockname()
+    for _, end in ends:
+        end.close()
+    said = capfd.readouterr().err
+    assert re.search(r"is in use: the program's connection from there to \S+ has another port now", said)
 
 
 def test_a_socket_of_another_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "readlink", lambda path: path)
     with socket.socket() as this:
-        assert sockets._look(this, os.getpid(), ()).why_not == "belongs to another network namespace"
+        found = sockets._look(this, os.getpid(), sockets.Inside(frozenset()))
+    assert found.why_not == "belongs to another network namespace"
 
 
 def test_a_socket_that_cannot_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sockets.Found(what="a socket", why_not="cannot be looked at (Operation not permitted)")
     monkeypatch.setattr(sockets, "look", lambda *_: found)
     with pytest.raises(Refused, match="descriptor 5 is a socket, which cannot be looked at"):
-        proc_inspect._socket(SimpleNamespace(pid=1, fd=5), set(), "refuse")  # type: ignore[arg-type]
+        open_files._socket(SimpleNamespace(pid=1, fd=5), open_files.Run([]))  # type: ignore[arg-type]
 
 
 def test_a_connection_without_a_name() -> None:
@@ -118,7 +214,7 @@ def test_a_connection_without_a_name() -> None:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         other.close()
         wait_until(lambda: select.select([this], [], [], 0)[0] != [], "the reset comes")
-        found = sockets._look(this, os.getpid(), ())
+        found = sockets._look(this, os.getpid(), sockets.Inside(frozenset()))
     assert (found.leads_out, found.what) == (True, "a socket with a connection")
 
 
@@ -162,7 +258,7 @@ def live(**more: Any) -> Any:
 
 
 def test_a_term_that_nobody_could_take(capfd: pytest.CaptureFixture[str]) -> None:
-    head = SimpleNamespace(memory=SimpleNamespace(term=lib.MM_TERM_WAITS))
+    head = SimpleNamespace(tree=SimpleNamespace(term=lib.MM_TERM_WAITS))
     live(config=SimpleNamespace(on_term=True), _term_answered=False,
          session=SimpleNamespace(area=SimpleNamespace(head=head)))._say_of_term(0)
     assert "no checkpoint was taken at SIGTERM: the program has ended" in capfd.readouterr().err
@@ -197,8 +293,8 @@ def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(run_controller, "start_again", fails)
     store = SimpleNamespace(refresh=lambda: None, require_restorable=lambda index: None,
                             meta=lambda index: SimpleNamespace(memory=(1,)))
-    head = SimpleNamespace(first_index=1, memory=SimpleNamespace(term=0))
-    made = live(session=SimpleNamespace(store=store, area=SimpleNamespace(head=head)), pid=pid, config=None,
+    head = SimpleNamespace(first_index=1, tree=SimpleNamespace(term=0))
+    made = live(session=SimpleNamespace(store=store, area=SimpleNamespace(head=head, pids=list)), pid=pid, config=None,
                 environ={}, _store_watch=SimpleNamespace(close=lambda: None))
     with pytest.raises(run_controller.NobodyLeft, match=r"the run has ended: its program could not continue from "
                                                         r"checkpoint 3: .*Cannot allocate memory"):

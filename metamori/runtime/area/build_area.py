@@ -32,6 +32,7 @@ long mm_epoll(void);
 long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
 long mm_timerfd(int clock, int flags, const char *value);
+long mm_ptrace(long request, int tid, long data);
 """)
 ffibuilder.set_source(
     "metamori._area",
@@ -95,6 +96,8 @@ static long mm_epoll(void) { return sys(SYS_epoll_create1, 0); }
 static long mm_epoll_add(int fd, int watched, const char *event) { return sys(SYS_epoll_ctl, fd, 1, watched, event); }
 
 static long mm_signalfd(uint64_t mask, int flags) { return sys(SYS_signalfd4, -1, &mask, sizeof mask, flags); }
+
+static long mm_ptrace(long request, int tid, long data) { return sys(SYS_ptrace, request, tid, 0, data); }
 
 /* value: a struct itimerspec; the timer runs. */
 static long mm_timerfd(int clock, int flags, const char *value)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import time
 
 from metamori.errors import MetamoriError
@@ -22,11 +21,20 @@ def _path(area: Area, what: str = "launch") -> str:
     return os.path.join(area.path, what)
 
 
+def program(name: str) -> str:
+    """The file that a command's first word means, as execvp finds it; "" when there is none."""
+    places = [""] if "/" in name else [f"{folder or '.'}/" for folder in os.get_exec_path()]
+    for path in (place + name for place in places if name):
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    return ""
+
+
 def present(command: list[str]) -> Launch:
     """This process's own circumstances, which the command will have."""
     env = tuple(name + b"=" + value for name, value in os.environb.items())
     limits = tuple(resource.getrlimit(number) for number in range(16))
-    return Launch(os.fsencode(shutil.which(command[0]) or command[0]), tuple(map(os.fsencode, command)), env,
+    return Launch(os.fsencode(program(command[0]) or command[0]), tuple(map(os.fsencode, command)), env,
                   os.getcwdb(), umask(), limits)
 
 
@@ -38,9 +46,9 @@ def note(area: Area, launch: Launch, what: str = "launch") -> None:
     os.replace(f"{path}.new", path)  # whole, or not at all: a kill comes at any moment
 
 
-def of_process(area: Area) -> Launch:
-    """How the process that came back with its memory was started; noted as "process" before it did."""
-    with open(_path(area, "process"), "rb") as file:
+def of_process(area: Area, known: int) -> Launch:
+    """How a process that came back with its memory was started; noted as "process.NUMBER" before it did."""
+    with open(_path(area, f"process.{known}"), "rb") as file:
         return files.decode_launch(file.read())
 
 

@@ -16,6 +16,7 @@ from metamori.runtime.area.run_area import BLOCK, Touch, touch_of
 _SIZE: int = ffi.sizeof("struct mm_touch")
 _TEXT_MAX = 2 * 65536 + 131072
 _MASK = (1 << 64) - 1
+_URL_SAFE = str.maketrans("-_", "+/")
 _PARTS_MAX = 4096                          # a note has some hundred at most
 
 
@@ -36,9 +37,6 @@ def surviving(journal: bytes) -> dict[int, Touch]:
         else:
             at += 8
     return found
-
-
-_URL_SAFE = str.maketrans("-_", "+/")
 
 
 def named(folder: str) -> dict[int, Touch]:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import CData, mm_area, mm_fit, mm_pif, mm_process
 
@@ -50,6 +49,7 @@ class Touch:
     gid: int
     target: bytes
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
+    stamp_ns: int = 0                      # in a job: when it was so
 
 
 @record
@@ -62,6 +62,7 @@ class Preimage:
     start: int
     end: int
     buffer_start: int
+    stamp_ns: int = 0
 
 
 def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -97,7 +98,7 @@ def touch_of(record: CData) -> Touch:
                             r.path_length + r.target_length + r.xattrs_length))
     end = r.path_length + r.target_length
     return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))))
+                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns)
 
 
 def proc_folder(pid: int) -> bytes:
@@ -125,6 +126,15 @@ def no_longer_alive(run_area: str) -> None:
     """Before a run area goes: one that goes without that was removed by somebody else."""
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(os.path.dirname(run_area), "alive"))
+
+
+def _remove_tree(path: str) -> None:
+    """As far as it goes."""
+    with suppress(OSError):
+        for entry in os.scandir(path):
+            with suppress(OSError):
+                _remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+        os.rmdir(path)
 
 
 def _check(result: int, path: str) -> None:
@@ -193,7 +203,7 @@ class Area:
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
         no_longer_alive(self.path)
         gone = self.path + ".over"
-        shutil.rmtree(gone, ignore_errors=True)
+        _remove_tree(gone)
         os.rename(self.path, gone)
         self._retired = True
 
@@ -202,7 +212,7 @@ class Area:
         if not self._retired:
             self.retire()
         self.close()
-        shutil.rmtree(self.path + ".over", ignore_errors=True)
+        _remove_tree(self.path + ".over")
 
     def in_scope(self, path: bytes) -> bool:
         """Whether the run tracks what lies there."""
@@ -329,6 +339,8 @@ class Area:
     def dirty(self) -> list[int]:
         """Slots of the PIFs touched since the last checkpoint that was written to its end."""
         head = self.head
+        if head.flags & lib.MM_JOB:        # others change files of ours, too
+            return list(self.pifs())
         if head.cut_pending:
             since = head.committed_epoch
             return [slot for slot in self.pifs()
@@ -459,7 +471,7 @@ class Area:
                 yield touch_of(words)
             elif kind == lib.MM_PREIMAGE:
                 r = ffi.cast("struct mm_preimage *", words)
-                yield Preimage(r.epoch, r.after_index, r.slot, r.start, r.end, r.buffer_start)
+                yield Preimage(r.epoch, r.after_index, r.slot, r.start, r.end, r.buffer_start, r.stamp_ns)
             at += length
 
     def free_journal(self, start: int, end: int) -> None:

@@ -28,7 +28,7 @@ Identity = tuple[int, int, int]            # dev, ino, btime_ns
 
 @record
 class Record:
-    """As struct mm_ahead of area/layout.h says. epoch: of a mark, the one that it ends. ranges: (block, buffer block,
+    """As struct mm_ahead of area/layout.h says. epoch: of a CUT, the one that it ends. ranges: (block, buffer block,
     blocks). at: its byte in the log."""
 
     at: int

@@ -9,7 +9,6 @@ in single mode the last but one.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.config import size_text
@@ -21,6 +20,7 @@ from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
 from metamori.tables.retention import Rules
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:                          # what prunes is imported when there is something to prune
     from metamori.store.prune import prune as stored
     from metamori.store.prune.prune_plan import Live

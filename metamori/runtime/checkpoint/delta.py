@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Literal
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
@@ -14,7 +13,6 @@ from metamori.store.format.records import (
     FitEntry,
     Meta,
     NameEntry,
-    NameKind,
     OffsetEntry,
     Offsets,
     PifEntry,
@@ -26,8 +24,15 @@ from metamori.store.read.store import Store
 from metamori.tables.pif import Pif
 from metamori.tables.record import replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from metamori.store.format.records import NameKind
+
+    Mode = Literal["incremental", "single"]
+
 Identity = tuple[int, int]
-Mode = Literal["incremental", "single"]
 
 
 def kind_of(mode: int) -> NameKind:
@@ -40,6 +45,9 @@ def kind_of(mode: int) -> NameKind:
     return "fifo" if stat.S_ISFIFO(mode) else "other"
 
 
+GONE = 0                                   # no file's mode: of one that the run cannot find any more
+
+
 class Fold:
     """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
 
@@ -49,6 +57,7 @@ class Fold:
         if not cut.examined:
             examine(cut, area, self.before.names)
         self.run = area.head.run
+        self.in_job = bool(area.head.flags & lib.MM_JOB)
         self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
         self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
         if len(self._known) < len(self.before.pifs):
@@ -144,7 +153,8 @@ class Fold:
         self.objects[pif.slot] = inode
         self._knows((pif.dev, pif.ino), inode)
         known = self.before.pifs.get(inode)
-        if known and pif.preexisting and not pif.object and not self._is_as_known(pif, known):
+        # in a job others change our files as they please, and save what was there themselves
+        if known and pif.preexisting and not pif.object and not self.in_job and not self._is_as_known(pif, known):
             self.changed_beside.add(pif.slot)
         else:
             self.area.pif(pif.slot).object = inode
@@ -156,6 +166,8 @@ class Fold:
             mode, uid, gid = known.mode, known.uid, known.gid
         elif a_copy:
             mode, uid, gid = pif.old[2:]
+        if not st and self.in_job and not pif.flags & lib.MM_NAMELESS:
+            mode = GONE                    # another run of the job has renamed or removed it, and knows more
         nameless = bool(pif.flags & lib.MM_NAMELESS)
         entry = PifEntry(
             inode, pif.dev, pif.ino, pif.btime_ns, pif.refs, pif.path,
@@ -169,7 +181,7 @@ class Fold:
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
-        if pif.captured is None and pif.home.startswith(b"/proc/"):
+        if pif.captured is None and pif.home.startswith(b"/proc/") and not self.in_job:
             self._copy_whole(pif, inode, process)
         elif pif.captured or pif.ranges:
             self._changed(pif, inode, process)
@@ -189,7 +201,8 @@ class Fold:
         noted = self._noted.get((pif.dev, pif.ino))
         if noted is None or (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns):
             return pif.old
-        return pif.old[0], noted.mtime_ns, noted.mode, noted.uid, noted.gid
+        size = noted.size if self.in_job else pif.old[0]   # of one instant: another run may have written in between
+        return size, noted.mtime_ns, noted.mode, noted.uid, noted.gid
 
     def _changed(self, pif: Pif, inode: int, process: int) -> None:
         """The AMLs of the interval. What was captured is in `bytes_added` since the cut."""
@@ -230,7 +243,7 @@ class Fold:
             entry = self._name(path, found)
             if path not in self.before.names:
                 self.initial_names[path] = self._initial(path, touched.get(path), entry)
-            if self.before.names.get(path, self.initial_names.get(path)) != entry:
+            if self.in_job or self.before.names.get(path, self.initial_names.get(path)) != entry:
                 self.names[path] = entry
         self._other_names()
 
@@ -269,6 +282,8 @@ class Fold:
                 if slot:                   # noted before a call that then did not change it
                     self.objects[slot] = self.area.pif(slot).object = inode
             if kind == "file":
+                if self.in_job:
+                    self._as_it_is(inode, path, st)
                 mtime_ns = self._attributes(inode, slot, st)
         return NameEntry(
             path, kind, inode, st.st_mode, st.st_uid, st.st_gid, mtime_ns,
@@ -286,6 +301,15 @@ class Fold:
         pif = self.pifs.get(inode)
         return pif.mtime_ns if pif else st.st_mtime_ns
 
+    def _as_it_is(self, inode: int, path: bytes, st: os.stat_result) -> None:
+        """Another run of the job may have written it, and not know its new name."""
+        old = self.pifs.get(inode) or self.before.pifs.get(inode)
+        if old is None:
+            return
+        if inode not in self.pifs or old.mode == GONE:
+            self.pifs[inode] = replace(old, size=st.st_size, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, cut=0,
+                                       mtime_ns=st.st_mtime_ns, filename=path, was_deleted=0, kept=b"")
+
     def _untouched(self, path: bytes, st: os.stat_result) -> int:
         """A file (or folder) that has a tracked name, but whose bytes nobody touched: as it is, and as it was."""
         born = self.store.door.birth_ns(path)      # a file that went may have had the same number
@@ -302,7 +326,8 @@ class Fold:
             self.pifs[inode] = entry
             noted = self._noted.get((st.st_dev, st.st_ino))
             self.initial_pifs[inode] = entry if noted is None else replace(
-                entry, mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
+                entry, size=noted.size if self.in_job and stat.S_ISREG(noted.mode) else size,
+                mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
         return inode
 
     def _in_new_folder(self, path: bytes) -> bool:

@@ -12,11 +12,16 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, Area, proc_folder
 from metamori.tables.record import field, mutable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from metamori.tables.record import NamedTuple
 
 _PAGEMAP_SCAN = 0xC0606610
 _WP_MATCHING, _CHECK_WPASYNC, _PAGE_IS_WRITTEN = 1, 2, 2

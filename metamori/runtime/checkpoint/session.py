@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
 
 from metamori._area import lib
+from metamori.errors import MetamoriError
 from metamori.runtime.area import launch_record, wal
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
@@ -23,14 +24,18 @@ from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.checkpoint.snapshot import Cut
 from metamori.runtime.checkpoint.write_back import put_home
-from metamori.runtime.memory import images as memory
 from metamori.store.format.records import MemoryEntry
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:                          # most runs need none of these
     from metamori.runtime.checkpoint.stop_writers import StoppedWriters
+    from metamori.runtime.memory.tree import Images
+
+
+_TRIES = 10
 
 
 class Session(SessionState):
@@ -42,6 +47,7 @@ class Session(SessionState):
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
         self.stopped: StoppedWriters | None = None     # those that no freeze holds, where that is asked for
         self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
+        self.when_cut: Callable[[], None] | None = None   # called with the run frozen, before it goes on: a job
         self._records = -1                 # head.records when all that it counts was known here
 
     def checkpoint(
@@ -57,7 +63,7 @@ class Session(SessionState):
         home = home or self.single
         with self.area.session_lock(), self.area.frozen() if home else nullcontext():
             auto_prune.recover(self.store, self.durable)
-            index = self._take_with_room(message, reason, with_memory and memory.wanted(self.area))
+            index = self._take_with_room(message, reason, with_memory and self._has_memory)
             auto_prune.prune(self)
             if home:
                 put_home(self, index)
@@ -83,20 +89,30 @@ class Session(SessionState):
         self.store.refresh(alone=self._records == self.area.head.records)
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
-        image = memory.Image(self.store, self.area, index, self.durable, self.outside) if with_memory else None
-        self.area.freeze()
-        try:
-            if self.stopped:
-                self.stopped.require_all()
-            cut = self._instant(index, parent, image)
-        finally:
-            self.area.thaw()
-            if self.stopped:
-                self.stopped.go()
-        self._write(cut, index, message, reason, (image.written(),) if image else ())
+        for tries in range(_TRIES):
+            image = self._freeze(index, with_memory)
+            try:
+                if self.stopped:
+                    self.stopped.require_all()
+                cut = self._instant(index, parent, image)
+                if self.when_cut:
+                    self.when_cut()
+                break
+            except MetamoriError as error:      # a process was killed while all were held
+                if not error.passes or tries == _TRIES - 1:
+                    raise
+            finally:
+                self.area.thaw()
+                if self.stopped:
+                    self.stopped.go()
+        self._write(cut, index, message, reason, image.written() if image else (), image)
         instants.settle_cut(self.area, cut, index)
         self._records = self.area.head.records
         return index
+
+    @property
+    def _has_memory(self) -> bool:
+        return bool(self.area.head.flags & lib.MM_MEMORY)
 
     def give_up(self, fold: Fold) -> None:
         """Say what others changed before this run came to it; only then does the run area know these files."""
@@ -106,7 +122,16 @@ class Session(SessionState):
             for slot in fold.changed_beside:
                 self.area.pif(slot).object = fold.objects[slot]
 
-    def _instant(self, index: int, parent: State, image: memory.Image | None) -> Cut:
+    def _freeze(self, index: int, with_memory: bool) -> Images | None:
+        """With memory every process is held, too."""
+        if not with_memory:
+            self.area.freeze()
+            return None
+        from metamori.runtime.memory.tree import held
+
+        return held(self.store, self.area, index, self.durable, self.outside)
+
+    def _instant(self, index: int, parent: State, image: Images | None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""
         if image:
             image.stop()
@@ -127,14 +152,21 @@ class Session(SessionState):
             image.go()
         return cut
 
-    def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = ()) -> None:
+    def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = (),
+               of: Images | None = None) -> None:
         self.will_write_records()
         fold = Fold(self.store, self.area, cut, index)
         process = cut.processes[0].process if cut.processes else self.area.head.next_process
         meta, offsets = fold.records(message, reason, process, "single" if self.single else "incremental")
         self.give_up(fold)
-        meta = replace(meta, memory=images, launch=launch_record.of_run(self.area) if self._first(cut) else (),
+        if of:
+            meta = replace(meta, memory=images, family=of.family, segments=of.segments)
+        meta = replace(meta, launch=launch_record.of_run(self.area) if self._first(cut) else (),
                        bytes_added=meta.bytes_added + sum(image.size for image in images))
+        if self.area.head.flags & lib.MM_JOB:
+            from metamori.runtime.checkpoint import job_stamps  # few runs are of a job
+
+            job_stamps.note(self.store, cut, index, self.durable)
         if self.durable:
             self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):

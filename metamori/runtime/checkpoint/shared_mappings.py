@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage
@@ -21,6 +20,7 @@ from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.aml import AML, AddressMap
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import mm_pif
 

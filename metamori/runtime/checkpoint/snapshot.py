@@ -12,7 +12,6 @@ import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal
@@ -27,6 +26,7 @@ from metamori.tables.fit import Fit
 from metamori.tables.pif import Pif
 from metamori.tables.record import field, mutable, replace
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import mm_pif, mm_stream_state
 
@@ -41,6 +41,9 @@ class Found:
     target: bytes = b""
     xattrs: Xattrs = ()
     slot: int = 0                          # the PIF of the file: later its number may be another one's
+
+
+Moved = tuple[bytes, bytes, list[tuple[bytes, int]]]   # from where, to where, and all that is in it, by number
 
 
 @mutable
@@ -61,6 +64,7 @@ class Cut:
     captured_bytes: int = 0               # that it stored of files whose bytes change unseen
     watch: Watch | None = None
     mark: int = 0                         # where the log of what is durable says so
+    moved: list[Moved] = field(default_factory=list)       # in a job: renamed folders
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
     examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along
     came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
@@ -133,6 +137,8 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     for slot in dirty:
         _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
+        if head.flags & lib.MM_JOB and not pif.st and area.pif(slot).epoch <= head.committed_epoch:
+            continue                       # another run of the job has taken it away, and this one was not at it
         if pif.flags & lib.MM_MAPPED:
             where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
@@ -172,6 +178,8 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
         new = arrived.get((touch.dev, touch.ino))
         if new == path:
             continue                       # it stands where it stood: who changed a name in it has noted that
+        if new and area.head.flags & lib.MM_JOB:
+            cut.moved.append((path, new, _inside(new)))
         for inner in below.all_in(path):
             for each in (inner, new + inner[len(path):]) if new else (inner,):
                 if each not in found:
@@ -188,6 +196,17 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
             there_now.slot = slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
             if slot and area.pif(slot).flags & lib.MM_LEFT:
                 _is_back(cut, area, slot, path)
+
+
+def _inside(folder: bytes) -> list[tuple[bytes, int]]:
+    """All that is in a folder, with its number: other runs of the job know names in it that this one does not."""
+    found = []
+    for at, folders, files in REAL.walk(folder):
+        for path in (os.path.join(at, name) for name in (*folders, *files)):
+            st = look(path).st
+            if st:
+                found.append((path[len(folder) + 1:], st.st_ino))
+    return found
 
 
 def _is_back(cut: Cut, area: Area, slot: int, path: bytes) -> None:

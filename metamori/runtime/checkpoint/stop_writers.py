@@ -8,7 +8,6 @@ a file between the two makes the checkpoint begin again.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import time
@@ -36,9 +35,6 @@ class StoppedWriters:
     def __init__(self, area: Area) -> None:
         self._area = area
         self._stopped: dict[int, int] = {}
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-        self._libc.ptrace.restype = ctypes.c_long
 
     def stop(self) -> None:
         """All that write now; unlocked, for a call that one of them waits for may need the session. NotAtRest."""
@@ -59,7 +55,7 @@ class StoppedWriters:
 
     def go(self) -> None:
         for tid, number in self._stopped.items():
-            self._libc.ptrace(_DETACH, tid, None, number)
+            lib.mm_ptrace(_DETACH, tid, number)
         self._stopped.clear()
 
     def _writers(self) -> Iterator[int]:
@@ -71,8 +67,7 @@ class StoppedWriters:
                 yield pid
 
     def _stop(self, tid: int, deadline: float) -> None:
-        if self._libc.ptrace(_SEIZE, tid, None, None) < 0 or self._libc.ptrace(_INTERRUPT, tid, None, None) < 0:
-            why = ctypes.get_errno()
+        if why := -(lib.mm_ptrace(_SEIZE, tid, 0) or lib.mm_ptrace(_INTERRUPT, tid, 0)):
             if why == errno.ESRCH or _has_ended(tid):
                 return
             raise NotAtRest(f"process {tid} cannot be stopped: {os.strerror(why)}")

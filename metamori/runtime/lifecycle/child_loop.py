@@ -11,11 +11,15 @@ import errno
 import fcntl
 import os
 import resource
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # numbers are enough, and `enum` takes 3 ms
 
 _SI_KERNEL = 0x80
 _LEFT_ALONE = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT,
@@ -38,6 +42,12 @@ def hold_term() -> None:
     _before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
+def hold_all() -> None:
+    """Before threads are made: signals are this one's only."""
+    global _before
+    _before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+
+
 def blocked_before() -> set[int]:
     """The signals that whoever started us had blocked."""
     return _before or set()
@@ -53,6 +63,8 @@ def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]
         try:
             os.execvpe(command[0], command, environ)
         except OSError as error:
+            import shutil
+
             found = shutil.which(command[0])
             if error.errno != errno.ENOEXEC or found is None:
                 error.filename = command[0]
@@ -132,7 +144,7 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
         note_due(due)
     while True:
         wait = min(LOOK_S, max(0.0, due - time.monotonic()) if due else LOOK_S)
-        found = signal.sigtimedwait(WAITED, wait)
+        found = _signal_within(wait)
         look()
         if due and time.monotonic() >= due:
             checkpoint()
@@ -155,6 +167,12 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
             continue
         if found.si_code != _SI_KERNEL or found.si_signo == on_signal:
             pass_on(pid, found.si_signo)
+
+
+def _signal_within(wait_s: float) -> signal.struct_siginfo | None:
+    """One that came. Stopped for longer than that, Python answers with what happens to be in its memory."""
+    found = signal.sigtimedwait(WAITED, wait_s)
+    return found if found is not None and found.si_signo in WAITED else None
 
 
 def pass_on(pid: int, number: int) -> None:

@@ -7,13 +7,12 @@ run all that are left are run, the end's own the last.
 from __future__ import annotations
 
 import os
-import signal
-from typing import TYPE_CHECKING
 
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import child_loop
 from metamori.store.read.store import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
@@ -64,6 +63,7 @@ class OnCheckpoint:
                 child_loop.say(f"--on-checkpoint: the command ended with {status} at checkpoint {index}")
             self._running = None
         if self._due:
+            import signal
             import subprocess
 
             index = self._due.pop(0)

@@ -10,8 +10,6 @@ holds its bytes): whether a run was interrupted is asked of what is below it.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from metamori.store.read.store import Store
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
 
@@ -46,6 +44,8 @@ def _is_interruption(reason: str) -> bool:
 
 def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: str = "*") -> bool:
     """Whether an index was asked for, by the program, a person, the timer or a signal."""
+    from fnmatch import fnmatchcase  # it takes `re`
+
     meta = store.meta(index)
     return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(meta.message, named)
 

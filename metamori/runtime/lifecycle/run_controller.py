@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
 from metamori.config import Config
@@ -24,12 +22,27 @@ from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
 from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
-from metamori.runtime.memory.images import NotBegun
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
 
-if TYPE_CHECKING:                          # most runs need none
+TYPE_CHECKING = False
+if TYPE_CHECKING:                          # most runs need none of these
+    import signal
+    from typing import Protocol
+
     from metamori.runtime.lifecycle import proxy
+
+    class Job(Protocol):
+        """Of which the run is one (runtime/job/member.py): it takes the checkpoints."""
+
+        @property
+        def counts(self) -> bool: ...
+
+        def checkpoint(self, message: str) -> int: ...
+
+        def leave(self) -> None: ...
+else:
+    import _signal as signal
 
 _ENDED, _GONE = "the program has ended", "the store of the run was removed or moved"
 _BEGINS_S = 10.0
@@ -45,6 +58,8 @@ class StoreGone(MetamoriError):
 
 class Live:
     """The run and its process; both are others after a rollback."""
+
+    job: Job | None = None
 
     def __init__(self, session: Session, config: Config, pid: int, environ: dict[str, str]) -> None:
         self.config, self.environ = config, environ
@@ -64,7 +79,7 @@ class Live:
     def run(self) -> int:
         """Until the program ends by itself; its wait status."""
         return child_loop.watch(self.pid, self.config.every, self.config.on_signal, self.checkpoint,
-                               self.signalled, self.serve if self.config.memory else None,
+                               self.signalled, self.serve if self.config.memory or self.job else None,
                                lambda due: launch_record.note_due(self.session.area, due),
                                self.terminated if self.config.on_term else None, self.look)
 
@@ -78,7 +93,7 @@ class Live:
 
     def look_at_proxy(self) -> str:
         """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""
-        if self.keeper is None and self.session.area.head.outsiders:
+        if self.keeper is None and self.session.area.head.outsiders and not self.job:
             from metamori.runtime.lifecycle.proxy import Keeper
 
             self.keeper = Keeper()
@@ -101,9 +116,11 @@ class Live:
 
     def checkpoint(self) -> None:
         """By the timer. What is wrong is said once, not at every tick."""
+        if self.job and not self.job.counts:
+            return                         # all have the same timer
         try:
             why = self._take()
-        except NotBegun:
+        except _not_begun():
             return                         # too early by a moment; a program that never joins was named at its start
         if why not in ("", _ENDED, _GONE):   # in the same moment: there was nothing left to save
             self._tell(f"no checkpoint: {why}")
@@ -114,16 +131,19 @@ class Live:
         if self._is_gone:
             return _GONE
         try:
-            self.session.checkpoint(with_memory=True)
+            self._checkpoint("")
         except Exception as error:         # /proc of one that is about to be gone says half of what is asked
             if _has_ended(self.pid):
                 return _ENDED
-            if isinstance(error, NotBegun):
+            if isinstance(error, _not_begun()):
                 raise
             return str(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
         self._said = ""
         self._say_of_limits()
         return ""
+
+    def _checkpoint(self, message: str) -> int:
+        return self.job.checkpoint(message) if self.job else self.session.checkpoint(message, with_memory=True)
 
     def _take_when_begun(self) -> str:
         """As `_take`, of a program that is about to begin too: whoever asked by a signal asks only once."""
@@ -131,7 +151,7 @@ class Live:
         while True:
             try:
                 return self._take()
-            except NotBegun as error:
+            except _not_begun() as error:
                 if time.monotonic() >= deadline:
                     return str(error)
                 time.sleep(0.005)
@@ -145,11 +165,11 @@ class Live:
         if self.config.requeue and not self._requeued and slurm.is_running(slurm.job()):
             self._requeue(not why)         # a preemption; Slurm ends the program
             if self._requeued:
-                self.session.area.head.memory.term = 0
+                self.session.area.head.tree.term = 0
                 return
         while signal.sigtimedwait({signal.SIGTERM}, 0):
             pass
-        self.session.area.head.memory.term = 0   # one that comes from here on has a checkpoint of its own
+        self.session.area.head.tree.term = 0   # one that comes from here on has a checkpoint of its own
         child_loop.pass_on(self.pid, signal.SIGTERM)
 
     def _say_of_limits(self) -> None:
@@ -172,12 +192,15 @@ class Live:
         try:
             if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
-            slurm.requeue(slurm.job())
+            if not self.job or self.job.counts:
+                slurm.requeue(slurm.job())
             self._requeued = True
         except MetamoriError as error:
             child_loop.say(str(error))
 
     def _has_checkpoint(self) -> bool:
+        if self.job:                       # its own indexes are the job's
+            return any(index for index in self.session.store.indexes)
         store, parent = self.session.store, self.session.area.head.parent
         return any(resume_point.is_checkpoint(store, index, self.config.memory, self.config.resume_at)
                    for index in store.history.chain(parent) if index)
@@ -190,7 +213,7 @@ class Live:
     def serve(self) -> int:
         """Answer a call, if there is one; the pid of the program's new process after a rollback, else 0."""
         area = self.session.area
-        if area.head.memory.term == lib.MM_TERM_WAITS and not _has_ended(self.pid):
+        if area.head.tree.term == lib.MM_TERM_WAITS and not _has_ended(self.pid):
             self.terminated()
         if not lib.mm_request_pending(area.pointer):
             return 0
@@ -198,7 +221,7 @@ class Live:
         try:
             if request.what == lib.MM_CALL_CHECKPOINT:
                 message = ffi.string(request.message).decode(errors="replace")
-                lib.mm_request_answer(area.pointer, self.session.checkpoint(message, with_memory=True))
+                lib.mm_request_answer(area.pointer, self._checkpoint(message))
                 return 0
             if request.what == lib.MM_CALL_RESTORE:
                 return self._roll_back(request.argument)
@@ -226,7 +249,6 @@ class Live:
     def _roll_back(self, index: int) -> int:
         """The present state becomes an index of its own; the program continues from `index`."""
         from metamori.runtime.lifecycle import process_restart
-        from metamori.runtime.memory import sockets
         from metamori.runtime.rollback.rollback import NotThere
 
         session, store = self.session, self.session.store
@@ -235,11 +257,9 @@ class Live:
         if not index or not store.meta(index).memory:
             raise NotThere(f"checkpoint {index} does not hold the program's memory")
         process_restart.check(store, index)
-        sockets.reset_at_end(self.pid)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        self._end_all()
         end_run.finish(session, f"rolled back to {index}", killed=True)
-        first_index, term = session.area.head.first_index, session.area.head.memory.term
+        first_index, term = session.area.head.first_index, session.area.head.tree.term
         self._store_watch.close()
         end_run.close(session)
         try:
@@ -247,11 +267,33 @@ class Live:
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
             raise NobodyLeft(
                 f"the run has ended: its program could not continue from checkpoint {index}: {error}") from None
-        self.session.area.head.memory.term = term    # one that the program had held back when it was ended
+        self.session.area.head.tree.term = term    # one that the program had held back when it was ended
         return self.pid
+
+    def _end_all(self) -> None:
+        """Every process of the run, and what they start meanwhile."""
+        from metamori.runtime.memory import sockets
+
+        deadline = time.monotonic() + _BEGINS_S
+        while time.monotonic() < deadline:
+            pids = {self.pid, *self.session.area.pids()}
+            for pid in pids:
+                with suppress(OSError):    # it has ended
+                    sockets.reset_at_end(pid)
+                    os.kill(pid, signal.SIGKILL)
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                break
+            time.sleep(0.001)
+        while (left := self.session.area.pids()) and time.monotonic() < deadline:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
 
     def end(self, status: int) -> None:
         """The run's last index, and its files' bytes home."""
+        if self.job:
+            self.job.leave()
         session = self.session
         self.look_at_store()
         if self._is_gone:
@@ -294,12 +336,14 @@ class Live:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
         if not self.config.on_term or self._term_answered:
             return
-        if self.session.area.head.memory.term == lib.MM_TERM_WAITS:
+        if self.session.area.head.tree.term == lib.MM_TERM_WAITS:
             child_loop.say(f"no checkpoint was taken at SIGTERM: {_ENDED}")
         elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
             child_loop.say("no checkpoint was taken at SIGTERM: the program was just starting, or is not tracked")
 
     def _say_what_is_left(self, reason: str, index: int) -> None:
+        if self.job:
+            return
         store = self.session.store
         known = f"0 to {index}" if index > 1 else f"0 and {index}"
         child_loop.say(f"the command was {reason}; its files can be restored to checkpoints {known}: "
@@ -339,7 +383,16 @@ def _waited_for(store: Store) -> Iterator[None]:
 
 def _signal(number: int) -> str:
     """SIGKILL; the real-time ones have no names of their own."""
+    import signal
+
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _not_begun() -> type[MetamoriError]:
+    """NotBegun, for whoever has an exception in hand; its module is of no use to a run without memory."""
+    from metamori.runtime.memory.proc_inspect import NotBegun
+
+    return NotBegun
 
 
 def _has_ended(pid: int) -> bool:

@@ -7,11 +7,13 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 
 from metamori._area import lib
 from metamori.errors import MetamoriError
+from metamori.runtime.lifecycle import tcp_restart
+from metamori.runtime.lifecycle.descriptor_restart import up
 from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
@@ -39,32 +41,45 @@ def _address(fields: dict[str, list[str]], name: str = "address") -> bytes:
     return bytes.fromhex(fields.get(name, [""])[0])
 
 
-def _made(entries: Iterable[DescriptorEntry]) -> list[tuple[DescriptorEntry, dict[str, list[str]]]]:
-    return [(each, _fields(each)) for each in entries if each.kind == "socket" and each.same_as < 0]
-
-
-def check(entries: Iterable[DescriptorEntry], cwd: bytes) -> None:
-    """InUse, while nothing has been touched."""
+def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
+    """InUse, while nothing has been touched. With the folder that its process was in."""
     with ExitStack() as held:
-        for entry, fields in _made(entries):
+        for entry, cwd in entries:
+            if entry.kind != "socket":
+                continue
+            fields = _fields(entry)
             address = _address(fields)
             path = path_of(address)
             if path and _taken(os.path.join(cwd, path), fields):
                 raise InUse(entry)
-            if address and not path:
+            if address and not path and fields["state"] != ["tcp"]:
                 this = held.enter_context(closing(_new(fields)))
                 _options(this, fields)
                 _bind(this, entry, address)
 
 
-def again(entries: Iterable[DescriptorEntry]) -> dict[int, int]:
-    """All of them, each at any number and closed on exec, by the number that it is to have. InUse, OSError."""
-    sockets = _made(entries)
-    found, ends = {}, _pairs([fields | {"inode": [_inode(entry)]} for entry, fields in sockets])
-    for entry, fields in sockets:
+def again(entries: Iterable[tuple[DescriptorEntry, bytes]], base: int) -> list[int]:
+    """A descriptor for each, out of the way and closed on exec. With the folder that its process was in, where this one
+    is then. InUse, OSError."""
+    entries = list(entries)
+    sockets = [(entry, _fields(entry)) for entry, _ in entries]
+    folders = [cwd for _, cwd in entries]
+    found, ends = [], _pairs([fields | {"inode": [_inode(entry)]} for entry, fields in sockets], folders)
+    connected = tcp_restart.made([fields for _, fields in sockets if fields["state"] == ["tcp"]])
+    for (entry, fields), cwd in zip(sockets, folders, strict=True):
+        if fields["state"] == ["tcp"]:
+            continue
+        os.chdir(cwd)
         this = ends[_inode(entry)] if fields["state"] == ["pair"] else _one(entry, fields)
+        ends[_inode(entry)] = this
+    for fields, end in connected:          # the kernel lets listeners have their ports when these say that it may
+        _options(end, fields)
+    tcp_restart.fill(connected)
+    ends.update({_inode(entry): end for (entry, fields) in sockets for its, end in connected if its is fields})
+    for entry, _ in sockets:
+        this = ends[_inode(entry)]
         this.setblocking(not entry.flags & os.O_NONBLOCK)
-        found[entry.descriptor] = this.detach()
+        found.append(up(this.detach(), base))
     return found
 
 
@@ -165,16 +180,40 @@ def _has_ipv6() -> bool:
     return True
 
 
-def _pairs(sockets: list[dict[str, list[str]]]) -> dict[str, socket.socket]:
+def _connected(family: int, kind: int, name: bytes) -> tuple[socket.socket, socket.socket]:
+    """The end that was accepted at a name, and the other one."""
+    path = path_of(name)
+    with closing(socket.socket(family, kind)) as listens, closing(socket.socket(family, kind)) as connects:
+        if path and os.path.lexists(path):
+            os.unlink(path)                # whoever listens there comes after us, or nobody does any more
+        if number := -(lib.mm_bind(listens.fileno(), name, len(name)) or 0):
+            raise OSError(number, os.strerror(number))
+        listens.listen(1)
+        if number := -lib.mm_connect(connects.fileno(), name, len(name)):
+            raise OSError(number, os.strerror(number))
+        accepted, _ = listens.accept()
+        if path:
+            os.unlink(path)
+        return accepted, connects.dup()
+
+
+def _pairs(sockets: list[dict[str, list[str]]], folders: Sequence[bytes]) -> dict[str, socket.socket]:
     """Both ends of pairs, by the inode that each had, with what was on its way between them."""
     pairs = {fields["inode"][0]: fields for fields in sockets if fields["state"] == ["pair"]}
     ends: dict[str, socket.socket] = {}
+    folder_of = {fields["inode"][0]: cwd for fields, cwd in zip(sockets, folders, strict=True)}
     alone: dict[str, socket.socket] = {}   # by the end that is there: the other one, to be closed
     for inode, fields in pairs.items():
         if inode in ends:
             continue
         family, kind, _ = map(int, fields["socket"][0].split())
-        ends[inode], other = socket.socketpair(family, kind)
+        accepted = next((each for each in (inode, fields["peer"][0]) if "name" in pairs.get(each, {})), "")
+        if accepted:
+            os.chdir(folder_of[accepted])
+            two = _connected(family, kind, _address(pairs[accepted], "name"))
+            ends[inode], other = two if accepted == inode else two[::-1]
+        else:
+            ends[inode], other = socket.socketpair(family, kind)
         if fields["peer"][0] in pairs:
             ends[fields["peer"][0]] = other
         else:

@@ -6,11 +6,10 @@ What takes checkpoints and ends runs is not imported here: a program's start doe
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.config import Config
-from metamori.errors import Damaged
+from metamori.errors import Damaged, StoreBusy
 from metamori.runtime.area import launch_record, wal
 from metamori.runtime.area.run_area import BLOCK, Area, make_folder
 from metamori.runtime.checkpoint import auto_prune
@@ -20,6 +19,7 @@ from metamori.store.io import commit
 from metamori.store.read.head import require_kept
 from metamori.store.read.store import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori.runtime.checkpoint.session import Session
 
@@ -42,6 +42,8 @@ def begin_area(
     said = ""
     if any(commit.exists(store.door, path) for path in store.layout.unfinished):
         said = _complete(store)
+    if commit.exists(store.door, store.layout.nodes):
+        raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
     store.settle_in()
     if store.changed_outside():
         from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
@@ -64,6 +66,7 @@ def begin_area(
     flags = (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
     flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
     flags |= lib.MM_STRICT if config.strict else 0
+    flags |= lib.MM_JOB if config.job is not None else 0
     flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     area = Area(store.path, create=True)
@@ -79,7 +82,10 @@ def begin_area(
     head.committed_block = head.epoch_block
     head.committed_journal = 8
     head.flags |= flags
-    run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first=run == 1)
+    if config.job is not None:             # others look at the files, and change them
+        head.outsiders = head.outside_for_good = 1
+    is_first = run == 1 or config.job is not None
+    run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first)
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:

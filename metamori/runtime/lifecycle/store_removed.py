@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import mm_pif
 

@@ -1,35 +1,35 @@
-"""What /proc says of a process whose memory is saved: how it was started, what it has open, what it has mapped.
+"""What /proc says of a process whose memory is saved: how it was started, what it has mapped.
 
 Whatever could not come back with it is refused here, with a message, while nothing has been changed yet.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import resource
-import stat
-import struct
-import termios
 import zlib
 from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import Any
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
-from metamori.store.format.records import DescriptorEntry, DescriptorKind, Launch, MappedEntry
+from metamori.store.format.records import Launch, MappedEntry
 
-_CLOEXEC = 0o2000000
 _BUILD_ID_MAX = 64
-_TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
+MASTERS = (b"/dev/ptmx", b"/dev/pts/ptmx") # of pseudoterminals
 
 
 class Refused(MetamoriError):
     """The process has something that cannot come back with its memory."""
 
     errno = 95  # EOPNOTSUPP
+
+
+class NotBegun(Refused):
+    """Not yet: a process is just beginning, becoming another program or ending, or a connection is being made."""
+
+    passes = True
 
 
 def _read(path: str) -> bytes:
@@ -75,6 +75,18 @@ def children(pid: int, but: Collection[int] = ()) -> list[int]:
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal."""
     return bool(int(_status(pid, b"SigCgt") or b"0", 16) >> number - 1 & 1)
+
+
+def stat_words(pid: int) -> list[bytes]:
+    """Of /proc/PID/stat, from the state on."""
+    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+
+
+def state(pid: int) -> bytes:
+    try:
+        return stat_words(pid)[0]
+    except OSError:
+        return b""
 
 
 def name_of(pid: int) -> str:
@@ -150,170 +162,6 @@ def changed(entry: MappedEntry) -> bool:
     if (st.st_size, st.st_mtime_ns) == (entry.size, entry.mtime_ns):
         return False
     return not entry.build_id or _build_id(entry.path, st.st_size, st.st_mtime_ns) != entry.build_id
-
-
-# -- descriptors ----------------------------------------------------------------------------------
-
-
-def _same_description(pid: int, fd: int, other_pid: int, other: int) -> bool:
-    return bool(lib.mm_same_description(pid, fd, other_pid, other))
-
-
-class _Open:
-    """One descriptor as /proc shows it."""
-
-    def __init__(self, pid: int, fd: int) -> None:
-        link = b"/proc/%d/fd/%d" % (pid, fd)
-        self.pid, self.fd = pid, fd
-        self.link, self.path = link, os.readlink(link)
-        self.st = os.stat(link)
-        self.info = _read(f"/proc/{pid}/fdinfo/{fd}")
-        words = self.info.split()
-        flags = int(words[3], 8)
-        self.position, self.close_on_exec, self.flags = int(words[1]), bool(flags & _CLOEXEC), flags & ~_CLOEXEC
-
-    @property
-    def locks(self) -> bytes:
-        """Its file locks, a line each as /proc has them."""
-        return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
-
-    def entry(self, kind: DescriptorKind, **more: Any) -> DescriptorEntry:
-        return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
-                               **{"position": self.position, "path": self.path, **more})
-
-
-def descriptors(
-    pid: int, own: Collection[int], followed: dict[int, int], positions: dict[int, int],
-    files: dict[int, set[tuple[int, int]]], outside: str = "refuse",
-) -> list[DescriptorEntry]:
-    """All of a stopped process's descriptors. Refused.
-
-    own: those of the preload library. followed: FIT slot by descriptor. positions: of FITs that keep their own.
-    files: device and inode of each followed one; where the kernel says another, the C library closed it unseen.
-    outside: what becomes of those that lead out of the run (refuse, close or stdio: docs/reference/cli.md).
-    """
-    found = sorted(map(int, os.listdir(f"/proc/{pid}/fd")))
-    sockets_of = _sockets(pid, found)
-    seen: list[_Open] = []
-    entries: list[DescriptorEntry] = []
-    by_fit: dict[int, int] = {}
-    for fd in found:
-        if fd in own:
-            continue
-        this = _Open(pid, fd)
-        if fd in followed and (this.st.st_dev, this.st.st_ino) in files.get(fd, ()):
-            fit = followed[fd]
-            locks = b"" if fit in by_fit else this.locks
-            entries.append(this.entry("followed", same_as=by_fit.get(fit, -1), data=locks,
-                                      position=positions.get(fit, this.position)))
-            by_fit.setdefault(fit, fd)
-            continue
-        alike = (each.fd for each in seen if each.path == this.path)
-        first = next((other for other in alike if _same_description(pid, fd, pid, other)), -1)
-        entries.append(this.entry("file", same_as=first) if first >= 0
-                       else _entry(this, sockets_of, outside))
-        seen.append(this)
-    if outside == "refuse":                # else whoever comes back finds the other end closed
-        _both_ends(entries)
-    return entries
-
-
-def _sockets(pid: int, fds: Collection[int]) -> set[int]:
-    """Inodes of a process's sockets, but for what it has at 0, 1 and 2."""
-    links = (os.readlink(b"/proc/%d/fd/%d" % (pid, fd)) for fd in fds if fd > 2)
-    return {int(link[8:-1]) for link in links if link.startswith(b"socket:[")}
-
-
-def _entry(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
-    mode = this.st.st_mode
-    readable = this.flags & os.O_ACCMODE == os.O_RDONLY
-    standard = _standard(this)
-    if standard >= 0 and not (stat.S_ISREG(mode) and readable) and not (standard > 2 and stat.S_ISSOCK(mode)):
-        return this.entry("standard", position=standard)
-    if stat.S_ISREG(mode) and this.st.st_nlink and not this.path.startswith(b"/memfd:"):
-        return this.entry("file", data=this.locks)
-    if stat.S_ISDIR(mode):
-        return this.entry("file")
-    if stat.S_ISSOCK(mode):
-        return _socket(this, sockets_of, outside)
-    if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
-        return this.entry("file", position=0)
-    if stat.S_ISFIFO(mode) and this.path.startswith(b"pipe:"):
-        return this.entry("pipe", position=0, data=_in_pipe(this) if readable else b"")
-    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
-                       ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
-        if this.path == path:
-            return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
-    name = f"'{this.path.decode(errors='replace')}'"
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        return _device(this, name, outside)
-    what = "io_uring" if b"io_uring" in this.path else name
-    raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
-
-
-def _socket(this: _Open, sockets_of: set[int], outside: str) -> DescriptorEntry:
-    from metamori.runtime.memory import sockets  # which few programs need
-
-    found = sockets.look(this.pid, this.fd, sockets_of)
-    if found.why_not:
-        raise Refused(f"descriptor {this.fd} is {found.what}, which {found.why_not}")
-    if found.leads_out and outside == "refuse":
-        raise Refused(f"descriptor {this.fd} is {found.what}, which leads out of the run; with --outside close it "
-                      "comes back as reset")
-    return this.entry("socket", position=0, data=found.text)
-
-
-def _device(this: _Open, name: str, outside: str) -> DescriptorEntry:
-    terminal = stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS
-    if outside == "refuse":
-        kind, back = ("terminal", "hung up") if terminal else ("device", "closed")
-        raise Refused(f"descriptor {this.fd} is a {kind}, {name}, which leads out of the run; with --outside close it "
-                      f"comes back as {back}")
-    if terminal and outside == "stdio":
-        return this.entry("standard", position=int(this.flags & os.O_ACCMODE == os.O_WRONLY))
-    return this.entry("closed", position=0, data=b"terminal" if terminal else b"device")
-
-
-def _remembers_nothing(device: int) -> bool:
-    """/dev/null, zero, full, random and the like, /dev/tty: opened again they are as good as before. A GPU is not."""
-    return os.major(device) == 1 or device == os.makedev(5, 0)
-
-
-def _standard(this: _Open) -> int:
-    """Which of the descriptors that the run inherited this is, -1 none."""
-    for fd in (0, 1, 2, this.fd):
-        if _same_description(this.pid, this.fd, os.getpid(), fd):
-            return fd
-    return this.fd if this.fd in (0, 1, 2) else -1
-
-
-def _in_pipe(this: _Open) -> bytes:
-    """What has been written into a pipe and not yet been read: copied, not taken."""
-    source = os.open(this.link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        count, = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4))
-        if not count:
-            return b""
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        try:
-            fcntl.fcntl(writer, 1031, max(count, 65536))  # F_SETPIPE_SZ
-            got = lib.mm_tee(source, writer, count)
-            if got != count:
-                raise Refused(f"descriptor {this.fd}: what is in the pipe cannot be copied")
-            return os.read(reader, count)
-        finally:
-            os.close(reader)
-            os.close(writer)
-    finally:
-        os.close(source)
-
-
-def _both_ends(entries: list[DescriptorEntry]) -> None:
-    pipes = [entry for entry in entries if entry.kind == "pipe" and entry.same_as < 0]
-    for entry in pipes:
-        ends = {each.flags & os.O_ACCMODE for each in pipes if each.path == entry.path}
-        if len(ends) < 2 and os.O_RDWR not in ends:
-            raise Refused(f"descriptor {entry.descriptor} is a pipe to another process")
 
 
 def numbers(info: bytes, name: str) -> list[str]:

@@ -1,15 +1,17 @@
 """Sockets of a program whose memory is saved: what each is. socket_restart.py makes one like it.
 
-Made again are sockets that wait for others (listening, bound, or not used yet) and both ends of a unix pair that the
-program holds itself. A connection to anybody else leads out of the run: it comes back as one that its other end has
-reset.
+Made again are sockets that wait for others (listening, bound, or not used yet) and both ends of connections within the
+run, with what is on its way. A connection to anybody else leads out of the run: it comes back as one that its other end
+has reset.
 What is found is lines of text in the descriptor's entry:
 
   socket: FAMILY TYPE PROTOCOL
-  state: waits | listens | pair | sends (datagrams to a fixed address) | reset | ended (its error has been told)
-  backlog: N; address:, to: a sockaddr in hex; mode: of the name of a unix socket, octal
+  state: waits | listens | pair (unix) | tcp | sends (datagrams to a fixed address) | reset | ended (its error is told)
+  server: 1, of the end of a TCP connection that was accepted; backlog: N; address:, to: a sockaddr in hex
+  mode: of the name of a unix socket, octal
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
-  peer: the inode of the pair's other end; shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
+  name: of an end of a pair, a sockaddr in hex; peer: the inode of the pair's other end
+  shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
 """
 
 from __future__ import annotations
@@ -22,15 +24,19 @@ import socket
 import stat
 import struct
 import termios
-from collections.abc import Collection
+import time
+from collections.abc import Mapping
 from contextlib import closing
+from typing import Protocol
 
 from metamori._area import ffi, lib
 from metamori.tables.record import record
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
 _MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
-_CLOSED = 7                                # TCP_CLOSE of the kernel's list of states
+_SYN_SENT, _CLOSED, _CLOSE_WAIT = 2, 7, 8  # of the kernel's list of states of TCP
+_SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING: nothing more is sent
+_MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _SOCKADDR = 128
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
@@ -48,6 +54,7 @@ class Found:
 
     text: bytes = b""
     leads_out: bool = False
+    soon: bool = False                     # it is about to be one within the run, or to be closed
     what: str = ""
     why_not: str = ""
 
@@ -55,8 +62,39 @@ class Found:
 # -- looking ------------------------------------------------------------------------------------------
 
 
-def look(pid: int, fd: int, inside: Collection[int]) -> Found:
-    """inside: inodes of all the sockets that the process has. The process is stopped."""
+@record
+class Inside:
+    """All sockets of the run: their inodes, names of both ends of connections, addresses that somebody listens at."""
+
+    inodes: frozenset[int]
+    connections: frozenset[tuple[bytes, bytes]] = frozenset()
+    places: tuple[tuple[tuple[bytes, bytes], tuple[int, int]], ...] = ()   # process and descriptor of each end
+    listens: frozenset[bytes] = frozenset()
+
+
+class _Open(Protocol):
+    pid: int
+    fd: int
+
+
+def inside(sockets: Mapping[int, _Open]) -> Inside:
+    """By inode, each as some process has it open."""
+    connections, listens = {}, set()
+    for each in sockets.values():
+        try:
+            with closing(_taken(each.pid, each.fd)) as this:
+                own, other = _name(this), _name(this, of_peer=True)
+                if own and this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
+                    listens.add(own)
+                elif own and other and this.family != socket.AF_UNIX and this.type == socket.SOCK_STREAM:
+                    connections[own, other] = each.pid, each.fd
+        except OSError:
+            continue                       # `look` says what is wrong with it
+    return Inside(frozenset(sockets), frozenset(connections), tuple(connections.items()), frozenset(listens))
+
+
+def look(pid: int, fd: int, inside: Inside) -> Found:
+    """The process is stopped."""
     try:
         with closing(_taken(pid, fd)) as this:
             return _look(this, pid, inside)
@@ -88,7 +126,7 @@ def reset_at_end(pid: int) -> None:
             continue                       # closed meanwhile
 
 
-def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
+def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     family, kind = this.family, this.type
     what = _FAMILIES.get(family, f"a socket of family {int(family)}")
     if family not in _FAMILIES or kind not in (socket.SOCK_STREAM, *_MESSAGES):
@@ -98,7 +136,10 @@ def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
     unix = _unix(os.fstat(this.fileno()).st_ino) if family == socket.AF_UNIX else {}
     own, other = _name(this), _name(this, of_peer=True)
     state = _state(this, unix, own, other, inside)
+    options = _options(this)
     lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
+    if state == "listens" and own and any(own[2:4] == each[2:4] for each, _ in inside.connections):
+        this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is accepted has it too: after a kill the port is free
     if state == "listens":
         lines.append(f"backlog: {_backlog(this, unix)}")
     if state == "pair":
@@ -108,6 +149,12 @@ def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
                                               "come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
         lines += [f"waiting: {each.hex()}" for each in waiting]
+        lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
+    if state == "tcp":
+        why_not, more = _connection(this, inside)
+        if why_not:
+            return Found(what=f"a connection to {address_text(other or b'')}", why_not=why_not)
+        lines += [f"address: {(own or b'').hex()}", f"to: {(other or b'').hex()}", *more]
     if state == "sends" and other:
         lines.append(f"to: {other.hex()}")
     if state in ("listens", "waits", "sends") and own and _is_bound(family, own):
@@ -121,11 +168,12 @@ def _look(this: socket.socket, pid: int, inside: Collection[int]) -> Found:
     leads_out = state in ("sends", "reset")
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
-    return Found(("\n".join([*lines, *_options(this)]) + "\n").encode(), leads_out, what)
+    soon = state == "reset" and other is not None and _is_on_its_way(this, other, inside)
+    return Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what)
 
 
 def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
-           inside: Collection[int]) -> str:
+           inside: Inside) -> str:
     """Of the states above; reset: it has a connection, or had one and has not been told of its end."""
     if this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
         return "listens"
@@ -138,13 +186,60 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
     if this.type != socket.SOCK_STREAM:
         return "sends" if other else "waits"
     if this.proto in (0, _TCP) and this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
-        return "reset"
+        return "tcp" if own and other and (other, own) in inside.connections else "reset"
     poll = select.poll()
     poll.register(this, select.POLLRDHUP)
     events = dict(poll.poll(0)).get(this.fileno(), 0)
     if events & select.POLLERR or other or _to_read(this):
         return "reset"
     return "ended" if events & select.POLLRDHUP else "waits"
+
+
+def _is_on_its_way(this: socket.socket, other: bytes, inside: Inside) -> bool:
+    """Its other end has not been accepted yet, or is closed and this one will be."""
+    if this.family == socket.AF_UNIX:
+        return other in inside.listens
+    if this.type != socket.SOCK_STREAM:
+        return False
+    ports = {name[2:4] for name in inside.listens}
+    return other[2:4] in ports or this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] in (_SYN_SENT, _CLOSE_WAIT)
+
+
+def _counted(this: socket.socket) -> tuple[int, int]:
+    """Bytes of a TCP connection that the other end has acknowledged, and bytes received."""
+    info = this.getsockopt(_TCP, socket.TCP_INFO, 136)
+    return struct.unpack_from("=QQ", info, 120) if len(info) == 136 else (0, 0)
+
+
+def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
+    """Bytes sent that have not reached the other end. The loopback device delivers soon, unless the receiver has no
+    room; but the acknowledgment can take 40 ms. For whoever connected the beginning counts as a byte."""
+    for _ in range(30):
+        unacknowledged, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
+        if not unacknowledged:
+            break
+        if other:
+            with closing(_taken(*other)) as there:
+                if _counted(this)[0] + unacknowledged == _counted(there)[1]:
+                    return 0
+        time.sleep(0.002)
+    return int(unacknowledged)
+
+
+def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
+    """Within the run: why it cannot come back, or what it is like."""
+    names = _name(this) or b"", _name(this, of_peer=True) or b""
+    if unsent := _on_its_way(this, dict(inside.places).get(names[::-1])):
+        return f"has {unsent} bytes sent that have not reached the other end yet", []
+    count = _to_read(this)
+    data = this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
+    if len(data) != count or count > _MOST_WAITING:
+        return f"holds {count} bytes, more than can be given back", []
+    this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is left of it after a kill must not keep its port
+    number = this.getsockopt(_TCP, socket.TCP_INFO, 1)[0]
+    server = names[0][2:4] in {name[2:4] for name in inside.listens}
+    shut = 2 if number in _SHUT else 0
+    return "", [f"shut: {shut}", f"server: {int(server)}", *([f"waiting: {data.hex()}"] if data else [])]
 
 
 def _to_read(this: socket.socket) -> int:
@@ -240,12 +335,14 @@ def _number(attributes: dict[int, bytes], kind: int) -> int:
 
 
 def _is_pair(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
-             inside: Collection[int]) -> bool:
-    """Made by socketpair, both ends in the program, or the other one closed."""
+             inside: Inside) -> bool:
+    """Both ends in the run; or made by socketpair, and the other one closed."""
+    if 2 in unix and _number(unix, 2) in inside.inodes:
+        return this.type != socket.SOCK_DGRAM or not ((own and len(own) > 2) or (other and len(other) > 2))
     if 2 not in unix or (own and len(own) > 2) or (other and len(other) > 2):
         return False
     closed = unix.get(6) == b"\3" or this.type == socket.SOCK_DGRAM
-    return _number(unix, 2) in inside or (closed and _number(unix, 2) == 0)
+    return closed and _number(unix, 2) == 0
 
 
 def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:

@@ -15,8 +15,8 @@ REASON = "power cut"
 class Base:
     """log: what was durable after the index, in order. at_home: files all of whose bytes were in place at it, though it
     has them in buffers. settled: files (dev, ino) that an isolated run settled at some time. everything: the files may
-    lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves. epoch: the
-    last whose notes of names are in a checkpoint."""
+    lack bytes of any buffer, not only of this run's. moved: files that became copies of themselves. epoch:
+    the last whose notes of names are in a checkpoint."""
 
     index: int
     run: int

@@ -200,6 +200,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.parent = index
     _now_back(area, index, session.durable)
     commit.remove_file(store.door, store.layout.run_intent, durable=False)
+    area.head.ways_changed = (area.head.ways_changed + 1) & 0xFFFFFFFF     # folders may have been moved
     area.head.restoring = 0
 
 

@@ -14,9 +14,14 @@ from array import array
 from collections.abc import Iterable
 from itertools import chain
 from operator import ge, ne, sub
-from typing import Any, Protocol
 
 from metamori.store.format.row_table import Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object
 
 VERSION = 2                                # 1: no path is relative
 ORDER_MARK = 0x01020304

@@ -17,6 +17,9 @@
     checkpoints/<k>.memory.<p>   the memory of process p at index k (image.py)
     checkpoints/<a>.undo.<s>     pre-images of bytes in place for the indexes up to a; s counts up over the store
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
+    job                          how the runs of a live job reach the one that takes their checkpoints
+    nodes/<name>/                the stores of a job's runs, until the job is over
+    folded/<k>                   which of their indexes the job's index k holds
     kept/<name>                  backing files of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
     run/                         the run area of a live or unfinished run
@@ -30,15 +33,13 @@ Every path is bytes, absolute; records keep those below the folder that the stor
 from __future__ import annotations
 
 import os
-import re
 import zlib
 
 from metamori.store.format.codec import StoreNumber
 from metamori.tables.record import record
 
 FORMAT_VERSION = 2
-_FORMAT_LINE = re.compile(rb"metamori store (\d{1,9})(?: ([0-9a-f]{8}) ([0-9a-f]{8}))?\n")
-_RECORD = re.compile(rb"(\d+)\.(meta|offset|undo|memory)\.(\d+)")
+_RECORDS = (b"meta", b"offset", b"undo", b"memory")
 _STAGE_PREFIX = b".metamori-stage-"
 
 
@@ -126,6 +127,29 @@ class Layout:
         return self._in(b"run")
 
     @property
+    def job(self) -> bytes:
+        return self._in(b"job")
+
+    @property
+    def nodes(self) -> bytes:
+        return self._in(b"nodes")
+
+    @property
+    def stamps(self) -> bytes:
+        """Of a job's run: when its pre-images and notes of names were made."""
+        return self._in(b"stamps")
+
+    def moved(self, index: int) -> bytes:
+        """Of a job's run: which folders were renamed before this index."""
+        return self._in(b"moved.%d" % index)
+
+    def node(self, name: bytes) -> bytes:
+        return self._in(b"nodes", name)
+
+    def folded(self, index: int) -> bytes:
+        return self._in(b"folded", b"%d" % index)
+
+    @property
     def alive(self) -> bytes:
         return self._in(b"alive")
 
@@ -136,7 +160,7 @@ class Layout:
     @property
     def unfinished(self) -> tuple[bytes, ...]:
         """What is there only while something is done, or after that was interrupted."""
-        return self.prune, self.intent, self.leaving, self.run_area
+        return self.prune, self.intent, self.leaving, self.run_area, self.nodes
 
     @property
     def run_intent(self) -> bytes:
@@ -185,19 +209,25 @@ def format_line(store: int, version: int = FORMAT_VERSION) -> bytes:
 
 def parse_format(line: bytes) -> tuple[int, int] | None:
     """Version and the store's own number (0: it has none), or None when that is no format file."""
-    match = _FORMAT_LINE.fullmatch(line)
-    if match is None:
+    words = line.split(b" ")
+    number = words[2].removesuffix(b"\n") if len(words) in (3, 5) else b""
+    if words[:2] != [b"metamori", b"store"] or not line.endswith(b"\n") or not number.isdigit() or len(number) > 9:
         return None
-    version, store = int(match[1]), int(match[2] or b"0", 16)
-    return None if match[2] and line != format_line(store, version) else (version, store)
+    if len(words) == 3:
+        return int(number), 0
+    try:
+        store = int(words[3], 16)
+    except ValueError:
+        return None
+    return (int(number), store) if line == format_line(store, int(number)) else None
 
 
 def parse_record_name(name: bytes) -> RecordName | None:
     """The meaning of a name in checkpoints/, or None for anything else (a temporary file, say)."""
-    match = _RECORD.fullmatch(name)
-    if match is None:
+    words = name.split(b".")
+    if len(words) != 3 or words[1] not in _RECORDS or not words[0].isdigit() or not words[2].isdigit():
         return None
-    return RecordName(int(match[1]), match[2].decode(), int(match[3]))
+    return RecordName(int(words[0]), words[1].decode(), int(words[2]))
 
 
 def temporary(path: bytes) -> bytes:

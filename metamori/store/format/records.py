@@ -9,20 +9,53 @@ Records that come by the million are NamedTuples (a tenth of a dataclass's cost)
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
 from metamori.tables.fit import FitEntry
 from metamori.tables.pif import NO_LIMIT, PifEntry
 from metamori.tables.record import record
 
-__all__ = ["NO_LIMIT", "DescriptorEntry", "FitEntry", "Head", "Hole", "Identity", "InheritedEntry", "Intent",
-           "KeptHome", "Launch", "MappedEntry", "MemoryEntry", "Meta", "NameEntry", "NameKind", "NameOp", "Numbers",
-           "OffsetEntry", "Offsets", "PifEntry", "ProcessEntry", "Pruning", "SizeOp", "Undo", "UndoEntry",
-           "WriteOp", "XattrOp"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, NamedTuple
 
-NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
-OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
-                 "create", "node"]
+    NameKind = Literal["absent", "file", "dir", "symlink", "fifo", "other"]
+    OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
+                     "create", "node"]
+    DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd",
+                             "socket", "closed", "segment", "terminal"]
+else:
+    from metamori.tables.record import NamedTuple
+
+__all__ = [
+    "NO_LIMIT",
+    "DescriptorEntry",
+    "FamilyEntry",
+    "FitEntry",
+    "Head",
+    "Hole",
+    "Identity",
+    "InheritedEntry",
+    "Intent",
+    "KeptHome",
+    "Launch",
+    "MappedEntry",
+    "MemoryEntry",
+    "Meta",
+    "NameEntry",
+    "NameOp",
+    "Numbers",
+    "OffsetEntry",
+    "Offsets",
+    "PifEntry",
+    "ProcessEntry",
+    "Pruning",
+    "SegmentEntry",
+    "SharedEntry",
+    "SizeOp",
+    "Undo",
+    "UndoEntry",
+    "WriteOp",
+    "XattrOp",
+]
 
 
 @record
@@ -105,18 +138,16 @@ class Launch:
     limits: tuple[tuple[int, int], ...] = ()  # by number; -1: none
 
 
-DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd",
-                         "socket", "closed"]
-
-
 @record
 class DescriptorEntry:
     """A descriptor of a process whose memory is saved, and how it comes back.
 
     followed: a file of the run, found through the FitEntry of that number; file: opened again by its path; standard:
     inherited from outside, so whoever goes on gives its own of that number (`position`), else there is nothing behind
-    it; pipe: both ends are in the process (`path` names it, `data` is what is in it); eventfd, epoll, timerfd: `data`
-    is the kernel's description of it (/proc/PID/fdinfo); socket: `data` is as memory/sockets.py
+    it; pipe: both ends are in the run, or one is closed (`path` names it, `data` is what is in it, said of one reader;
+    `position` is its size, 0: the usual one); segment: shared memory (`data` is its number);
+    terminal: one of the run's own (`data`: master or slave, its number, settings and size in hex);
+    eventfd, epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo); socket: as memory/sockets.py
     says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says EBADF.
     """
 
@@ -162,6 +193,43 @@ class MemoryEntry:
     descriptors: tuple[DescriptorEntry, ...]
 
 
+class SharedEntry(NamedTuple):
+    """A descriptor whose open description another process, of number `pid`, has as its descriptor `other`."""
+
+    descriptor: int
+    pid: int
+    other: int
+
+
+@record
+class FamilyEntry:
+    """A process of a run whose memory an index holds, by the numbers that programs know. parent 0: nobody of the run;
+    session 0: the one that the run began in. status: -1, or that of a child which has ended and was not waited for."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    status: int = -1
+    shared: tuple[SharedEntry, ...] = ()
+
+
+@record
+class SegmentEntry:
+    """Memory that processes share, mapped or open; its content is in their images, and of what none maps in `pieces`.
+
+    kind 1: without a name in a folder (`path` is that of a memfd); 2: of /dev/shm (b"": the name is gone).
+    """
+
+    kind: int
+    inode: int  # as mappings name it
+    size: int
+    path: bytes = b""
+    mode: int = 0
+    seals: int = 1
+    pieces: tuple[tuple[int, bytes], ...] = ()
+
+
 @record
 class Meta:
     """A checkpoint (thesis fig. 4.6): it exists when this record does. Only what changed since the parent.
@@ -194,7 +262,9 @@ class Meta:
     rootless: bool = False
     undos: int = 0  # seq of the last undo record when it was written: none up to it may be missing
     launch: tuple[Launch, ...] = ()  # one, in a run's first checkpoint
-    memory: tuple[MemoryEntry, ...] = ()  # one, when the index holds the program's memory too
+    memory: tuple[MemoryEntry, ...] = ()  # of each process, when the index holds the programs' memory too
+    family: tuple[FamilyEntry, ...] = ()  # the same processes in the same order, then children that ended
+    segments: tuple[SegmentEntry, ...] = ()
 
 
 @record

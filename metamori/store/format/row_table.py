@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    _Rows = Sequence[Any]
+else:
+    _Rows = Sequence
 
 
 @contextmanager
@@ -29,7 +36,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Table(Sequence[Any]):
+class Table(_Rows):
     """The rows of `cls`, a NamedTuple of u64 fields, in `body`, which is little endian and whole rows."""
 
     __slots__ = ("_body", "_cls", "_row")

@@ -71,4 +71,7 @@ class StoreLock:
         if commit.exists(self.door, self.layout.run_area):
             found.append("a run is alive" if self.is_busy() else
                          "a run was killed; the next command that writes completes it")
+        if commit.exists(self.door, self.layout.nodes):
+            found.append("a job is alive" if self.is_busy() else
+                         "a job was killed; the next command that writes completes it")
         return found

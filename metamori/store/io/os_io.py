@@ -15,9 +15,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any, TypeVar
 
 from metamori._area import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 PIECE_BYTES = 1 << 20
 _AT_ONCE = 16 * PIECE_BYTES         # of a long copy
@@ -67,8 +72,6 @@ def _opened(folder: bytes) -> Iterator[None]:
     finally:
         os.close(fd)
 
-
-_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _let_in(*which: int, inside: bool = False) -> Callable[[_Call], _Call]:

@@ -30,7 +30,7 @@ from metamori.store.io.commit import lstat_or_none
 from metamori.store.prune import spare
 from metamori.store.prune.merge import Checksums, meta_of, offsets_of, signed_anew, with_initial
 from metamori.store.prune.prune_plan import Live, Shape, allocated
-from metamori.store.read import image
+from metamori.store.read import image, image_chain
 from metamori.store.read.store import Store
 from metamori.tables.record import record, replace
 from metamori.tables.retention import Rules, choose
@@ -203,8 +203,8 @@ def _write_records(
 
 def _to_be_read(store: Store, shape: Shape) -> int:
     """Of images of memory, to check and to merge them; of buffers, what is signed anew."""
-    images = sum(store.meta(each).memory[0].size
-                 for index in shape.keep for each in _merged_images(store, shape, index))
+    images = sum(entry.size for index in shape.keep for chain in _merged_images(store, shape, index)
+                 for _, entry in chain)
     return 2 * images + sum(map(signed_anew, shape.folded.values())) + sum(map(signed_anew, shape.undo))
 
 
@@ -234,39 +234,37 @@ def _undo_records(store: Store, shape: Shape, sums: Checksums, write: Write, rem
     remove += [os.path.basename(store.layout.undo(*key)) for key in sorted(old, reverse=True)]
 
 
-def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict[int, MemoryEntry]:
-    """Memory of kept indexes that counts from pruned ones: an image of its own, down to the next kept one."""
-    new: dict[int, MemoryEntry] = {}
+def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict[int, tuple[MemoryEntry, ...]]:
+    """Memory of kept indexes that counts from pruned ones: images of its own, down to the next kept one."""
+    new: dict[int, tuple[MemoryEntry, ...]] = {}
     for index in shape.keep:
-        chain = _merged_images(store, shape, index)
-        if not chain:
-            continue
-        paths = [store.layout.memory(each, store.meta(each).memory[0].process) for each in reversed(chain)]
-        for each, path in zip(reversed(chain), paths, strict=True):
-            wrong = image.check(store.door, path, store.meta(each).memory[0])
-            if wrong:
-                raise Damaged(f"{wrong}; nothing was pruned")
-        images = [image.read(store.door, path) for path in paths]
-        base = store.meta(chain[-1]).memory[0].base
-        size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
-        put.append(os.path.basename(paths[-1]))
-        new[index] = replace(store.meta(index).memory[0], base=base, size=size, crc=crc)
+        changed: dict[int, MemoryEntry] = {}
+        for chain in _merged_images(store, shape, index):
+            paths = [store.layout.memory(each, entry.process) for each, entry in reversed(chain)]
+            for (_, entry), path in zip(reversed(chain), paths, strict=True):
+                wrong = image.check(store.door, path, entry)
+                if wrong:
+                    raise Damaged(f"{wrong}; nothing was pruned")
+            images = [image.read(store.door, path) for path in paths]
+            base = chain[-1][1].base
+            size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
+            put.append(os.path.basename(paths[-1]))
+            changed[chain[0][1].pid] = replace(chain[0][1], base=base, size=size, crc=crc)
+        if changed:
+            new[index] = tuple(changed.get(each.pid, each) for each in store.meta(index).memory)
     return new
 
 
-def _merged_images(store: Store, shape: Shape, index: int) -> list[int]:
-    """The index and the pruned ones that its memory counts from, newest first; empty where it counts from none."""
+def _merged_images(store: Store, shape: Shape, index: int) -> list[list[tuple[int, MemoryEntry]]]:
+    """For each process whose memory counts from pruned indexes: its images of the index and of those, newest first."""
     memory = store.meta(index).memory if index else ()
-    if not memory or memory[0].base in (0, *shape.stays):
-        return []
-    chain = [index]
-    while (base := store.meta(chain[-1]).memory[0].base) and base not in shape.stays:
-        chain.append(base)
-    return chain
+    return [image_chain.chain(store, index, each.pid, shape.stays) for each in memory
+            if each.base not in (0, *shape.stays)]
 
 
 def _index_records(
-    store: Store, shape: Shape, sums: Checksums, write: Write, remove: list[bytes], images: dict[int, MemoryEntry],
+    store: Store, shape: Shape, sums: Checksums, write: Write, remove: list[bytes],
+    images: dict[int, tuple[MemoryEntry, ...]],
 ) -> dict[int, Meta]:
     rootless = 0 not in shape.stays
     metas = {index: meta for index, meta in store.held_metas().items() if index in shape.stays}
@@ -289,7 +287,7 @@ def _index_records(
         steps = [store.meta(each) for each in shape.steps[index]]
         new = with_initial(meta_of(steps, parent, own_rootless, offsets), before)
         if index in images:
-            new = replace(new, memory=(images[index],))
+            new = replace(new, memory=images[index])
         new = replace(new, bytes_added=new.bytes_added + sum(each.size for each in new.memory))
         write(store.layout.meta(index, meta.process), files.encode_meta(new, store.layout.id))
         metas[index] = new

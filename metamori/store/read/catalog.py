@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TypeVar
 
 from metamori.errors import Damaged, NoSuchCheckpoint, StoreBusy
 from metamori.store.format import files
@@ -27,10 +26,15 @@ from metamori.store.read.undos import UndoLog
 from metamori.tables.history import History, spans_text
 from metamori.tables.lru import Recent
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _Record = TypeVar("_Record")
+
 META_ENTRIES = 50_000                      # names, files and descriptors in the records held: about 20 MB
 STATES = 8                                 # held at a time
 _NAMED_MAX = 20                            # a damaged or hostile record may say that there were any number
-_Record = TypeVar("_Record")
 
 
 def _weight(meta: Meta) -> int:

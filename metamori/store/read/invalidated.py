@@ -13,7 +13,8 @@ from metamori.store.read.catalog import Catalog
 def up_to(store: Catalog) -> int:
     """The newest index of which nobody knows what a run has done to its files; -1: there is none."""
     alive, run_area = store.layout.alive, store.layout.run_area
-    was_alive = commit.exists(store.door, alive) and not commit.exists(store.door, run_area)
+    here = (run_area, store.layout.nodes)
+    was_alive = commit.exists(store.door, alive) and not any(commit.exists(store.door, each) for each in here)
     if was_alive and commit.exists(store.door, alive):    # asked twice: a run that ends takes `alive` away first
         return store.newest
     try:

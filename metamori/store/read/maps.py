@@ -11,15 +11,18 @@ shared with other states and never changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from metamori.store.format.records import NO_LIMIT, OffsetEntry
 from metamori.store.format.row_table import no_collection, pairs, part
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.view import NOTHING
 
-_Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
-_Link = tuple[Any, _Step]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    _Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
+    _Link = tuple[Any, _Step]
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -114,7 +114,7 @@ _AGAIN = b"again"
 
 def find_home(store: Store, inode: int) -> bytes:
     """The path where an object's live bytes are. ChangedOutside, Damaged; StoreBusy while a run moves it."""
-    live = commit.exists(store.door, store.layout.run_area)
+    live = any(commit.exists(store.door, each) for each in (store.layout.run_area, store.layout.nodes))
     here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
     known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
     noted = {each.path: each for each in store.head.identities}

@@ -144,6 +144,11 @@ class Store(Catalog):
         self._load()
         return self._counters.hand_out("process")
 
+    def number_runs_from(self, number: int) -> None:
+        """The next run of this store has this number: another store has its buffer too."""
+        self._load()
+        self._counters.note("run", number - 1)
+
     def next_run(self) -> int:
         self._load()
         return self._counters.hand_out("run")

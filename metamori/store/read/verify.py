@@ -139,7 +139,8 @@ def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
             "" if commit.exists(store.door, path) else f"{os.fsdecode(path)} is missing"
         if problem:
             yield f"checkpoint {index}: {problem}"
-        if entry.base and (entry.base not in store.indexes or not store.meta(entry.base).memory):
+        below = store.meta(entry.base).memory if entry.base and entry.base in store.indexes else ()
+        if entry.base and all(each.pid != entry.pid for each in below):
             yield f"checkpoint {index}: the image that its memory is based on, {entry.base}, is missing"
 
 

@@ -18,7 +18,6 @@ import os
 import stat
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple
 
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.io.commit import lstat_or_none
@@ -29,6 +28,12 @@ from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.tables.aml import AddressMap
 from metamori.tables.record import field, mutable, record
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Difference, Piece, differences
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from metamori.tables.record import NamedTuple
 
 _ONE_SAVE = 1 << 20                    # whoever needs a part of it checks all of it
 

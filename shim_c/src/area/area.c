@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MNT_ID 0x1000U                 /* STATX_MNT_ID, Linux 5.8 */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -190,6 +191,17 @@ static int create_files(struct mm_area *a)
     return 0;
 }
 
+/* What tells the mounts that this process sees from those of others: the number of the root's, with the highest bit set, or, of an
+ * older kernel, that of the namespace.  0: nobody can tell. */
+uint64_t mm_mounts_here(void)
+{
+    union { struct statx st; uint64_t word[sizeof(struct statx) / 8]; } root;  /* whose name for it is younger than Debian 12 */
+    struct stat st;
+    if (sys_statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT, MNT_ID, &root.st) == 0 && root.st.stx_mask & MNT_ID)
+        return root.word[18] | 1ull << 63;
+    return sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) == 0 ? st.st_ino : 0;
+}
+
 static void first_values(struct mm_header *h)
 {
     for (int region = PROCESSES; region < REGIONS; region++)
@@ -197,7 +209,7 @@ static void first_values(struct mm_header *h)
     struct stat st;
     h->version = MM_AREA_VERSION;
     h->pid_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0) == 0 ? st.st_ino : 0;
-    h->mount_namespace = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) == 0 ? st.st_ino : 0;
+    h->mount_namespace = mm_mounts_here();
     h->boot = mm_boot();
     h->epoch = 1;
     h->next_block = h->epoch_block = MM_CHUNK / MM_BLOCK;

@@ -167,9 +167,9 @@ static int check_processes(struct look *l)
 {
     for (uint32_t process = 1; process < l->a->head->process_high; process++) {
         uint32_t root = mm_proc(l->a, process)->fd_root;
-        uint32_t held = mm_proc(l->a, process)->held;
+        uint32_t held = mm_proc(l->a, process)->held, memory = mm_proc(l->a, process)->memory;
         const uint32_t *maps = root ? page(l, root) : NULL;
-        if ((root && !maps) || (held && !page(l, held)))
+        if ((root && !maps) || (held && !page(l, held)) || (memory && !page(l, memory)))
             return bad(l, "the descriptors of process %u lie outside", process);
         for (int i = 0; maps && i < 1024; i++) {
             const uint32_t *fits = maps[i] ? page(l, maps[i]) : NULL;

@@ -95,6 +95,7 @@ static inline int mm_locked_by_me(const uint32_t *lock)
 }
 char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
+uint64_t mm_mounts_here(void);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 int mm_handlers_wait(void);
 /* kind: its place in the order */

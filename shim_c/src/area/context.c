@@ -39,6 +39,8 @@ int mm_same_namespace(struct mm_area *area)
         || st.st_ino == area->head->pid_namespace;
 }
 
+__thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
+__thread uint32_t mm_fork_numbers __attribute__((tls_model("initial-exec")));
 struct mm_header *mm_memory_head;
 
 /* Does `metamori run` serve this process's calls?  Then no runtime is loaded into it: there would be no way to bring one back. */
@@ -46,4 +48,15 @@ int mm_memory_run(void)
 {
     return mm_memory_head && mm_memory_head->supervisor
         && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
+}
+
+/* When something was as it was found: of several runs that change one file, the earliest found it as the checkpoint knows it.  0
+ * where the run is alone. */
+uint64_t mm_stamp_of_job(const struct mm_header *h)
+{
+    struct timespec t;
+    if (!(h->flags & MM_JOB))
+        return 0;
+    sys(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }

@@ -34,8 +34,9 @@
 #define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is tracked, nothing redirected */
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
+#define MM_JOB 65536          /* one of several runs on the same files: nothing is redirected, `metamori run` takes the checkpoints */
 #define MM_STRICT 32768       /* the library is in no program: the kernel shows the calls of all */
-#define MM_MEMORY 1024        /* checkpoints hold the memory of the run's one process too */
+#define MM_MEMORY 1024        /* checkpoints hold the memory of the run's processes too */
 
 /* of a PIF's flags */
 #define MM_VIRTUAL 1    /* size, not the kernel's size in place, is the file's size */
@@ -86,13 +87,18 @@
 #define MM_MEMORY_AGAIN 2      /* a call was just beginning: ask once more */
 #define MM_MEMORY_STOPPED 3    /* its threads are parked, the image is being written */
 #define MM_MEMORY_FAILED 4     /* they run on: error and message say why */
+#define MM_MEMORY_HELD 5       /* its threads are parked; nothing was looked at: others of the run may still run */
+#define MM_MEMORY_GATHER 6     /* all processes are parked: make the image */
+#define MM_MEMBERS 2048         /* processes, and groups of them, that can come back */
+#define MM_CLAIMS 1024
+#define MM_NEVER_A_PID 4194304 /* the kernel numbers no process from here on */
 /* memory.written */
 #define MM_MEMORY_WRITTEN 1
 #define MM_MEMORY_WRITE_FAILED 2
 #define MM_TERM_WAITS 1
 #define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
 
-/* An image of a process's memory, asked for and made (shim_c/src/memory); one at a time, under the session lock. */
+/* The image of a process's memory, asked for and made (shim_c/src/memory); of all processes at a time, under the session lock. */
 struct mm_memory {
     uint32_t state;            /* futex */
     uint32_t pid, asker;
@@ -105,13 +111,29 @@ struct mm_memory {
     uint32_t threads, known_pid;
     uint64_t file_bytes, page_bytes;
     uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
-    uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the program waits for its checkpoint */
-    uint32_t tries;           /* processes that were begun anew because something was in the way, by chance */
-    uint32_t come_back, came_back;    /* a process that starts now comes back from an image; it has */
-    uint64_t come_from;        /* its index; 0: the process is one that the kernel started with its present program */
+    uint64_t come_from;        /* index of its image; 0: the process is one that the kernel started with its present program */
     int32_t own[80];           /* descriptors of the library itself, ended by -1 */
     char message[256];
-    char path[4096];           /* of the image; of the file that says how to come back */
+};
+
+/* A process that comes back, a child that ended and was not waited for, or a group that outlives its leader: the number that the
+ * run's processes know, and the kernel's.  The list is made before anybody comes back, and only `real` is filled in afterwards. */
+struct mm_member {
+    uint32_t known;
+    uint32_t real;             /* futex; 0: not there yet */
+    uint32_t comes_back;       /* the kernel's process of this number begins now, and comes back from an image */
+    uint32_t tries;            /* how often it was begun anew because something was in the way, by chance */
+};
+struct mm_tree {
+    uint32_t count;            /* of all; 0: the run's processes have the kernel's numbers */
+    uint32_t processes;        /* of those that come back, the first of the list */
+    uint32_t turn, back;       /* futexes: whose descriptors come next; how many are back */
+    uint32_t lost;             /* futex; one of them cannot come back: none does */
+    uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the first process waits for its checkpoint */
+    uint64_t claimed[MM_CLAIMS];   /* hashes of shared memory that some process's image has: one is enough */
+    char images[4096];         /* path of an image up to the process's number, */
+    char suffix[64];           /* and what follows it */
+    struct mm_member member[MM_MEMBERS];
 };
 
 /* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
@@ -133,11 +155,16 @@ struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
     int32_t fd, type;
     int64_t start, length;
 };
-struct mm_comeback {               /* locks, descriptors, then the paths of images, the complete one first, each ended by 0 */
-    uint32_t images, descriptors, locks, pad;
+struct mm_came_segment {           /* memory of several processes: a descriptor of what stands for it */
+    uint64_t kind, inode;          /* as the image's mappings name it (memory/engine.h) */
+    int32_t fd, unused;
+};
+/* locks, descriptors, segments, then the paths of images, the complete one first, each ended by 0 */
+struct mm_comeback {
+    uint32_t images, descriptors, locks, segments;
 };
 
-#define MM_AREA_VERSION 4
+#define MM_AREA_VERSION 7
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -188,7 +215,7 @@ struct mm_header {
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
     uint32_t frame_count, free_frame;
-    uint64_t mount_namespace;  /* names are of this one; 0: unknown */
+    uint64_t mount_namespace;  /* names are of this one (mm_mounts_here); 0: unknown */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
@@ -210,7 +237,7 @@ struct mm_header {
     uint64_t outside_files;    /* that it opened for writing out of the scope */
     uint64_t outside_seen[MM_OUTSIDE_SEEN];
     struct mm_outside outside[MM_OUTSIDE_FOLDERS];
-    struct mm_memory memory;
+    struct mm_tree tree;
     struct mm_request request;
     uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
     uint32_t bucket[MM_BUCKETS];
@@ -230,7 +257,7 @@ struct mm_process {
     uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
     uint32_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
     uint32_t leave_lock;       /* tid of who takes away what it left: several find at once that it is dead */
-    char pad_[4];
+    uint32_t memory;           /* page of its struct mm_memory, which stays with the slot; 0: a run without memory */
 };
 
 /* Physical File (thesis fig. 4.3) */
@@ -251,16 +278,17 @@ struct mm_pif {
     uint64_t path;             /* offset in the strings region */
     uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
     uint64_t old_size, old_mtime_ns;  /* before the run touched it */
-    uint32_t old_mode, old_uid, old_gid;
+    uint32_t old_uid, old_gid;
+    uint16_t old_mode;
     uint16_t path_capacity;
     uint16_t listed;           /* it may be on the list of mapped files */
+    uint16_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
     uint32_t refs;             /* FITs that point here */
     uint32_t root;             /* block table, 0: every block is in place */
     uint32_t next_hash, next_dirty;
     uint32_t frames;           /* cache frames that it holds */
-    uint32_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
-    uint64_t read_end;         /* where the last read ended: the next one may be in sequence */
-    uint32_t saved;            /* table of pre-images saved of blocks that stay in place (MM_HOME) */
+    uint32_t read_end;         /* where the last read ended, its low bits: the next one may be in sequence */
+    uint32_t saved;            /* table of pre-images saved of blocks that are overwritten in place */
     uint32_t next_mapped;
     uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
     uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
@@ -270,6 +298,9 @@ struct mm_pif {
     uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
     uint32_t names_lock;       /* tid of who takes a name or a descriptor away, or gives one: MM_KEPT and MM_NAMELESS change under it */
     uint32_t pages;            /* the block table's pages; root is this, or 0 while no block is redirected */
+    uint32_t over_next;        /* the block before which the last write over old bytes ended (overwrite.c), */
+    uint16_t over_blocks;      /* after a sequence of so many or more */
+    uint16_t over_step;        /* blocks that are saved ahead of it at once */
 };
 
 /* File Information Table entry (thesis fig. 4.2): one per open description */
@@ -309,6 +340,7 @@ struct mm_touch {
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
     uint32_t check;                        /* of all of it but `length` and itself: such a note is true after a power cut */
+    uint64_t stamp_ns;         /* in a job: on the monotonic clock, between the look and the change */
 };
 
 struct mm_preimage {
@@ -317,6 +349,7 @@ struct mm_preimage {
     uint64_t after_index;
     uint32_t slot, pad_;
     uint64_t start, end, buffer_start;     /* bytes */
+    uint64_t stamp_ns;                     /* as in mm_touch: between the copy and the overwrite */
 };
 
 struct mm_range {
@@ -343,13 +376,19 @@ struct mm_ahead {
 };
 
 struct mm_area;
-int mm_memory_stop(struct mm_area *area, uint32_t pid, int timeout_ms);
-void mm_memory_go(struct mm_area *area);
+struct mm_memory *mm_memory_of(struct mm_area *area, uint32_t process);
+int mm_memory_ask(struct mm_area *area, uint32_t process, uint32_t pid);
+int mm_memory_held(struct mm_area *area, uint32_t process, int timeout_ms);
+void mm_memory_gather(struct mm_area *area, uint32_t process);
+int mm_memory_gathered(struct mm_area *area, uint32_t process);
+void mm_memory_go(struct mm_area *area, uint32_t process);
+uint32_t mm_known_number(struct mm_area *area, uint32_t real);
+uint32_t mm_real_number(struct mm_area *area, uint32_t known);
 #define MM_NO_PLACES 1
 #define MM_NO_MOVE 2
 int mm_changes_possible(void);
 int mm_refused_on_return(uint64_t vdso, uint64_t length);
-int mm_memory_wait(struct mm_area *area, int timeout_ms);
+int mm_memory_wait(struct mm_area *area, uint32_t process, int timeout_ms);
 int mm_request(struct mm_area *area, int what, long argument, const char *message);
 int mm_request_pending(struct mm_area *area);
 void mm_request_answer(struct mm_area *area, int result);

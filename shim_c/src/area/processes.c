@@ -63,6 +63,8 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
         p->unfollowed = 2;
         p->start_time = start_time;
         p->number = h->next_process++;
+        if (h->flags & MM_MEMORY && !p->memory && mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0)
+            p->memory = h->next_page++;
         p->epoch = h->epoch;
         __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
     }

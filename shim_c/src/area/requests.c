@@ -21,49 +21,92 @@ static void queue(uint32_t pid, int number, uint64_t value)
     sys(SYS_rt_sigqueueinfo, pid, number, &info);
 }
 
-/* All threads of the process parked, its image on the way; until mm_memory_go.  -errno: it runs on, memory.message may say
- * why.  The caller has filled in index, base, durable and path. */
-int mm_memory_stop(struct mm_area *a, uint32_t pid, int timeout_ms)
+struct mm_memory *mm_memory_of(struct mm_area *a, uint32_t process)
 {
-    struct mm_memory *m = &a->head->memory;
-    uint32_t state, asked = MM_MEMORY_ASKED, process = mm_process_of(a, pid);
+    uint32_t page = mm_proc(a, process)->memory;
+    return page ? mm_page(a, page) : NULL;
+}
+
+static void ask(struct mm_memory *m)
+{
+    __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
+    queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK);
+}
+
+/* All threads of the process are to park; mm_memory_held waits for it.  The caller has filled in index, base and durable. */
+int mm_memory_ask(struct mm_area *a, uint32_t process, uint32_t pid)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
+    if (!m)
+        return -ESRCH;
     m->pid = pid;
     m->asker = (uint32_t)sys_getpid();
     m->error = 0;
     m->message[0] = 0;
-    __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
-    queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
-    for (int waited = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED
-                          || state == MM_MEMORY_AGAIN;) {
-        if (state == MM_MEMORY_AGAIN) {
-            sys_pause_us(100);
-            __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
-            queue(pid, MEMORY_SIGNAL, MEMORY_ASK);
-        }
-        int becomes = process && (mm_proc(a, process)->executing || mm_proc(a, process)->outside);   /* what waits in freezes */
-        if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && ((waited += 50) >= timeout_ms || becomes)
-            && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return becomes ? -EINPROGRESS : -EAGAIN;
-        if (!mm_start_time(pid))           /* killed, and maybe not yet reaped: we may be its parent */
-            return -ESRCH;
-    }
-    if (state == MM_MEMORY_STOPPED)
-        return 0;
+    ask(m);
+    return 0;
+}
+
+static int has_failed(struct mm_memory *m)
+{
     __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
     return -(int)m->error;
 }
 
-void mm_memory_go(struct mm_area *a)
+/* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why. */
+int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
 {
-    struct mm_memory *m = &a->head->memory;
+    struct mm_memory *m = mm_memory_of(a, process);
+    uint32_t state, asked = MM_MEMORY_ASKED;
+    for (int waited = 0, again = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED
+                          || state == MM_MEMORY_AGAIN;) {
+        if (state == MM_MEMORY_AGAIN) {
+            if (++again > timeout_ms * 5)
+                return -EAGAIN;
+            sys_pause_us(100);
+            ask(m);
+        }
+        int becomes = mm_proc(a, process)->executing || mm_proc(a, process)->outside;   /* what waits in freezes */
+        if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && ((waited += 50) >= timeout_ms || becomes)
+            && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return becomes ? -EINPROGRESS : -EAGAIN;
+        if (!mm_start_time(m->pid))        /* killed, and maybe not yet reaped: we may be its parent */
+            return -ESRCH;
+    }
+    return state == MM_MEMORY_HELD ? 0 : has_failed(m);
+}
+
+/* Every process is parked: this one's image; mm_memory_gathered waits until all is known of it that it takes from the process. */
+void mm_memory_gather(struct mm_area *a, uint32_t process)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
+    __atomic_store_n(&m->state, MM_MEMORY_GATHER, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&m->state, 1 << 30);
+}
+
+int mm_memory_gathered(struct mm_area *a, uint32_t process)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
+    uint32_t state;
+    while ((state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_GATHER) {
+        sys_futex_wait(&m->state, MM_MEMORY_GATHER, 50000);
+        if (!mm_start_time(m->pid))
+            return -ESRCH;
+    }
+    return state == MM_MEMORY_STOPPED ? 0 : has_failed(m);
+}
+
+void mm_memory_go(struct mm_area *a, uint32_t process)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
     __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
     sys_futex_wake(&m->state, 1 << 30);
 }
 
 /* The image is written: 0, -EAGAIN (not yet), or what its writing failed with. */
-int mm_memory_wait(struct mm_area *a, int timeout_ms)
+int mm_memory_wait(struct mm_area *a, uint32_t process, int timeout_ms)
 {
-    struct mm_memory *m = &a->head->memory;
+    struct mm_memory *m = mm_memory_of(a, process);
     uint32_t written;
     if (!__atomic_load_n(&m->written, __ATOMIC_ACQUIRE))
         sys_futex_wait(&m->written, 0, timeout_ms * 1000l);

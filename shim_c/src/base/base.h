@@ -31,6 +31,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
@@ -39,7 +40,9 @@
 #include <sys/vlimit.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <threads.h>
+#include <termios.h>
 #include <utime.h>
 #include <wchar.h>
 

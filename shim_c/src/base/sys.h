@@ -109,5 +109,7 @@ static inline uint64_t sys_ns(struct statx_timestamp t)
 {
     return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
+/* 0: its filesystem does not say */
+static inline uint64_t sys_birth(const struct statx *st) { return st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0; }
 
 #endif

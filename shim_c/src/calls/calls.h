@@ -9,6 +9,7 @@
 
 #include "libc/libc.h"
 
+
 #pragma GCC visibility push(hidden)
 
 /* wrap_syscall.c */

@@ -140,49 +140,6 @@ EXPORT int execle(const char *path, const char *first, ...)
     return r;
 }
 
-/* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */
-static char **lent(struct mm_image *image)
-{
-    char **before = environ;
-    active();
-    mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
-    if (image->outside)
-        mm_outsider_for_good(1, "/bin/sh cannot be tracked. The files of what it starts are not checkpointed");
-    image->outside = 0;
-    if (image->made)
-        environ = (char **)image->envp;
-    return before;
-}
-
-static void taken_back(struct mm_image *image, char **before)
-{
-    if (image->made && environ == image->envp)   /* else a setenv meanwhile has made another of it, which stays */
-        environ = before;
-    else
-        image->made = NULL;
-    mm_image_failed(image);
-}
-
-EXPORT int system(const char *command)
-{
-    struct mm_image image;
-    if (!command)
-        return REAL(system)(command);
-    char **before = lent(&image);
-    int r = REAL(system)(command);
-    taken_back(&image, before);
-    return r;
-}
-
-EXPORT FILE *popen(const char *command, const char *mode)
-{
-    struct mm_image image;
-    char **before = lent(&image);
-    FILE *f = REAL(popen)(command, mode);
-    taken_back(&image, before);
-    return f;
-}
-
 #define CALL(group, type, name, parameters)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
 #define ALIAS_exec(alias, name) SYMBOL_ALIAS(alias, name)

@@ -157,15 +157,24 @@ EXPORT int remove(const char *path)
 
 static int inside_folder(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
 
-static int is_way(long looked, const struct stat *st) { return looked == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)); }
+static long look_at(const char *path, struct statx *st)
+{
+    return sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+}
 
-static int one_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+static int is_way(long looked, const struct statx *st) { return looked == 0 && (S_ISDIR(st->stx_mode) || S_ISLNK(st->stx_mode)); }
 
-/* What a rename is about. a, b: what stands at old and new; NULL: nothing. */
+static uint64_t dev_of(const struct statx *st) { return sys_dev(st->stx_dev_major, st->stx_dev_minor); }
+
+static int one_file(const struct statx *a, const struct statx *b) { return dev_of(a) == dev_of(b) && a->stx_ino == b->stx_ino; }
+
+/* What a rename is about. here, there: what the looks at old and new answered; a, b: what stands there, or NULL. */
 struct moving {
     const char *old, *new;
     unsigned flags;
-    const struct stat *a, *b;
+    long here, there;
+    struct statx at_old, at_new;
+    const struct statx *a, *b;
     int from_in, to_in;        /* in the scope */
 };
 
@@ -174,12 +183,12 @@ struct moving {
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
-    long e = m->from_in ? mm_touch(m->old) : 0;
+    long e = m->from_in ? mm_touch_looked(m->old, m->here, &m->at_old) : 0;
     if (e == 0 && m->to_in)
-        e = mm_touch(m->new);
-    if (e == 0 && m->a && S_ISDIR(m->a->st_mode))
+        e = mm_touch_looked(m->new, m->there, &m->at_new);
+    if (e == 0 && m->a && S_ISDIR(m->a->stx_mode))
         e = mm_folder_moves(m->old, m->new);
-    if (e == 0 && exchanged && m->b && S_ISDIR(m->b->st_mode))
+    if (e == 0 && exchanged && m->b && S_ISDIR(m->b->stx_mode))
         e = mm_folder_moves(m->new, m->old);
     if (e == 0 && m->from_in && !m->to_in && m->a && !same)
         e = mm_leave_scope(m->old);
@@ -190,11 +199,13 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
     return e;
 }
 
-/* What is at `path` now came over from a place that was in the scope (was_in), or not. */
-static void moved_to(const char *path, int is_in, int was_in)
+/* What is at `path` now, as st had it, came over from a place that was in the scope (was_in), or not. */
+static void moved_to(const char *path, const struct statx *st, int is_in, int was_in)
 {
-    if (is_in && was_in)
-        mm_named(path);
+    if (is_in && was_in && st && S_ISREG(st->stx_mode))
+        mm_file_named(path, dev_of(st), st->stx_ino);
+    else if (is_in && was_in)
+        return;
     else if (is_in)
         mm_arrived(path);
     else if (was_in)
@@ -206,18 +217,18 @@ static void after_move(const struct moving *m)
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0;
     if (m->a && m->b && one_file(m->a, m->b))
         return;                        /* nothing has moved */
-    moved_to(m->new, m->to_in, m->from_in);
+    moved_to(m->new, m->a, m->to_in, m->from_in);
     if (exchanged)
-        moved_to(m->old, m->from_in, m->to_in);
-    if ((m->a && S_ISDIR(m->a->st_mode)) || (exchanged && m->b && S_ISDIR(m->b->st_mode)))
+        moved_to(m->old, m->b, m->from_in, m->to_in);
+    if ((m->a && S_ISDIR(m->a->stx_mode)) || (exchanged && m->b && S_ISDIR(m->b->stx_mode)))
         mm_folder_moved(m->old, m->new, exchanged);
 }
 
-/* Both paths as they are, also where one of them is not tracked.  0 or -errno. */
+/* Both paths as they are, also where one of them is not tracked: begin_way left that empty.  0 or -errno. */
 static int both(int from_dir, const char *from, int to_dir, const char *to, char *old, char *new)
 {
-    int e = mm_canonical(from_dir, from, old, PATH_ROOM);
-    return e ? e : mm_canonical(to_dir, to, new, PATH_ROOM);
+    int e = old[0] ? 0 : mm_canonical(from_dir, from, old, PATH_ROOM);
+    return e || new[0] ? e : mm_canonical(to_dir, to, new, PATH_ROOM);
 }
 
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
@@ -226,8 +237,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     SCRATCH(new);
     struct way way = { .folders = 1 };
     struct moving moving = { .old = old, .new = new, .flags = flags };
-    struct stat a, b;
-    long here, there, e;
+    long e;
     int leads, followed;
     for (;;) {
         e = begin_way(&way, from_dir, from, old, to_dir, to, new);
@@ -240,19 +250,21 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
         if (!followed)
             break;
-        here = sys(SYS_newfstatat, AT_FDCWD, old, &a, AT_SYMLINK_NOFOLLOW);
-        there = sys(SYS_newfstatat, AT_FDCWD, new, &b, AT_SYMLINK_NOFOLLOW);
-        leads = is_way(here, &a) || is_way(there, &b);
+        moving.here = look_at(old, &moving.at_old);
+        moving.there = look_at(new, &moving.at_new);
+        leads = is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new);
         if (!leads || way.all)
             break;
         end_way(&way);
         way.again = 1;
     }
     struct mm_doomed doomed = { 0 };
-    if (followed && ((here < 0 && mm_in_the_dark((int)here)) || (there < 0 && mm_in_the_dark((int)there))))
-        e = here < 0 ? here : there;
+    if (followed && mm_in_the_dark((int)moving.here))
+        e = moving.here;
+    else if (followed && mm_in_the_dark((int)moving.there))
+        e = moving.there;
     else if (followed) {
-        moving.a = here == 0 ? &a : NULL, moving.b = there == 0 ? &b : NULL;
+        moving.a = moving.here == 0 ? &moving.at_old : NULL, moving.b = moving.there == 0 ? &moving.at_new : NULL;
         moving.from_in = mm_tracked(old), moving.to_in = mm_tracked(new);
         e = before_move(&moving, &doomed);
     }

@@ -3,49 +3,70 @@
  * The kernel gives a new process new numbers, and what the program remembers of its own - in locks, in lock files' names, in
  * thread descriptors - cannot be found and changed.  So the old ones stay, and calls that take or give a number translate.
  * In every other process each of these is the kernel's own answer.
+ * A call that has a number of the kernel's in hand says so by mm_numbers: no image is made with it (memory/numbers.c).
  */
 #include "calls/calls.h"
 #include "memory/engine.h"
 
 #include <dlfcn.h>
-
+#include <sys/wait.h>
+#include <termios.h>
 
 static int renamed(void) { return mm_memory_head && ENGINE->known_pid; }
 /* not so a child that it forked */
 static int renamed_here(void) { return renamed() && ENGINE->pid == (uint32_t)sys_getpid(); }
 
-static pid_t real_number(pid_t known)
+/* Of a thread of this process, or of any process. */
+static pid_t real_thread_number(pid_t known)
 {
     if (known > 0 && renamed())
         for (uint32_t i = 0; i < ENGINE->renamed_count; i++)
             if (ENGINE->renamed[i].known == (uint32_t)known)
                 return (pid_t)ENGINE->renamed[i].real;
-    return known;
+    return known > 0 && mm_have_come_back() ? (pid_t)mm_real_number(mm_area, (uint32_t)known) : known;
 }
+
+static pid_t real_number(pid_t known)
+{
+    pid_t real = mm_number_in(known);
+    return known > 0 && real == known ? real_thread_number(known) : real;
+}
+
+/* Around a call that gives or takes one. */
+#define NUMBERS(type, call) ({ \
+    uint32_t outer_ = mm_numbers; \
+    mm_numbers = mm_memory_head != NULL; \
+    type r_ = (call); \
+    mm_numbers = outer_; \
+    r_; })
 
 EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
 
-EXPORT pid_t getppid(void)
-{
-    pid_t parent = (pid_t)sys(SYS_getppid);
-    return UNLIKELY(renamed()) && parent == (pid_t)ENGINE->pid ? (pid_t)ENGINE->known_pid : parent;
-}
+EXPORT pid_t getppid(void) { return NUMBERS(pid_t, mm_number_out((pid_t)sys(SYS_getppid))); }
 
 EXPORT pid_t gettid(void)
 {
     return UNLIKELY(mm_known_tid && renamed_here()) ? (pid_t)mm_known_tid : (pid_t)sys_gettid();
 }
 
-EXPORT int kill(pid_t pid, int number) { return (int)result(sys(SYS_kill, real_number(pid), number)); }
+EXPORT int kill(pid_t pid, int number) { return NUMBERS(int, (int)result(sys(SYS_kill, real_number(pid), number))); }
+
+EXPORT int killpg(pid_t group, int number)
+{
+    if (group >= 0)
+        return kill(-group, number);
+    errno = EINVAL;
+    return -1;
+}
 
 EXPORT int tgkill(pid_t pid, pid_t tid, int number)
 {
-    return (int)result(sys(SYS_tgkill, real_number(pid), real_number(tid), number));
+    return NUMBERS(int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
 }
 
 EXPORT int sigqueue(pid_t pid, int number, const union sigval value)
 {
-    return REAL(sigqueue)(real_number(pid), number, value);
+    return NUMBERS(int, REAL(sigqueue)(real_number(pid), number, value));
 }
 
 /* The number in a thread's descriptor, where that is not the kernel's; 0. */
@@ -53,7 +74,7 @@ static pid_t real_thread(pthread_t thread)
 {
     if (LIKELY(!renamed_here()))
         return 0;
-    pid_t known = *(volatile pid_t *)((char *)thread + ENGINE->image.tid_offset), real = real_number(known);
+    pid_t known = *(volatile pid_t *)((char *)thread + ENGINE->image.tid_offset), real = real_thread_number(known);
     return known && real != known ? real : 0;
 }
 
@@ -154,18 +175,93 @@ EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval val
     return REAL(pthread_sigqueue)(known, number, value);
 }
 
-EXPORT pid_t getpgid(pid_t pid) { return (int)result(sys(SYS_getpgid, real_number(pid))); }
+/* -- groups and sessions: numbers of processes, too ---------------------------------------------------------------- */
 
-EXPORT pid_t getsid(pid_t pid) { return (int)result(sys(SYS_getsid, real_number(pid))); }
+static pid_t group_of(pid_t pid) { return mm_number_out((pid_t)result(sys(SYS_getpgid, real_number(pid)))); }
+
+EXPORT pid_t getpgid(pid_t pid) { return NUMBERS(pid_t, group_of(pid)); }
+EXPORT pid_t getpgrp(void) { return NUMBERS(pid_t, group_of(0)); }
+
+EXPORT pid_t getsid(pid_t pid) { return NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_getsid, real_number(pid))))); }
+EXPORT pid_t setsid(void) { return NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_setsid)))); }
+
+EXPORT int setpgid(pid_t pid, pid_t group)
+{
+    return NUMBERS(int, (int)result(sys(SYS_setpgid, real_number(pid), real_number(group))));
+}
+
+EXPORT pid_t tcgetpgrp(int fd) { return NUMBERS(pid_t, mm_number_out(REAL(tcgetpgrp)(fd))); }
+EXPORT int tcsetpgrp(int fd, pid_t group) { return NUMBERS(int, REAL(tcsetpgrp)(fd, real_number(group))); }
+
+/* -- children -------------------------------------------------------------------------------------------------------- */
+
+/* From before the count of calls lets an image be made. */
+#define FORKED(call) ({ \
+    uint32_t outer_ = mm_numbers; \
+    mm_fork_numbers = mm_memory_head != NULL; \
+    pid_t r_ = (call); \
+    r_ = mm_number_out(r_); \
+    mm_fork_numbers = 0; \
+    mm_numbers = r_ ? outer_ : 0; \
+    r_; })
+
+EXPORT pid_t fork(void) { return FORKED(REAL(fork)()); }
+
+EXPORT pid_t forkpty(int *terminal, char *name, const struct termios *settings, const struct winsize *size)
+{
+    return FORKED(REAL(forkpty)(terminal, name, settings, size));
+}
+
+EXPORT pid_t wait(int *status) { return NUMBERS(pid_t, mm_number_out(REAL(wait)(status))); }
+EXPORT pid_t wait3(int *status, int options, struct rusage *usage)
+{
+    return NUMBERS(pid_t, mm_number_out(REAL(wait3)(status, options, usage)));
+}
+EXPORT pid_t waitpid(pid_t pid, int *status, int options)
+{
+    return NUMBERS(pid_t, mm_number_out(REAL(waitpid)(real_number(pid), status, options)));
+}
+EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
+{
+    return NUMBERS(pid_t, mm_number_out(REAL(wait4)(real_number(pid), status, options, usage)));
+}
+
+static int waited(idtype_t type, id_t id, siginfo_t *info, int options)
+{
+    id_t real = type == P_PID || type == P_PGID ? (id_t)real_number((pid_t)id) : id;
+    int r = REAL(waitid)(type, real, info, options);
+    if (r == 0 && info && mm_have_come_back())
+        info->si_pid = mm_number_out(info->si_pid);
+    return r;
+}
+
+EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
+{
+    return NUMBERS(int, waited(type, id, info, options));
+}
+
+/* -- others that name a process --------------------------------------------------------------------------------------- */
+
+EXPORT ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long a, const struct iovec *from, unsigned long b,
+                                unsigned long flags)
+{
+    return NUMBERS(ssize_t, result(sys(SYS_process_vm_readv, real_number(pid), to, a, from, b, flags)));
+}
+
+EXPORT ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned long a, const struct iovec *to, unsigned long b,
+                                 unsigned long flags)
+{
+    return NUMBERS(ssize_t, result(sys(SYS_process_vm_writev, real_number(pid), from, a, to, b, flags)));
+}
 
 EXPORT int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-    return REAL(sched_getaffinity)(real_number(pid), size, set);
+    return NUMBERS(int, REAL(sched_getaffinity)(real_thread_number(pid), size, set));
 }
 
 EXPORT int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 {
-    return REAL(sched_setaffinity)(real_number(pid), size, set);
+    return NUMBERS(int, REAL(sched_setaffinity)(real_thread_number(pid), size, set));
 }
 
 #define CALL(group, type, name, parameters)

@@ -1,5 +1,6 @@
 /* wrap_process.c - beginnings and ends of processes. */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <sched.h>
 
@@ -16,9 +17,10 @@ EXPORT pid_t _Fork(void)
     pid_t r = REAL(_Fork)();
     if (r == 0)
         mm_in_child();
-    else
+    pid_t known = mm_number_out(r);
+    if (r)
         mm_fork_in_parent();
-    return r;
+    return known;
 }
 
 #define NAMESPACE "it uses process numbers of its own (a PID namespace): the files of what is started there are not checkpointed"
@@ -68,7 +70,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     }
     struct beginning b = { function, argument };
     mm_fork_begin();
-    int r = REAL(clone)(begin_apart, stack, flags, &b, parent_tid, tls, child_tid);
+    int r = mm_number_out(REAL(clone)(begin_apart, stack, flags, &b, parent_tid, tls, child_tid));
     mm_fork_in_parent();
     return r;
 }

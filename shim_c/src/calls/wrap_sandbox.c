@@ -14,7 +14,7 @@
 
 static const int needed[] = {
     SYS_clock_gettime, SYS_clone3, SYS_close, SYS_dup3, SYS_fallocate, SYS_fcntl, SYS_fdatasync, SYS_fsync, SYS_fstat, SYS_ftruncate, SYS_futex,
-    SYS_getdents64, SYS_geteuid, SYS_getpid, SYS_gettid, SYS_kcmp, SYS_linkat, SYS_llistxattr, SYS_lseek, SYS_madvise,
+    SYS_getcwd, SYS_getdents64, SYS_geteuid, SYS_getpid, SYS_gettid, SYS_kcmp, SYS_linkat, SYS_llistxattr, SYS_lseek, SYS_madvise,
     SYS_mmap, SYS_mremap, SYS_munmap, SYS_newfstatat, SYS_openat, SYS_pread64, SYS_preadv, SYS_prlimit64, SYS_pwrite64,
     SYS_pwritev2, SYS_read, SYS_readlinkat, SYS_rt_sigprocmask, SYS_statx, SYS_tkill, SYS_unlinkat, SYS_utimensat, SYS_write,
 };

@@ -140,7 +140,17 @@ static void enter_handler(int number, siginfo_t *info, void *context)
         return;
     int within = mm_within_syscall;
     mm_within_syscall = 0;             /* what the handler calls is its own, also when it never comes back */
+    uint32_t numbers = mm_numbers;
+    mm_numbers = 0;
+    if (UNLIKELY(mm_memory_head != NULL)) {
+        if (info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL || number == SIGCHLD)
+            info->si_pid = mm_number_out(info->si_pid);
+        mm_numbers_known(context);
+    }
     action.sa_sigaction(number, info, context);
+    if (UNLIKELY(mm_memory_head != NULL))
+        mm_numbers_real(context);
+    mm_numbers = numbers;
     mm_within_syscall = within;
 }
 

@@ -4,6 +4,7 @@
  * spawn is done here instead: fork, the actions through our own calls, exec.  Everything else stays glibc's.
  */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <sched.h>
 #include <spawn.h>
@@ -155,8 +156,14 @@ static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_fi
     if (!here) {
         int may_wait = opens(actions);
         uint64_t mask = may_wait ? 0 : mm_limit_begin();
-        r = search ? REAL(posix_spawnp)(pid, file, actions, attr, argv, image.envp)
-                   : REAL(posix_spawn)(pid, file, actions, attr, argv, image.envp);
+        uint32_t numbers = mm_numbers;
+        pid_t child = 0;
+        mm_numbers = mm_memory_head != NULL;
+        r = search ? REAL(posix_spawnp)(&child, file, actions, attr, argv, image.envp)
+                   : REAL(posix_spawn)(&child, file, actions, attr, argv, image.envp);
+        if (r == 0 && pid)
+            *pid = mm_number_out(child);
+        mm_numbers = numbers;
         if (!may_wait)
             mm_limit_end(mask);
     }

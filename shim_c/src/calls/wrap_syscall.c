@@ -4,6 +4,7 @@
  * else, the whole fast rest, goes straight through.  System call instructions in the program itself pass unseen.
  */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <linux/sched.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 
 #ifndef SYS_landlock_restrict_self
@@ -25,7 +27,7 @@
 static long forked(long number, long a, long b, long c, long d, long e)
 {
     mm_fork_begin();
-    long r = REAL(syscall)(number, a, b, c, d, e);
+    long r = mm_number_out((pid_t)REAL(syscall)(number, a, b, c, d, e));
     if (r == 0)
         mm_in_child();
     else
@@ -143,6 +145,27 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     }
 }
 
+static long numbers(long number, long a, long b, long c, long d, long e, long f)
+{
+    if (LIKELY(!mm_memory_head))
+        return names(number, a, b, c, d, e, f);
+    switch (number) {
+    ON(getpid, getpid());
+    ON(getppid, getppid());
+    ON(gettid, gettid());
+    ON(kill, kill((pid_t)a, I(b)));
+    ON(tgkill, tgkill((pid_t)a, (pid_t)b, I(c)));
+    ON(wait4, wait4((pid_t)a, P(b), I(c), P(d)));
+    ON(getpgid, getpgid((pid_t)a));
+    ON(getsid, getsid((pid_t)a));
+    ON(setsid, setsid());
+    ON(setpgid, setpgid((pid_t)a, (pid_t)b));
+    case SYS_waitid: return e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d));
+    case SYS_pidfd_open: return names(number, mm_number_in((pid_t)a), b, c, d, e, f);
+    default: return names(number, a, b, c, d, e, f);
+    }
+}
+
 static long process_call(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
@@ -193,7 +216,7 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
         }
         return REAL(syscall)(number, a, b, c, d, e, f);
     }
-    default: return names(number, a, b, c, d, e, f);
+    default: return numbers(number, a, b, c, d, e, f);
     }
 }
 

@@ -143,8 +143,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             return 0;
         generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
         /* a file without a name that a restore brought back is opened in the store: known by what it is */
-        slot = mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
-                          st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0);
+        slot = mm_pif_of(&st);
         long e = 0;
         struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
         if (p && UNLIKELY(p->flags & MM_COPIED) && was_another(fd, slot))

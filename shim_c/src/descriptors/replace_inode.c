@@ -58,6 +58,8 @@ static int nobody_else(int fd)
 static int suits(uint32_t slot, int fd, const struct stat *st)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (mm_area->head->flags & MM_JOB) /* who has it open on another machine is not known here */
+        return 0;
     struct stat store;
     uint64_t worth = mm_area->head->flags & MM_POWER ? 1 : WORTH;
     return p->fresh_from >= worth && p->fresh_from != MM_NO_LIMIT && p->refs == 1

@@ -40,7 +40,11 @@ size_t mm_try(const void *p, size_t count, int what)
             end += 4096;
         return end > (uintptr_t)p ? end - (uintptr_t)p : 0;
     }
-    mm_tried[what] = (struct mm_tried){ first, last + 4095, generation };
+    /* what meets what is known already is known with it: names lie on two pages of a stack as often as on one */
+    struct mm_tried *t = &mm_tried[what];
+    int meets = t->generation == generation && t->last && first <= t->last + 1 && t->first <= last + 4096;
+    *t = (struct mm_tried){ meets && t->first < first ? t->first : first,
+                            meets && t->last > last + 4095 ? t->last : last + 4095, generation };
     return count;
 }
 

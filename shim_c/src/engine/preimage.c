@@ -61,9 +61,42 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
     if (result < 0)
         return result;
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
-                                  .start = start, .end = end, .buffer_start = buffer };
+                                  .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job(h) };
     mm_lock(&h->lock, MM_LOCK_AREA);
     int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
     mm_unlock(&h->lock);
     return e;
+}
+
+/* Pre-images of the blocks of bytes in place [start, end), as far as an index knows them and this epoch has none yet.
+ * They may be overwritten after an mm_ahead_sync. */
+long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (start >= p->fresh_from)
+        return 0;
+    int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
+    struct stat st;
+    long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);
+    if (r < 0)
+        return r;
+    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
+    if (end > needed)
+        end = needed;
+    uint64_t last = (end + MM_BLOCK - 1) / MM_BLOCK;
+    for (uint64_t block = start / MM_BLOCK, run; block < last; block += run) {
+        run = 1;
+        if (mm_saved(mm_area, p, block))
+            continue;
+        while (block + run < last && !mm_saved(mm_area, p, block + run))
+            run++;
+        /* no frame of its cache may lie over them: of MM_HOME there is none */
+        uint64_t place = p->flags & MM_HOME ? mm_take_blocks(p, run) : mm_blocks_take(mm_area, run), stop = (block + run) * MM_BLOCK;
+        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT);
+        if (r == 0)
+            r = mm_saved_set(mm_area, p, block, place, run);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }

@@ -1,7 +1,8 @@
 /* read_write.c - the engine: where a byte is read from and where it goes.
  *
  * Invariants
- *  1. A byte in place below fresh_from is known to an index and is not overwritten: its block goes to the buffer.
+ *  1. A byte in place below fresh_from is known to an index and is not overwritten: its block goes to the buffer.  But for
+ *     a block whose pre-image was saved in this epoch (overwrite.c).
  *  2. A block with a table entry is read from and written to the buffer only.
  *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
@@ -69,7 +70,7 @@ static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, 
         if (!locked && framed(entry, inside + run))
             return -EAGAIN;
         uint64_t from = entry * MM_BLOCK + inside;
-        long r = locked ? mm_buffer_read(slot, p, to, run, from, at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
+        long r = locked ? mm_buffer_read(slot, p, to, run, from, (uint32_t)at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
         return r == 0 ? read_zeros(to, run) : r;
     }
     if (!p->root)
@@ -122,7 +123,7 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
         }
         asked -= length;
     }
-    p->read_end = at;
+    p->read_end = (uint32_t)at;
     return total;
 }
 
@@ -300,8 +301,11 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
 {
     uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    if (!entry && at >= p->fresh_from) {
-        if (p->root) {
+    uint64_t saved = !entry && at < p->fresh_from ? mm_may_overwrite(slot, p, fd, at, count) : 0;
+    if (!entry && (saved || at >= p->fresh_from)) {
+        if (saved) {
+            count = saved;
+        } else if (p->root) {
             uint64_t run = MM_BLOCK - at % MM_BLOCK;
             for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, at / MM_BLOCK + i); i++)
                 run += MM_BLOCK;

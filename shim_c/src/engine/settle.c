@@ -10,38 +10,6 @@
  */
 #include "engine/engine.h"
 
-/* Pre-images of the blocks of bytes in place [start, end), as far as an index knows them and this epoch has none yet.
- * They may be overwritten after an mm_ahead_sync. */
-static long save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
-{
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    if (start >= p->fresh_from)
-        return 0;
-    int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
-    struct stat st;
-    long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);
-    if (r < 0)
-        return r;
-    uint64_t needed = p->fresh_from < (uint64_t)st.st_size ? p->fresh_from : (uint64_t)st.st_size;
-    if (end > needed)
-        end = needed;
-    uint64_t last = (end + MM_BLOCK - 1) / MM_BLOCK;
-    for (uint64_t block = start / MM_BLOCK, run; block < last; block += run) {
-        run = 1;
-        if (mm_saved(mm_area, p, block))
-            continue;
-        while (block + run < last && !mm_saved(mm_area, p, block + run))
-            run++;
-        uint64_t place = mm_take_blocks(p, run), stop = (block + run) * MM_BLOCK;
-        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT);
-        if (r == 0)
-            r = mm_saved_set(mm_area, p, block, place, run);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
 /* Buffered bytes to their places in the file, whose own bytes there are saved before.  The table says of them what it said. */
 static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
 {
@@ -50,7 +18,7 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
     for (uint64_t from = 0, n = 64; r == 0 && n == 64;) {
         for (n = 0; r == 0 && n < 64 && mm_table_next(mm_area, p, from, &range[n]); n++) {
             from = range[n].block + range[n].count;
-            r = save_blocks(slot, p, home, range[n].block * MM_BLOCK, from * MM_BLOCK);
+            r = mm_save_blocks(slot, p, home, range[n].block * MM_BLOCK, from * MM_BLOCK);
         }
         if (r == 0)
             r = mm_ahead_sync();
@@ -71,9 +39,9 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     int home = mm_home_reader(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
     long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
     if (r == 0 && (whole || isolated))
-        r = save_blocks(slot, p, home, 0, MM_NO_LIMIT);
+        r = mm_save_blocks(slot, p, home, 0, MM_NO_LIMIT);
     if (r == 0 && p->home_limit < (uint64_t)st.st_size) {
-        r = save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
+        r = mm_save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
         if (r == 0)
             r = mm_ahead_sync();
         if (r == 0)
@@ -193,7 +161,7 @@ static long note_blocks(struct mm_pif *p, uint64_t start, uint64_t end)
 static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
     const uint64_t around = mm_area->head->flags & MM_POWER ? 1 << 20 : MM_BLOCK;
-    long r = save_blocks(slot, p, fd, start / around * around, (end + around - 1) / around * around);
+    long r = mm_save_blocks(slot, p, fd, start / around * around, (end + around - 1) / around * around);
     return r < 0 ? r : mm_ahead_sync();
 }
 

@@ -47,6 +47,9 @@
 #ifndef ALIAS_pass
 #define ALIAS_pass(alias, name)
 #endif
+#ifndef ALIAS_shell
+#define ALIAS_shell(alias, name)
+#endif
 #ifndef ALIAS_syscall
 #define ALIAS_syscall(alias, name)
 #endif

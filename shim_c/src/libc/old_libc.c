@@ -64,7 +64,7 @@ static int old_execveat(int dir, const char *path, char *const argv[], char *con
 {
     return (int)result(sys(SYS_execveat, dir, path, argv, envp, flags));
 }
-static pid_t old_fork(void) { return fork(); }
+static pid_t old_fork(void) { return REAL(fork)(); }
 static pid_t old_gettid(void) { return (pid_t)sys_gettid(); }
 static int old_tgkill(pid_t pid, pid_t tid, int number) { return (int)result(sys(SYS_tgkill, pid, tid, number)); }
 

@@ -140,6 +140,24 @@ static int collect_changes(const struct mm_vma *v, int tracking, struct list *wr
     return r;
 }
 
+/* One image of all has what several processes have mapped alike. */
+static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
+{
+    uint64_t *claimed = mm_memory_head->tree.claimed, key = 14695981039346656037ul;
+    const uint64_t words[] = { (uint64_t)shared_kind(t, v), v->inode, v->offset, v->end - v->start };
+    for (unsigned i = 0; i < 4; i++)
+        key = (key ^ words[i]) * 1099511628211ul, key ^= key >> 29;
+    key |= 1;
+    for (uint64_t i = 0; i < MM_CLAIMS; i++) {
+        uint64_t *at = &claimed[(key + i) % MM_CLAIMS], none = 0;
+        if (__atomic_compare_exchange_n(at, &none, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return 1;
+        if (none == key)
+            return 0;
+    }
+    return 1;                              /* twice is as good as once */
+}
+
 /* Fills saved and existing.  complete: all that exists is saved.  The record of changes starts anew. */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing)
 {
@@ -155,8 +173,8 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
-            r = append_span(&all, v->start, v->end, v);
-            r = r < 0 || complete ? r : append_span(&written, v->start, v->end, v);
+            if (is_mine(t, v))
+                r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
         } else {
             r = collect_changes(v, tracking, complete ? 0 : &written, &all);
         }

@@ -81,6 +81,7 @@ struct mm_engine {
     uint32_t uncounted;                /* as on a kernel that keeps no record of changes */
     uint32_t main_gone;                /* it ended before the others */
     uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
+    uint32_t writer;                   /* the last one, where it is a child of this process; 0: none */
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));
     char thread_stack[THREADS][THREAD_STACK] __attribute__((aligned(64)));
     char writer_stack[65536] __attribute__((aligned(64)));
@@ -114,6 +115,9 @@ extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec"))
 
 extern int mm_uffd;                    /* -1: changes are not counted */
 extern struct mm_header *mm_memory_head;
+extern struct mm_area *mm_area;
+extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
+extern struct mm_memory *mm_my_memory;   /* of this process, in the run area */
 
 /* freestanding.c */
 void own_copy(void *to, const void *from, uint64_t n);
@@ -134,10 +138,13 @@ static inline int counts(const struct mm_vma *v)       /* is its content in the 
 {
     return v->kind == AREA_PLAIN || v->kind == AREA_STACK;
 }
-static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *v)
+/* Memory of several processes, and not a file of the run: each such object has a number of its own among its kind. */
+static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
 {
-    return v->shared && own_begins(t->path + v->path, "/dev/zero");
+    const char *path = t->path + v->path;
+    return !v->shared ? 0 : own_begins(path, "/dev/zero") || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2 : 0;
 }
+static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *v) { return shared_kind(t, v) != 0; }
 
 /* changes.c */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
@@ -156,14 +163,30 @@ void mm_wait_again(void *context);
 
 /* save.c */
 void mm_save(void);
-int mm_answer(uint32_t state);
+void mm_engine_in_child(uint32_t known, uint32_t real);
+int mm_answer(uint32_t expected, uint32_t state);
+
+/* numbers.c */
+int mm_have_come_back(void);
+pid_t mm_number_out(pid_t real);
+pid_t mm_number_in(pid_t known);
+void mm_numbers_known(void *context);
+void mm_numbers_real(void *context);
+int mm_numbers_under_way(const void *context);
 
 /* kernel_state.c */
 void mm_process_state(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
 
 /* restore.c */
-void mm_come_back(void);
+void mm_come_back(struct mm_member *member);
+
+/* together.c */
+struct mm_member *mm_this_member(void);
+void mm_await_turn(void);
+void mm_end_turn(void);
+void mm_await_all(void);
+void mm_all_lost(void);
 void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
 
 /* move.c */

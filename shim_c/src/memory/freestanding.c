@@ -99,10 +99,3 @@ uint32_t own_crc(uint32_t crc, const void *bytes, uint64_t n)
         c = c >> 8 ^ t[0][(c ^ *p++) & 255];
     return ~c;
 }
-
-void mm_cannot_come_back(const char *what, const char *more)
-{
-    own_say("the program cannot come back: ", what, more);
-    sys(SYS_exit_group, 125);
-    __builtin_unreachable();
-}

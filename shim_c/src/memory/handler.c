@@ -43,15 +43,17 @@ static void on_signal(int number, siginfo_t *info, void *context)
     }
     mm_wait_again(context);
     if (value == MM_MEMORY_ASK) {
-        if (mm_memory_head && mm_memory_head->memory.state == MM_MEMORY_ASKED
-            && mm_memory_head->memory.pid == (uint32_t)sys_getpid()
+        if (mm_memory_head && mm_my_memory && mm_my_memory->state == MM_MEMORY_ASKED && mm_my_memory->pid == (uint32_t)sys_getpid()
             && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            e->entering = is_entering(context);
-            if (mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK)) == 0) {
+            e->entering = is_entering(context) || mm_numbers_under_way(context);
+            mm_numbers_known(context);
+            int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
+            mm_numbers_real(context);
+            if (back == 0) {
                 int again = e->again;
                 __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
                 if (again)
-                    mm_answer(MM_MEMORY_AGAIN);
+                    mm_answer(MM_MEMORY_ASKED, MM_MEMORY_AGAIN);
             }
         }
         return;
@@ -61,10 +63,13 @@ static void on_signal(int number, siginfo_t *info, void *context)
         return;                            /* that stop was given up */
     for (uint32_t i = 1; i < THREADS; i++)
         if (e->signalled[i] == me) {
-            if (is_entering(context))
+            if (is_entering(context) || mm_numbers_under_way(context))
                 __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
+            mm_numbers_known(context);
             /* only from here on is its stack free for another; one that came back was never counted */
-            if (mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK)) == 0)
+            int back = mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK));
+            mm_numbers_real(context);
+            if (back == 0)
                 __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
             return;
         }

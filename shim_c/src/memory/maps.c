@@ -116,8 +116,10 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
         return 0;
     if (own_begins(path, "/[aio]"))
         return "asynchronous I/O of the kernel is in use";
-    if (own_begins(path, "/memfd:") || own_begins(path, "/SYSV") || own_begins(path, "/dev/shm/"))
-        return v->shared ? "it maps shared memory that other processes may hold" : "it maps a nameless memory file";
+    if (own_begins(path, "/SYSV"))
+        return "it maps System V shared memory";
+    if (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/"))
+        return "it maps a memory file privately";
     if (own_begins(path, "/dev/") && !own_equal(path, "/dev/zero"))
         return "it maps a device";
     return ends(path, " (deleted)") ? "it maps a file that was deleted" : 0;

@@ -13,6 +13,7 @@
 /* memory_glue.c */
 void mm_memory_region(void);
 void mm_memory_joined(void);
+void mm_memory_in_child(void);
 void mm_memory_not_joined(void);
 void mm_memory_before_exec(int outside);
 void mm_memory_exec_failed(void);

@@ -32,7 +32,7 @@ int mm_term_waits(const siginfo_t *info, void *context)
         mm_say("no checkpoint was taken at SIGTERM: `metamori run` has ended");
         return 0;
     }
-    __atomic_store_n(&h->memory.term, MM_TERM_WAITS, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&h->tree.term, MM_TERM_WAITS, __ATOMIC_SEQ_CST);
     sys(SYS_kill, h->supervisor, MM_REQUEST_SIGNAL);
     mm_wait_again(context);
     return 1;
@@ -98,6 +98,27 @@ void mm_memory_not_joined(void)
     mm_handler_set(0);
 }
 
+/* In a fork's child: its parent's threads, images and numbers are not its own. */
+void mm_memory_in_child(void)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t real = (uint32_t)sys_getpid(), known = real;
+    mm_numbers = mm_fork_numbers = 0;
+    if (!mm_memory_head)
+        return;
+    mm_my_memory = mm_active ? mm_memory_of(mm_area, mm_self_process) : NULL;
+    if (mm_my_memory) {
+        mm_my_memory->state = MM_MEMORY_IDLE;
+        mm_my_memory->come_from = 0;
+        known = mm_known_number(mm_area, real);
+    }
+    mm_engine_in_child(known, real);
+    if (known != real) {                   /* as in one that came back: the libc's own note of the number is the program's */
+        mm_known_tid = known;
+        *(uint32_t *)((char *)__builtin_thread_pointer() + e->image.tid_offset) = known;
+    }
+}
+
 /* The process has joined a run.  When it is to come back from an image, this does not return. */
 void mm_memory_joined(void)
 {
@@ -105,21 +126,29 @@ void mm_memory_joined(void)
     if (!(h->flags & MM_MEMORY))
         return;
     if (!mm_area_place) {                  /* mm_memory_region found no room; without it the program would begin anew */
-        if (h->memory.come_back)
+        mm_memory_head = h;
+        if (mm_this_member() && mm_this_member()->comes_back)
             mm_cannot_come_back("there is no room for what brings it back", "");
         if (h->first_pid == (uint32_t)sys_getpid())    /* what it starts has no image anyway */
             mm_say("there is no room for what saves the program's memory: checkpoints are of files only");
+        mm_memory_head = NULL;
         return;
     }
+    mm_my_memory = mm_memory_of(mm_area, mm_self_process);
+    if (!mm_my_memory) {
+        mm_say("the disk has no room for what saves the memory of process %u", (unsigned)sys_getpid());
+        return;
+    }
+    mm_my_memory->state = MM_MEMORY_IDLE;
+    mm_my_memory->come_from = 0;           /* it is a program of its own now: exec */
     mm_memory_head = h;
     mm_as_a_call = &mm_self->calls;
     MM_STOP("memory.joins");
     mm_handler_install();
     unblock();
     mm_as_program.hold_term();
-    uint32_t wanted = 1;
-    if (__atomic_compare_exchange_n(&h->memory.come_back, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        mm_come_back();
-    else if (h->first_pid == (uint32_t)sys_getpid())
-        h->memory.come_from = 0;       /* it is a program of its own now: exec */
+    struct mm_member *member = mm_this_member();
+    if (member && __atomic_exchange_n(&member->comes_back, 0, __ATOMIC_ACQ_REL))
+        mm_come_back(member);
+    mm_engine_in_child(mm_known_number(mm_area, (uint32_t)sys_getpid()), (uint32_t)sys_getpid());
 }

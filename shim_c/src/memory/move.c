@@ -91,10 +91,10 @@ static int moves(const struct mm_vma *n)
 /* By chance something lies where another thing belongs: once more, with other addresses. */
 static void once_more(void)
 {
-    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_member *member = mm_this_member();
     char *text[2] = { ENGINE->stage, ENGINE->stage + STAGE / 4 }, **list[2];
     const char *from[2] = { "/proc/self/cmdline", "/proc/self/environ" };
-    if (++m->tries > TRIES)
+    if (++member->tries > TRIES)
         return;
     for (int i = 0; i < 2; i++) {
         long fd = sys_openat(AT_FDCWD, from[i], O_RDONLY | O_CLOEXEC, 0), n = 0, r;
@@ -106,9 +106,9 @@ static void once_more(void)
             *to++ = p;
         *to = 0;
     }
-    m->come_back = 1;
+    member->comes_back = 1;
     sys(SYS_execve, "/proc/self/exe", list[0], list[1]);
-    m->come_back = 0;
+    member->comes_back = 0;
 }
 
 static void make_room_certain(const struct mm_layout *was)
@@ -116,7 +116,7 @@ static void make_room_certain(const struct mm_layout *was)
     struct mm_engine *e = ENGINE;
     int taken = 0;
 #ifdef MM_CHECKED                          /* what is rare happens every time */
-    taken = mm_memory_head->memory.tries == 0;
+    taken = mm_this_member()->tries == 0;
 #endif
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
@@ -128,7 +128,7 @@ static void make_room_certain(const struct mm_layout *was)
     }
     if (taken)
         once_more();
-    if (taken && mm_memory_head->memory.tries > TRIES)
+    if (taken && mm_this_member()->tries > TRIES)
         mm_cannot_come_back("what it needs is taken, again and again", "");
 }
 

@@ -25,7 +25,7 @@ void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count)
         if (d->followed && d->same_as >= 0)
             mm_duplicated(d->same_as, d->fd);
         else if (d->followed)
-            mm_opened(d->fd, (int)sys(SYS_fcntl, d->fd, F_GETFL), 0, 0, NULL);
+            mm_came_back(d->fd);
         if (d->close_on_exec)
             sys(SYS_fcntl, d->fd, F_SETFD, FD_CLOEXEC);
     }

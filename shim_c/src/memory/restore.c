@@ -75,12 +75,41 @@ static void unmap_all(void)
         mm_cannot_come_back("the heap cannot be as large as it was", "");
 }
 
+struct plan {
+    const struct mm_comeback *how;
+    const struct mm_came_lock *locks;
+    const struct mm_came_descriptor *descriptors;
+    const struct mm_came_segment *segments;
+    const char *images;                /* paths, the complete image's first */
+};
+
+static struct plan plan(void)
+{
+    const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
+    const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
+    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(locks + c->locks);
+    const struct mm_came_segment *segments = (const struct mm_came_segment *)(descriptors + c->descriptors);
+    return (struct plan){ c, locks, descriptors, segments, (const char *)(segments + c->segments) };
+}
+
+/* A descriptor of what stands for memory of several processes, -1: nothing does. */
+static long segment_of(const struct mm_vma *v)
+{
+    const struct mm_comeback *c = plan().how;
+    const struct mm_came_segment *s = plan().segments;
+    int kind = shared_kind(&ENGINE->then, v);
+    for (uint32_t i = 0; kind && i < c->segments; i++)
+        if (s[i].kind == (uint64_t)kind && s[i].inode == v->inode)
+            return s[i].fd;
+    return -1;
+}
+
 static void make_area(const struct mm_vma *v)
 {
     const struct mm_tables *t = &ENGINE->then;
     const char *path = t->path + v->path;
     int protection = v->protection, flags = MAP_FIXED_NOREPLACE | (v->shared ? MAP_SHARED : MAP_PRIVATE);
-    long r, fd = -1;
+    long r, fd = -1, segment = segment_of(v);
     if (v->kind == AREA_STACK) {
         *(volatile char *)v->start = 0;    /* it grows down to there */
         sys(SYS_madvise, v->start, MM_PAGE, MADV_DONTNEED);
@@ -90,12 +119,12 @@ static void make_area(const struct mm_vma *v)
         fd = sys_openat(AT_FDCWD, path, (v->shared && (protection & PROT_WRITE) ? O_RDWR : O_RDONLY) | O_CLOEXEC, 0);
         if (fd < 0)
             mm_cannot_come_back("a file that it had mapped cannot be opened: ", path);
-    } else {
+    } else if (segment < 0) {
         flags |= MAP_ANONYMOUS | (protection ? 0 : MAP_NORESERVE);
     }
     if (!v->shared || fd < 0)              /* for as long as it is being filled */
         protection |= PROT_READ | PROT_WRITE;
-    r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags, fd, v->offset);
+    r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags, fd >= 0 ? fd : segment, v->offset);
     if (r != (long)v->start)
         mm_cannot_come_back("a mapping cannot be made: ", path);
     if (fd >= 0)
@@ -184,7 +213,9 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
         sys(SYS_set_tid_address, first->clear_tid);
     }
     mm_tid = 0;
+    mm_await_turn();
     mm_descriptors_back(descriptors, c->descriptors);
+    mm_end_turn();
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
         if (counts(v) && v->shared && !shared_memory(&e->then, v) && (v->protection & PROT_WRITE))
@@ -192,21 +223,6 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
     }
     mm_process_state_back(&e->image);
     mm_as_program.hold_term();
-}
-
-struct plan {
-    const struct mm_comeback *how;
-    const struct mm_came_lock *locks;
-    const struct mm_came_descriptor *descriptors;
-    const char *images;                /* paths, the complete image's first */
-};
-
-static struct plan plan(void)
-{
-    const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
-    const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
-    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(locks + c->locks);
-    return (struct plan){ c, locks, descriptors, (const char *)(descriptors + c->descriptors) };
 }
 
 /* In the library where the program knows it. */
@@ -239,9 +255,9 @@ static void come_back_there(void)
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
+    mm_my_memory->come_from = e->image.index;
+    mm_await_all();
     threads_back(main);
-    mm_memory_head->memory.came_back = 1;
-    sys_futex_wake(&mm_memory_head->memory.came_back, 1 << 30);
     if (main)
         mm_jump(main->registers);
     for (;;)
@@ -265,12 +281,13 @@ static void come_back(void)
 }
 
 /* The constructor's call: reads what `metamori restart` left in the run area, and does not return if there is anything. */
-void mm_come_back(void)
+void mm_come_back(struct mm_member *member)
 {
     struct mm_engine *e = ENGINE;
-    const char *path = mm_memory_head->memory.path;
+    char path[64] = "comeback.", number[24] = { 0 }, *digits = own_decimal(number + 23, member->known);
+    own_copy(path + 9, digits, own_length(digits) + 1);
     MM_STOP("restore.begins");
-    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0), n = 0, r;
+    long fd = sys_openat(mm_area->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0), n = 0, r;
     if (fd < 0)
         mm_cannot_come_back("nothing says how: ", path);
     while (n < COMEBACK && (r = sys(SYS_read, fd, e->comeback + n, COMEBACK - n)) > 0)

@@ -7,8 +7,10 @@
 #include "memory/engine.h"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #define GIVE_UP_US 200000
+#define WRITERS 0x80000000ul   /* __WCLONE: children that end without a signal */
 #define FORK_PAYS 8     /* a fork copies the page tables of all memory: about as long as copying an eighth of it aside */
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
@@ -77,14 +79,27 @@ static void put_tables(struct out *out, uint64_t pages)
 static int from_stage;
 static uint64_t page_bytes, existing_bytes;
 
+static const char *image_path(void)
+{
+    static char path[4096 + 128];
+    const struct mm_tree *tree = &mm_memory_head->tree;
+    char number[24] = { 0 }, *digits = own_decimal(number + 23, mm_self->number);
+    uint64_t n = own_length(tree->images);
+    own_copy(path, tree->images, n);
+    own_copy(path + n, digits, own_length(digits));
+    own_copy(path + n + own_length(digits), tree->suffix, own_length(tree->suffix) + 1);
+    return path;
+}
+
 /* In a process of its own. */
 static void write_out(void)
 {
     struct mm_engine *e = ENGINE;
-    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_memory *m = mm_my_memory;
     struct out out = { .fd = -1 };
     uint64_t hint = 0;
-    out.fd = (int)sys_openat(AT_FDCWD, m->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const char *path = image_path();
+    out.fd = (int)sys_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     uint64_t limit[2];
     if (sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) == 0) {   /* the program's own files are what it is meant for */
         limit[0] = limit[1];
@@ -102,17 +117,19 @@ static void write_out(void)
     put_tables(&out, page_bytes);
     if (from_stage)
         emit(&out, e->stage, page_bytes);
-    for (uint64_t i = 0; !from_stage && i < e->image.saved; i++) {
+    for (uint64_t i = 0, at = 0; !from_stage && i < e->image.saved; i++) {
         const struct mm_span *s = &e->saved[i];
-        readable(area_of(&e->now, s->start, &hint), s, 1);
-        emit(&out, (void *)s->start, s->end - s->start);
+        const struct mm_vma *v = area_of(&e->now, s->start, &hint);
+        readable(v, s, 1);
+        emit(&out, v->shared ? e->stage + at : (void *)s->start, s->end - s->start);
+        at += v->shared ? s->end - s->start : 0;
     }
     uint32_t crc = out.crc;
     emit(&out, &crc, 4);
     if (!out.error && m->durable)
         out.error = sys(SYS_fdatasync, out.fd);
     if (out.error && out.fd >= 0)
-        sys(SYS_unlink, m->path);
+        sys(SYS_unlink, path);
     if (from_stage && page_bytes > STAGE_KEPT)     /* this memory is the program's: not more of it than is worth it */
         sys(SYS_madvise, e->stage + STAGE_KEPT, STAGE - STAGE_KEPT, MADV_DONTNEED);
     m->crc = crc;
@@ -123,7 +140,8 @@ static void write_out(void)
     sys(SYS_exit_group, 0);
 }
 
-static void stage(void)
+/* all: else of shared memory only, which a copy of the process would share as well */
+static void stage(int all)
 {
     struct mm_engine *e = ENGINE;
     char *to = e->stage;
@@ -131,6 +149,8 @@ static void stage(void)
     for (uint64_t i = 0; i < e->image.saved; i++) {
         const struct mm_span *s = &e->saved[i];
         const struct mm_vma *v = area_of(&e->now, s->start, &hint);
+        if (!all && !v->shared)
+            continue;
         readable(v, s, 1);
         own_copy(to, (void *)s->start, s->end - s->start);
         readable(v, s, 0);
@@ -140,7 +160,7 @@ static void stage(void)
 
 static int refuse_image(const char *why, const char *what)
 {
-    char *to = mm_memory_head->memory.message, *end = to + sizeof mm_memory_head->memory.message - 1;
+    char *to = mm_my_memory->message, *end = to + sizeof mm_my_memory->message - 1;
     for (const char *part[] = { why, what[0] ? ": " : "", what }, **p = part; p < part + 3; p++)
         for (const char *c = *p; *c && to < end; c++)
             *to++ = *c;
@@ -152,7 +172,7 @@ static int refuse_image(const char *why, const char *what)
 static int gather(void)
 {
     struct mm_engine *e = ENGINE;
-    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_memory *m = mm_my_memory;
     struct mm_memory_image *image = &e->image;
     int r = mm_maps_read(&e->now);
     for (uint64_t i = 0; i < e->now.areas && r == 0; i++) {
@@ -179,7 +199,7 @@ static int gather(void)
     image->path_bytes = e->now.path_bytes;
     image->program_bytes = (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout;
     mm_layout_of(&e->layout);
-    image->pid = e->known_pid ? e->known_pid : (uint32_t)sys_getpid();
+    image->pid = mm_known_number(mm_area, (uint32_t)sys_getpid());
     image->rseq_offset = &__rseq_size ? (uint64_t)__rseq_offset : 0;
     image->rseq_size = &__rseq_size ? __rseq_size : 0;
     image->tid_offset = e->thread[0].clear_tid - e->thread[0].fs;
@@ -188,8 +208,14 @@ static int gather(void)
         image->threads += e->thread[i].tid != 0;
     image->data = (tables_length(image, image->program_bytes) + MM_PAGE - 1) & ~(MM_PAGE - 1);
     page_bytes = 0;
-    for (uint64_t i = 0; i < image->saved; i++)
-        page_bytes += e->saved[i].end - e->saved[i].start;
+    uint64_t hint = 0, shared = 0;
+    for (uint64_t i = 0; i < image->saved; i++) {
+        uint64_t n = e->saved[i].end - e->saved[i].start;
+        page_bytes += n;
+        shared += area_of(&e->now, e->saved[i].start, &hint)->shared ? n : 0;
+    }
+    if (shared > STAGE)
+        return refuse_image("it maps more than 256 MiB of shared memory", "");
     existing_bytes = 0;
     for (uint64_t i = 0; i < image->existing; i++)
         existing_bytes += e->existing[i].end - e->existing[i].start;
@@ -199,30 +225,37 @@ static int gather(void)
 static int start_writer(void)
 {
     struct mm_engine *e = ENGINE;
-    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_memory *m = mm_my_memory;
     long pid;
+    /* Beside the program under `metamori run`; elsewhere the parent would see a child that it never had.  There it is a child of
+     * ours that ends without a signal: no wait of the program's sees it. */
+    long whose = (uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0;
+    if (e->writer)
+        sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0);
     m->written = m->write_error = m->writer_ready = 0;
     from_stage = page_bytes <= STAGE_KEPT || (page_bytes <= STAGE && page_bytes < existing_bytes / FORK_PAYS);
     if (from_stage) {
-        stage();
-        pid = mm_clone_process(CLONE_VM | CLONE_FS | CLONE_PARENT, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
+        stage(1);
+        pid = mm_clone_process(CLONE_VM | CLONE_FS | whose, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
     } else {
-        pid = sys(SYS_clone, CLONE_PARENT, 0, 0, 0, 0);
+        stage(0);
+        pid = sys(SYS_clone, whose, 0, 0, 0, 0);
         if (pid == 0)
             write_out();
     }
     if (pid < 0)
         return (int)pid;
     m->writer = (uint32_t)pid;
+    e->writer = whose ? 0 : (uint32_t)pid;
     for (long waited = 0; !__atomic_load_n(&m->writer_ready, __ATOMIC_ACQUIRE) && waited < 10000; waited++)
         sys_futex_wait(&m->writer_ready, 0, 1000);
     return 0;
 }
 
 /* To whoever asked; 0: it has given up meanwhile. */
-int mm_answer(uint32_t state)
+int mm_answer(uint32_t expected, uint32_t state)
 {
-    uint32_t *asked = &mm_memory_head->memory.state, expected = MM_MEMORY_ASKED;
+    uint32_t *asked = &mm_my_memory->state;
     if (!__atomic_compare_exchange_n(asked, &expected, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return 0;
     sys_futex_wake(asked, 1 << 30);
@@ -230,60 +263,80 @@ int mm_answer(uint32_t state)
 }
 
 /* Parked until whoever asked has its part of the instant; not longer than it lives. */
-static void wait_for_go(void)
+static void wait_while(uint32_t state)
 {
-    struct mm_memory *m = &mm_memory_head->memory;
-    while (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_STOPPED)
-        if (sys_futex_wait(&m->state, MM_MEMORY_STOPPED, GIVE_UP_US) == -ETIMEDOUT
+    struct mm_memory *m = mm_my_memory;
+    while (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == state)
+        if (sys_futex_wait(&m->state, state, GIVE_UP_US) == -ETIMEDOUT
             && mm_ended("/proc/", m->asker))
             break;
+}
+
+/* In a new process, also a fork's: nothing of the parent's record is about it. */
+void mm_engine_in_child(uint32_t known, uint32_t real)
+{
+    struct mm_engine *e = ENGINE;
+    e->pid = real;
+    e->known_pid = known == real ? 0 : known;
+    e->renamed_count = known != real;
+    e->renamed[0] = (struct mm_renamed){ known, real };
+    e->last = 0;
+    e->writer = e->leader = e->parked = 0;
+    e->stop += e->stop & 1;
+    if (mm_uffd >= 0)
+        sys_close(mm_uffd);
+    mm_uffd = -1;
+}
+
+/* All processes are parked. */
+static void make_image(uint64_t begun)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_memory *m = mm_my_memory;
+    uint64_t stopped = own_now();
+    int r = gather();
+    uint64_t gathered = own_now();
+    m->stop_ns = stopped - begun;
+    m->gather_ns = gathered - stopped;
+    r = r < 0 ? r : start_writer();
+    m->copy_ns = own_now() - gathered;
+    m->base = e->image.base;
+    m->page_bytes = page_bytes;
+    m->threads = (uint32_t)e->image.threads;
+    m->known_pid = (uint32_t)e->image.pid;
+    int own = 0;
+    for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
+        m->own[own++] = fd;
+    m->own[own] = -1;
+    m->error = (uint32_t)-r;
+    if (mm_answer(MM_MEMORY_GATHER, r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED) && r == 0) {
+        e->last = m->index;                /* the asker names it as a base only once it is committed */
+        wait_while(MM_MEMORY_STOPPED);
+    }
 }
 
 void mm_save(void)
 {
     struct mm_engine *e = ENGINE;
-    struct mm_memory *m = &mm_memory_head->memory;
+    struct mm_memory *m = mm_my_memory;
     uint64_t begun = own_now();
     m->message[0] = 0;
-    if (e->pid != (uint32_t)sys_getpid()) {        /* a fork's child: nothing of the parent's record is about it */
-        e->pid = (uint32_t)sys_getpid();
-        e->last = 0;
-        e->known_pid = e->renamed_count = 0;
-        if (mm_uffd >= 0)
-            sys_close(mm_uffd);
-        mm_uffd = -1;
-    }
+    if (e->pid != (uint32_t)sys_getpid())          /* a fork that nobody of ours saw */
+        mm_engine_in_child((uint32_t)sys_getpid(), (uint32_t)sys_getpid());
     int r = mm_stop_others();
     /* The run is frozen, but somebody may stand between saying that a call begins and waiting for the end of the freeze:
      * brought back there, the call would go on uncounted. */
     e->again = r == 0 && (e->entering || __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST));
-    if (e->again) {
-        mm_release_others();
-    } else if (r == 0) {
-        uint64_t stopped = own_now();
-        r = gather();
-        uint64_t gathered = own_now();
-        m->stop_ns = stopped - begun;
-        m->gather_ns = gathered - stopped;
-        r = r < 0 ? r : start_writer();
-        m->copy_ns = own_now() - gathered;
-        m->base = e->image.base;
-        m->page_bytes = page_bytes;
-        m->threads = (uint32_t)e->image.threads;
-        m->known_pid = (uint32_t)e->image.pid;
-        int own = 0;
-        for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
-            m->own[own++] = fd;
-        m->own[own] = -1;
+    if (r < 0) {
         m->error = (uint32_t)-r;
-        if (mm_answer(r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED) && r == 0) {
-            e->last = m->index;            /* the asker names it as a base only once it is committed */
-            wait_for_go();
-        }
-        mm_release_others();
-    } else {
-        m->error = (uint32_t)-r;
-        mm_answer(MM_MEMORY_FAILED);
+        mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
+        return;
     }
+    if (!e->again && mm_answer(MM_MEMORY_ASKED, MM_MEMORY_HELD)) {
+        wait_while(MM_MEMORY_HELD);
+        if (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_GATHER)
+            make_image(begun);
+    }
+    mm_release_others();
     m->pause_ns = own_now() - begun;
 }

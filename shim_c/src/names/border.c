@@ -12,12 +12,6 @@ static long looked_at(const char *path, struct statx *st)
     return r < 0 ? r : S_ISREG(st->stx_mode) ? 1 : 0;
 }
 
-static uint32_t slot_by_identity(const struct statx *st)
-{
-    return mm_pif_find(mm_area, sys_dev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino,
-                       st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0);
-}
-
 /* Before a file, or what else stands there, leaves by this name, which is noted.  Should the call fail, it stays as it is until
  * the next checkpoint.  0 or -errno: the call must not be made. */
 long mm_leave_scope(const char *path)
@@ -56,7 +50,7 @@ void mm_left_for_good(uint32_t slot)
 void mm_left_scope(const char *path)
 {
     struct statx st;
-    uint32_t slot = looked_at(path, &st) == 1 ? slot_by_identity(&st) : 0;
+    uint32_t slot = looked_at(path, &st) == 1 ? mm_pif_of(&st) : 0;
     if (slot && st.stx_nlink - ((mm_pif_at(mm_area, slot)->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT) <= 1)
         mm_left_for_good(slot);
 }
@@ -83,7 +77,7 @@ void mm_arrived(const char *path)
     long error;
     if (looked_at(path, &st) != 1 || mm_unreadable(&st, path))
         return;
-    uint32_t slot = slot_by_identity(&st);
+    uint32_t slot = mm_pif_of(&st);
     if (slot && mm_pif_at(mm_area, slot)->flags & MM_LEFT) {
         is_back(slot, path);
     } else if (slot) {

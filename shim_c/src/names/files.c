@@ -15,8 +15,7 @@ int mm_unreadable(const struct statx *st, const char *path)
 /* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
 {
-    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
-    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor), btime = sys_birth(st);
     uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
     *error = 0;
     if (slot || (!created && mm_unreadable(st, canonical)))

@@ -228,16 +228,13 @@ void mm_gone(struct mm_doomed *doomed)
     mm_unlock(&p->names_lock);
 }
 
-/* A file has a (new) name.  1: a folder has. */
-int mm_named(const char *path)
+/* A regular file has a (new) name. */
+void mm_file_named(const char *path, uint64_t dev, uint64_t ino)
 {
-    struct stat st = { .st_mode = 0 };
     MM_ASSERT(mm_locks_held(MM_LOCK_NAME, MM_LOCK_FILE_NAMES));        /* nobody else takes the name just now */
-    if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return S_ISDIR(st.st_mode);
-    uint32_t slot = mm_pif_find(mm_area, st.st_dev, st.st_ino, 0);
+    uint32_t slot = mm_pif_find(mm_area, dev, ino, 0);
     if (!slot)
-        return 0;
+        return;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     touched(slot, p);
     mm_lock(&mm_area->head->lock, MM_LOCK_AREA);
@@ -245,5 +242,14 @@ int mm_named(const char *path)
     __atomic_and_fetch(&p->flags, ~MM_NAMELESS, __ATOMIC_ACQ_REL);
     mm_set_path(mm_area, p, path);
     mm_unlock(&mm_area->head->lock);
+}
+
+/* Whatever stands there has a (new) name.  1: it is a folder. */
+int mm_named(const char *path)
+{
+    struct stat st = { .st_mode = 0 };
+    if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode);
+    mm_file_named(path, st.st_dev, st.st_ino);
     return 0;
 }

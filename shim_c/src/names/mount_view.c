@@ -9,14 +9,20 @@
 
 int mm_elsewhere;
 
+/* Are the mounts here others than those that the run began with?  That of the root has another number among others; before Linux
+ * 5.8 nobody says it, and a look at the namespace takes fifteen microseconds of every start. */
+static int other_mounts(const struct mm_header *head)
+{
+    uint64_t here = mm_mounts_here();
+    return head->mount_namespace && here && (here ^ head->mount_namespace) >> 63 == 0 && here != head->mount_namespace;
+}
+
 /* When a process joins: its folder of the run, if mounts are its own, becomes that of `metamori run` (by /proc/PID/root: among the
  * mounts that the run began with).  Where that is not allowed (a user namespace), names are taken for the run's. */
 void mm_join_elsewhere(struct mm_area *area)
 {
-    struct stat st;
     SCRATCH(path);
-    if (!area->head->mount_namespace || !area->head->supervisor || sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) < 0
-        || st.st_ino == area->head->mount_namespace || area->folder <= 0)
+    if (!area->head->supervisor || area->folder <= 0 || !other_mounts(area->head))
         return;
     snprintf(path, 4096, "/proc/%u/root%s/run", area->head->supervisor, area->store);
     long folder = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);

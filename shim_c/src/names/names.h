@@ -23,6 +23,11 @@ void mm_join_elsewhere(struct mm_area *area);
 int mm_leads_elsewhere(const char *path);
 void mm_said_elsewhere(const char *path);
 
+/* known_folders.c */
+int mm_present_folder(char *out, size_t room);
+int mm_known_folder(int dir, const char *folder, char *text, char *out);
+void mm_folder_is_known(const char *text, int fd, uint32_t ways);
+
 /* paths.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_tracked(const char *canonical);
@@ -30,6 +35,7 @@ int mm_ignore(const char *path);
 
 /* touch.c */
 long mm_touch(const char *canonical);
+long mm_touch_looked(const char *canonical, long looked, const struct statx *st);
 
 struct mm_doomed {
     uint32_t slot;              /* 0: not a regular file */
@@ -59,6 +65,7 @@ void mm_keep_nameless(uint32_t slot, int fd);
 void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);
 int mm_named(const char *path);
+void mm_file_named(const char *path, uint64_t dev, uint64_t ino);
 void mm_by_another_name(uint32_t slot, const char *path);
 
 /* paths.c */

@@ -62,7 +62,8 @@ static long make_notes_durable(void)
     return r;
 }
 
-/* Or there is nothing to note in any more: the store was removed, and the run has said so. */
+/* 0: for want of room, of a descriptor or of memory it is not, and the call must not be made.  What else may fail is that the
+ * store was removed: the run has said so, and there is nothing to note in. */
 static int is_noted(long r)
 {
     switch (r) {

@@ -77,6 +77,24 @@ static int canonical_whole(int dir, const char *path, char *out, size_t room)
     return e;
 }
 
+/* The folder part of a path, which ends in a slash. */
+static int canonical_folder(int dir, const char *folder, char *out, size_t room)
+{
+    SCRATCH(text);
+    uint32_t ways = mm_ways();
+    if (LIKELY(mm_known_folder(dir, folder, text, out)))
+        return 0;
+    long fd = mm_open_spare(dir, folder, O_PATH, 0);
+    if (fd < 0)
+        return (int)fd;
+    MM_STOP("paths.found");
+    int e = path_of_fd((int)fd, out, room);
+    if (e == 0 && strcmp(out, text) == 0)
+        mm_folder_is_known(text, (int)fd, ways);
+    mm_close_spare((int)fd);
+    return e;
+}
+
 /* A name's length; 0 when it is too long, or the memory that it lies in cannot be read (the kernel then says so). */
 static size_t length_of(const char *path, size_t room)
 {
@@ -119,8 +137,10 @@ int mm_canonical(int dir, const char *path, char *out, size_t room)
         return canonical_whole(dir, path, out, room);
     memcpy(folder, path, base);
     folder[base] = 0;
-    int e = base == 0 && dir == AT_FDCWD ? canonical_whole(AT_FDCWD, ".", out, room)
-          : base == 0 ? path_of_fd(dir, out, room) : canonical_whole(dir, folder, out, room);
+    int e = base == 0 && dir == AT_FDCWD ? mm_present_folder(out, room)
+          : base == 0 ? path_of_fd(dir, out, room) : canonical_folder(dir, folder, out, room);
+    if (UNLIKELY(e == -ENOENT && base == 0 && dir == AT_FDCWD))
+        e = canonical_whole(AT_FDCWD, ".", out, room);
     if (e)
         return e;
     size_t at = strlen(out);

@@ -61,39 +61,40 @@ static size_t xattrs_of(const char *path, char *text, size_t at)
 /* A file that the run made in this epoch did not stand there when it began, wherever `seen` forgot the path. */
 static int made_since(const struct statx *st)
 {
-    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
-    uint64_t btime = st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0;
-    uint32_t slot = S_ISREG(st->stx_mode) ? mm_pif_find(mm_area, dev, st->stx_ino, btime) : 0;
+    uint32_t slot = S_ISREG(st->stx_mode) ? mm_pif_of(st) : 0;
     return slot && mm_pif_at(mm_area, slot)->created == mm_area->head->epoch;
 }
 
-/* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
-long mm_touch(const char *path)
+/* looked: what statx answered, st: into what; NULL: nobody has asked. */
+static long touch(const char *path, long looked, const struct statx *st)
 {
     struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_depth > 0);           /* no checkpoint comes between the note and the call */
     uint64_t hash = hash_of(path, h->epoch), *seen = &h->seen[hash >> 20 & (MM_SEEN - 1)];
     if (__atomic_load_n(seen, __ATOMIC_ACQUIRE) == hash)
         return 0;
-    struct statx st;
+    struct statx now;
+    if (!st) {
+        looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &now);
+        st = &now;
+    }
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
     SCRATCH(brief);
     char *text = brief;
     memcpy(text, path, record.path_length);
-    long looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
     if (looked == -ENAMETOOLONG)
         return 0;                      /* no such path can ever be; the kernel says so */
     if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
         return looked;             /* nobody can say what stands there: the call gets the same answer */
-    if (looked == 0 && !made_since(&st)) {
-        record.dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
-        record.ino = st.stx_ino;
-        record.btime_ns = st.stx_mask & STATX_BTIME ? sys_ns(st.stx_btime) : 0;
-        record.size = S_ISCHR(st.stx_mode) || S_ISBLK(st.stx_mode) ? sys_dev(st.stx_rdev_major, st.stx_rdev_minor)
-                                                                   : st.stx_size;
-        record.mtime_ns = sys_ns(st.stx_mtime);
-        record.mode = st.stx_mode, record.uid = st.stx_uid, record.gid = st.stx_gid;
-        if (S_ISLNK(st.stx_mode)) {
+    if (looked == 0 && !made_since(st)) {
+        record.dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+        record.ino = st->stx_ino;
+        record.btime_ns = sys_birth(st);
+        record.size = S_ISCHR(st->stx_mode) || S_ISBLK(st->stx_mode) ? sys_dev(st->stx_rdev_major, st->stx_rdev_minor)
+                                                                   : st->stx_size;
+        record.mtime_ns = sys_ns(st->stx_mtime);
+        record.mode = st->stx_mode, record.uid = st->stx_uid, record.gid = st->stx_gid;
+        if (S_ISLNK(st->stx_mode)) {
             long n = sys_readlink(path, text + record.path_length, 4096);
             if (n < 0)
                 return n;
@@ -107,6 +108,7 @@ long mm_touch(const char *path)
             }
         }
     }
+    record.stamp_ns = mm_stamp_of_job(h);
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
     mm_lock(&h->lock, MM_LOCK_AREA);
@@ -123,3 +125,9 @@ long mm_touch(const char *path)
         sys(SYS_munmap, text, XATTRS_ROOM);
     return e;
 }
+
+/* Note a path as it is now, unless this epoch has noted it.  0 or -errno (no room). */
+long mm_touch(const char *path) { return touch(path, 0, NULL); }
+
+/* The same of a path that is held, by whoever has looked since. */
+long mm_touch_looked(const char *path, long looked, const struct statx *st) { return touch(path, looked, st); }

@@ -48,16 +48,31 @@ static const char *privileges(const struct stat *st, int fd)
     return why && getuid() == geteuid() && getgid() == getegid() && sys(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? NULL : why;
 }
 
+/* The program's entries, most of which come with one call. */
+struct entries { int fd; const Elf64_Ehdr *head; Elf64_Phdr some[16]; };
+
+/* The number is one more than that before, from 0 on.  NULL: there is none, or not of the size that the kernel takes. */
+static const Elf64_Phdr *entry_of(struct entries *all, int number)
+{
+    const Elf64_Ehdr *head = all->head;
+    int left = head->e_phnum - number, first = number % 16;
+    long wanted = (left < 16 ? left : 16) * (long)sizeof *all->some;
+    if (left <= 0 || number >= 256 || head->e_phentsize != sizeof *all->some)
+        return NULL;
+    if (first == 0 && sys_pread(all->fd, all->some, wanted, head->e_phoff + (uint64_t)number * sizeof *all->some) != wanted)
+        return NULL;
+    return &all->some[first];
+}
+
 /* The name of the dynamic loader into text, or "" without one. */
 static void loader(int fd, const Elf64_Ehdr *head, char *text, size_t room)
 {
-    Elf64_Phdr entry;
+    struct entries all = { .fd = fd, .head = head };
+    const Elf64_Phdr *entry;
     *text = 0;
-    for (int i = 0; i < head->e_phnum && i < 256; i++) {
-        if (sys_pread(fd, &entry, sizeof entry, head->e_phoff + (uint64_t)i * head->e_phentsize) != sizeof entry)
-            return;
-        if (entry.p_type == PT_INTERP) {
-            long n = sys_pread(fd, text, entry.p_filesz < room - 1 ? entry.p_filesz : room - 1, entry.p_offset);
+    for (int i = 0; (entry = entry_of(&all, i)) != NULL; i++) {
+        if (entry->p_type == PT_INTERP) {
+            long n = sys_pread(fd, text, entry->p_filesz < room - 1 ? entry->p_filesz : room - 1, entry->p_offset);
             text[n > 0 ? n : 0] = 0;
             return;
         }
@@ -156,26 +171,25 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
 static long note_of(int fd, const char *owner, uint32_t type, char *text, size_t room)
 {
     Elf64_Ehdr e;
-    Elf64_Phdr entry;
+    struct entries all = { .fd = fd, .head = &e };
+    const Elf64_Phdr *entry;
     Elf64_Nhdr note;
     char name[4];                      /* as long as those of all owners that are asked for, zeros included */
     if (sys_pread(fd, (char *)&e, sizeof e, 0) != sizeof e || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0
         || e.e_ident[EI_CLASS] != ELFCLASS64)
         return -1;
-    for (int i = 0; i < e.e_phnum && i < 256; i++) {
-        if (sys_pread(fd, (char *)&entry, sizeof entry, e.e_phoff + (uint64_t)i * e.e_phentsize) != sizeof entry)
-            return -1;
-        if (entry.p_type != PT_NOTE)
+    for (int i = 0; (entry = entry_of(&all, i)) != NULL; i++) {
+        if (entry->p_type != PT_NOTE)
             continue;
-        for (uint64_t at = 0, many = 0; at < entry.p_filesz && many < 256; many++) {
-            if (sys_pread(fd, (char *)&note, sizeof note, entry.p_offset + at) != sizeof note)
+        for (uint64_t at = 0, many = 0; at < entry->p_filesz && many < 256; many++) {
+            if (sys_pread(fd, (char *)&note, sizeof note, entry->p_offset + at) != sizeof note)
                 break;
             uint64_t from = at + sizeof note;
             at = from + ((note.n_namesz + 3ull) & ~3ull);
             if (note.n_namesz == sizeof name && (!type || note.n_type == type)
-                && sys_pread(fd, name, sizeof name, entry.p_offset + from) == sizeof name
+                && sys_pread(fd, name, sizeof name, entry->p_offset + from) == sizeof name
                 && strncmp(name, owner, sizeof name) == 0)
-                return sys_pread(fd, text, note.n_descsz < room ? note.n_descsz : room, entry.p_offset + at);
+                return sys_pread(fd, text, note.n_descsz < room ? note.n_descsz : room, entry->p_offset + at);
             at += (note.n_descsz + 3ull) & ~3ull;
         }
     }

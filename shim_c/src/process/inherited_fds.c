@@ -33,6 +33,26 @@ static uint32_t shared_fit(int fd, const struct statx *st)
     return 0;
 }
 
+static int shared_or_opened(int fd, const struct statx *st, long flags, int opened)
+{
+    uint32_t fit = shared_fit(fd, st);
+    if (!fit)
+        return opened ? mm_opened(fd, (int)flags, 0, 0, NULL) : 0;
+    mm_fit_ref(mm_area, fit);
+    int e = mm_fd_set(mm_area, mm_self_process, fd, fit);
+    if (e == 0)
+        mm_map(fd, fit, 0, 0);
+    return e;
+}
+
+/* Of a process that comes back: it is the run's, and another may have it, too. */
+int mm_came_back(int fd)
+{
+    struct statx st;
+    long r = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+    return r < 0 ? (int)r : shared_or_opened(fd, &st, sys(SYS_fcntl, fd, F_GETFL), 1);
+}
+
 /* A descriptor that came without a call of ours: inherited, or received.  received: it is the run's from now on;
  * an inherited one is left alone unless the run knows its file. */
 void mm_came(int fd, int received)
@@ -46,14 +66,8 @@ void mm_came(int fd, int received)
     if (flags < 0 || (flags & O_PATH))
         return;
     enter();
-    uint32_t fit = shared_fit(fd, &st);
-    if (fit) {
-        mm_fit_ref(mm_area, fit);
-        if (mm_fd_set(mm_area, mm_self_process, fd, fit) == 0)
-            mm_map(fd, fit, 0, 0);
-    } else if (received || mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, 0)) {
-        mm_opened(fd, (int)flags, 0, 0, NULL);
-    }
+    shared_or_opened(fd, &st, flags, received
+                     || mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, 0));
     leave();
 }
 
@@ -186,6 +200,7 @@ void mm_fork_in_parent(void)
     mm_forking = 0;
     mm_readers_in_parent();
     mm_unlock(&mm_table_lock);
+    mm_numbers |= mm_fork_numbers;     /* until wrap_pid.c has given the child's out */
     leave();
     mm_runtime_let_go(runtime_held);
     mm_holding--;

@@ -22,6 +22,7 @@ void mm_came(int fd, int received);
 void mm_fork_begin(void);
 void mm_fork_in_parent(void);
 void mm_after_fork(void);
+int mm_came_back(int fd);
 struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
 
 /* renumber.c */

@@ -173,6 +173,9 @@ static int flush_streams(void)
 
 EXPORT int metamori_active(void) { return active() || mm_ready == 2; }
 
+/* One of several runs that have their checkpoints together: `metamori run` takes them, and nothing goes back while they live. */
+#define IN_JOB (mm_area->head->flags & MM_JOB)
+
 EXPORT int metamori_checkpoint_message(const char *message)
 {
     if (!following())
@@ -181,7 +184,7 @@ EXPORT int metamori_checkpoint_message(const char *message)
         return fail(-EAGAIN);
     int saved = errno, e = mm_memory_left_alone();
     e = e < 0 ? e : flush_streams();
-    int r = e < 0 ? e : mm_memory_run() ? mm_controller_call(MM_CALL_CHECKPOINT, 0, message)
+    int r = e < 0 ? e : mm_memory_run() || IN_JOB ? mm_controller_call(MM_CALL_CHECKPOINT, 0, message)
           : mm_runtime_call(MM_CALL_CHECKPOINT, 0, (void *)message);
     if (r < 0)
         return fail(r);
@@ -199,6 +202,8 @@ EXPORT int metamori_restore(int index)
         return fail(-EAGAIN);
     if (mm_memory_left_alone() < 0)
         return fail(-ESRCH);
+    if (IN_JOB)
+        return fail(-EBUSY);
     if (mm_memory_run())               /* the program continues from the checkpoint, in a new process: this one ends here */
         return fail(mm_controller_call(MM_CALL_RESTORE, index, NULL));
     size_t bytes = sizeof(struct mm_actions) + ACTIONS * sizeof(struct mm_action) + ACTIONS * sizeof(int);
@@ -238,6 +243,8 @@ EXPORT int metamori_v1_files_back(int index)
         return fail(-ENOSYS);
     if (mm_depth)
         return fail(-EAGAIN);
+    if (IN_JOB)
+        return fail(-EBUSY);
     int saved = errno, e = flush_streams();
     int r = e < 0 ? e : mm_runtime_call(MM_CALL_FILES_BACK, index, NULL);
     if (r < 0)

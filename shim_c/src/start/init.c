@@ -119,6 +119,7 @@ static void in_child(void)
     mm_renumber_in_child();
     if (mm_active || mm_forking)
         mm_after_fork();
+    mm_memory_in_child();
 }
 
 /* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */

@@ -1,0 +1,266 @@
+"""The one of a job's runs that counts: it has the lock of the job's store, and takes each checkpoint of the job.
+
+States of a checkpoint: asked -> every run is frozen and has cut -> all go on -> each has its own index -> the job's
+record is renamed into place. Only then it exists. If anything fails before, a message says so, all go on, and the next
+one takes it along.
+
+`Round` is what is to be sent and waited for, without sockets and clocks of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.runtime.checkpoint.job_stamps import Stamps
+from metamori.runtime.job import finish, folder
+from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.job.wire import Message, Server, now_ns
+from metamori.store.read.store import Store
+from metamori.tables.record import mutable
+
+FREEZE_S = 5.0                             # until all are frozen: meanwhile those that are stand still
+WRITE_S = 120.0                            # until all have written; programs go on meanwhile
+SILENT_S = 4.0                             # without a message from a run that lives
+DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
+_JOIN_S = 5.0
+
+
+class Refused(MetamoriError):
+    """No checkpoint of the job."""
+
+
+class Died(Refused):
+    """A run was killed meanwhile."""
+
+
+class Round:
+    """One checkpoint of all: what each has answered so far."""
+
+    def __init__(self, number: int, runs: set[bytes]) -> None:
+        self.number = number
+        self.frozen, self.written = set(runs), set(runs)     # those still awaited
+        self.indexes: dict[bytes, int] = {}
+        self.why = ""
+
+    def start(self) -> Message:
+        return {"what": "cut", "round": self.number}
+
+    def take(self, who: bytes, message: Message) -> Message | None:
+        """What all are to be told now, or nothing."""
+        if message.get("round") != self.number or self.why:
+            return None
+        if message["what"] == "frozen":
+            self.frozen.discard(who)
+            return None if self.frozen else {"what": "go", "round": self.number}
+        if message["what"] == "written":
+            self.written.discard(who)
+            self.indexes[who] = message["index"]
+        if message["what"] == "failed":
+            return self.give_up(message["why"])
+        return None
+
+    def give_up(self, why: str) -> Message:
+        self.why = why
+        return {"what": "abort", "round": self.number}
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.why) or not (self.frozen or self.written)
+
+
+@mutable
+class Run:
+    """A run that has joined."""
+
+    name: bytes
+    heard: float
+    shift_ns: int = 0
+    doubt_ns: int = 0
+
+
+class Counter(threading.Thread):
+    """`store` is the job's, locked; it belongs to this thread until it has ended."""
+
+    def __init__(self, store: Store, identity: str, job_run: int, durable: bool, say: Callable[[str], None]) -> None:
+        super().__init__(name="metamori job", daemon=True)
+        self.store, self.identity, self.job_run, self.durable, self.say = store, identity, job_run, durable, say
+        self._server = Server()
+        self._runs: dict[bytes, Run] = {}
+        self._parts: dict[bytes, Part] = {}
+        self._joining: list[tuple[bytes, Message]] = []
+        self._asked: list[tuple[bytes, Message]] = []
+        self._processes: dict[tuple[bytes, int], int] = {}
+        self._round = 0
+        self._over = threading.Event()
+        self._since = time.monotonic()
+        folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
+
+    def stop(self) -> None:
+        """When the checkpoint under way is there, or refused."""
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._hear(0.05)
+                if self._asked:
+                    self._serve()
+            for who, _ in self._asked:
+                self._server.send(who, {"what": "refused", "why": f"no job is alive in {self.store.path}"})
+        finally:
+            self._server.close()
+
+    def _hear(self, wait_s: float, round_: Round | None = None) -> None:
+        got = self._server.receive(wait_s)
+        if got is None:
+            return
+        who, message = got
+        what = message.get("what")
+        if what == "hello?":
+            self._server.send(who, {"what": "hello", "job": self.identity, "clock": now_ns()})
+        elif what == "join":
+            if round_ is None:
+                self._join(who, message)
+            else:                          # what it does is not part of the instant
+                self._joining.append((who, message))
+        elif what == "checkpoint":
+            self._asked.append((who, message))
+        elif what == "status":
+            self._server.send(who, {"what": "status", "runs": sorted(os.fsdecode(each.name)
+                                                                     for each in self._runs.values())})
+        elif what == "leave":
+            self._runs.pop(who, None)
+        elif what == "alive?":             # one that had joined the one before us, or that we took for dead
+            self._server.send(who, {"what": "alive" if who in self._runs else "who?"})
+        if who in self._runs:
+            self._runs[who].heard = time.monotonic()
+            if round_ is not None and (answer := round_.take(who, message)):
+                self._tell(answer)
+
+    def _join(self, who: bytes, message: Message) -> None:
+        name = os.fsencode(message["name"])
+        for other in [other for other, run in self._runs.items() if run.name == name]:
+            del self._runs[other]          # its line was cut
+        self._runs[who] = Run(os.fsencode(message["name"]), time.monotonic(), *message["clock"])
+        self._server.send(who, {"what": "joined"})
+
+    def _tell(self, message: Message) -> None:
+        for who in self._runs:
+            self._server.send(who, message)
+
+    def _serve(self) -> None:
+        """Those that ask for the same have the same: it is later than all of them asked."""
+        text = self._asked[0][1].get("message", "")
+        mine = [who for who, message in self._asked if message.get("message", "") == text]
+        self._asked = [each for each in self._asked if each[0] not in mine]
+        began = time.monotonic()
+        try:
+            index = self.take(text)
+            answer = {"what": "taken", "index": index}
+        except (MetamoriError, OSError, ValueError, LookupError) as error:
+            answer = {"what": "refused", "why": str(error) or type(error).__name__}
+        for who, message in self._joining:
+            self._join(who, message)
+        self._joining.clear()
+        answer["seconds"] = time.monotonic() - began
+        for who in mine:
+            self._server.send(who, answer)
+
+    def take(self, message: str) -> int:
+        """The job's next index; those that were killed are completed first. Refused, StoreBusy, OSError."""
+        while True:
+            try:
+                return self._take(message)
+            except Died:
+                continue                   # each time one less
+
+    def _take(self, message: str) -> int:
+        ended = self._settle()
+        self._round += 1
+        round_ = Round(self._round, set(self._runs))
+        if not self._runs:
+            raise Refused(f"no job is alive in {self.store.path}")
+        self._tell(round_.start())
+        limit, all_frozen, look = time.monotonic() + FREEZE_S, False, time.monotonic() + DIED_S
+        while not round_.is_over:
+            if not (all_frozen or round_.frozen):
+                limit, all_frozen = time.monotonic() + WRITE_S, True
+            gone = not set(self._runs) >= (round_.frozen | round_.written)
+            if gone or time.monotonic() >= limit:
+                self._tell(round_.give_up(self._who_fails(round_)))
+                break
+            self._hear(0.05, round_)
+            if time.monotonic() > look:
+                look = time.monotonic() + DIED_S
+                if dead := [who for who in round_.frozen | round_.written
+                            if who in self._runs and not folder.is_alive(self.store, self._runs[who].name)]:
+                    self._tell(round_.give_up("a run ended meanwhile"))
+                    for who in dead:
+                        del self._runs[who]
+                    raise Died
+        if round_.why:
+            raise Refused(round_.why)
+        return self._fold(message, "checkpoint", {self._runs[who].name: index for who, index in round_.indexes.items()},
+                          ended)
+
+    def _who_fails(self, round_: Round) -> str:
+        awaited = round_.frozen or round_.written
+        names = sorted(os.fsdecode(self._runs[who].name) for who in awaited if who in self._runs)
+        if not names:
+            return "a run ended meanwhile"
+        return f"no answer from {', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
+
+    def _settle(self) -> set[bytes]:
+        """Before a round: all that live have joined, the others are ended, completed where they were killed; these."""
+        limit = time.monotonic() + _JOIN_S
+        while True:
+            joined = {run.name for run in self._runs.values()}
+            silent = {run.name for run in self._runs.values() if time.monotonic() - run.heard > SILENT_S}
+            missing = [name for name in folder.names(self.store)
+                       if (name not in joined or name in silent)]
+            alive = [name for name in missing if folder.is_alive(self.store, name)]
+            if not alive:
+                break
+            if time.monotonic() > limit:
+                raise Refused(f"no answer from {os.fsdecode(alive[0])}")
+            self._hear(0.02)
+        for who in [who for who, run in self._runs.items() if run.name in missing]:
+            del self._runs[who]
+        for name in missing:
+            if said := finish.complete_run(self.store, name):
+                self.say(said)
+        return set(missing)
+
+    def _fold(self, message: str, reason: str, indexes: dict[bytes, int], ended: set[bytes]) -> int:
+        self.store.refresh()
+        upto, mapped = folder.folded(self.store)
+        runs = {run.name: run for run in self._runs.values()}
+        parts = []
+        for name in sorted({*indexes, *ended}):
+            part = self._parts.get(name)
+            if part is None:
+                node = Store.open(self.store.layout.node(name), door=self.store.door)
+                part = self._parts[name] = Part(name, node, Stamps(node), 0, 0)
+            part.store.refresh()
+            part.since, part.live = upto.get(name, 0), name in indexes
+            part.upto = indexes.get(name, part.store.newest)
+            if name in runs:
+                part.shift_ns, part.doubt_ns = runs[name].shift_ns, runs[name].doubt_ns
+            else:
+                part.doubt_ns = finish.doubt_of(self.store, name)
+            if part.upto > part.since:
+                parts.append(part)
+        parent = finish.parent_of(self.store, self.job_run)
+        fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes)
+        index = fold.commit(message, reason, self.durable)
+        for text in fold.said:
+            self.say(text)
+        return index
+
+
+__all__ = ["Counter", "Refused", "Round", "StoreBusy"]

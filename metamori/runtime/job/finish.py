@@ -1,0 +1,104 @@
+"""The end of a job, by whoever opens its store when none of its runs is alive: the last of them, or the next verb."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from metamori.errors import StoreBusy
+from metamori.runtime.checkpoint.job_stamps import Stamps
+from metamori.runtime.job import folder
+from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.lifecycle import resume_point
+from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
+from metamori.store.format.records import NO_LIMIT
+from metamori.store.io import commit
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
+
+OVER = b"nodes.over"
+
+
+def parent_of(store: Store, job_run: int) -> int:
+    """What the job's next index grows from: its newest, or where the files were when it began."""
+    newest = store.newest
+    return newest if newest and store.meta(newest).run == job_run else store.head.index
+
+
+def complete_run(store: Store, name: bytes) -> str:
+    """What a kill left of a run of the job becomes an index of its own; a message. StoreBusy while it lives."""
+    node = Store.open(store.layout.node(name), door=store.door)
+    node.lock()
+    try:
+        require_over(node)
+        said = finish_if_needed(node)
+    finally:
+        node.close()
+    return f"{os.fsdecode(name)}: {said}" if said else ""
+
+
+def doubt_of(store: Store, name: bytes) -> int:
+    """How far the clock of a run that is gone may be from this machine's: nobody can ask it any more."""
+    return 0 if folder.boot_of(store, name) == folder.boot() else NO_LIMIT
+
+
+def finish(store: Store, durable: bool = True) -> list[str]:
+    """Complete a job of which no run lives; the caller holds the lock. StoreBusy. Lines for a person."""
+    if not folder.is_there(store):
+        shutil.rmtree(os.path.join(store.layout.root, OVER), ignore_errors=True)
+        return []
+    names = folder.names(store)
+    for name in names:
+        if folder.is_alive(store, name):
+            raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
+    said = [text for name in names if (text := complete_run(store, name))]
+    store.refresh()
+    upto, mapped = folder.folded(store)
+    parts = []
+    reasons = []
+    for name in names:
+        node = Store.open(store.layout.node(name), door=store.door)
+        if node.newest:
+            reasons.append(node.meta(node.newest).reason)
+        if node.newest > upto.get(name, 0):
+            parts.append(Part(name, node, Stamps(node), upto.get(name, 0), node.newest,
+                              doubt_ns=doubt_of(store, name), live=False))
+    run = job_run(store)
+    parent = parent_of(store, run)
+    index = parent
+    if parts:
+        fold = JobFold(store, parts, parent, run, mapped)
+        index = fold.commit("", _reason(reasons), durable)
+        said += fold.said
+    if index != store.head.index:
+        for name in names:
+            shutil.rmtree(Store(store.layout.node(name)).layout.kept_folder, ignore_errors=True)
+        store.set_head(index, None, durable)
+        restore.sweep_kept(store)
+    close(store)
+    return said
+
+
+def close(store: Store) -> None:
+    """Nothing of the job's own is left."""
+    for path in (store.layout.job, store.layout.alive):
+        commit.remove_file(store.door, path, durable=False)
+    shutil.rmtree(os.path.dirname(store.layout.folded(0)), ignore_errors=True)
+    over = os.path.join(store.layout.root, OVER)
+    shutil.rmtree(over, ignore_errors=True)
+    store.door.rename(store.layout.nodes, over)
+    shutil.rmtree(over, ignore_errors=True)
+
+
+def job_run(store: Store) -> int:
+    """The number that all of the job's indexes have as their run."""
+    found = commit.read_file(store.door, os.path.join(store.layout.nodes, b"run"))
+    return int(found)
+
+
+def _reason(reasons: list[str]) -> str:
+    """Of several ends the worst: a job is interrupted where one of its runs is."""
+    worst = [*(each for each in reasons if each == resume_point.REQUEUED),
+             *(each for each in reasons if each.startswith("killed")),
+             *(each for each in reasons if each != resume_point.END)]
+    return worst[0] if worst else resume_point.END

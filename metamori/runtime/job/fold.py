@@ -1,0 +1,413 @@
+"""One record of the job from those that its runs have written: what a checkpoint of all nodes is (docs/adr/0051).
+
+Each run has numbered files and processes by itself; a file is the same one by device, inode and birth. Nothing of a
+job's files is redirected: their bytes are in place, and what was overwritten is in the runs' buffers, which the job's
+store has under the same numbers. Where several runs saved the same bytes, or noted the same name, the earliest counts:
+it looked before anybody had changed them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Container, Iterable
+
+from metamori.runtime.checkpoint.delta import GONE
+from metamori.runtime.checkpoint.job_stamps import Stamps, hashed, moved
+from metamori.runtime.job import folder
+from metamori.store.format.records import (
+    NO_LIMIT,
+    Meta,
+    NameEntry,
+    OffsetEntry,
+    Offsets,
+    PifEntry,
+    UndoEntry,
+)
+from metamori.store.io import commit
+from metamori.store.prune.merge import meta_of, with_initial
+from metamori.store.read.store import Store
+from metamori.tables.record import mutable, replace
+
+Identity = tuple[int, int]
+
+
+@mutable
+class Part:
+    """What a run has recorded after `since`, up to and with `upto`. shift_ns: to be added to its clock; doubt_ns: how
+    far that may be wrong. live: it was frozen with the others when it recorded `upto`."""
+
+    name: bytes
+    store: Store
+    stamps: Stamps
+    since: int
+    upto: int
+    shift_ns: int = 0
+    doubt_ns: int = 0
+    live: bool = True
+
+
+class _Said:
+    """A part's records as one; its own numbers."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
+        offsets = [part.store.offsets(index) for index in range(part.since + 1, part.upto + 1)]
+        part.stamps.refresh()
+        self.meta = with_initial(meta_of(metas, part.since, False, Offsets(part.upto, 0, 0)), metas[:-1])
+        self.bytes_added = sum(meta.bytes_added for meta in metas)
+        self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
+        self.pifs = part.store.state(part.upto).pifs
+        self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
+            - part.store.state(part.since).pifs.keys()
+        self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)]
+        self.undos: list[tuple[int | None, UndoEntry]] = []
+        for undo in part.store.undos:
+            if part.since <= undo.after_index < part.upto:
+                self.undos += [(self._stamp(part.stamps.preimages.get(entry.buffer_start)), entry)
+                               for entry in undo.entries]
+
+    def _stamp(self, found: int | None) -> int | None:
+        return None if found is None else found + self.part.shift_ns
+
+    def named_at(self, path: bytes) -> int | None:
+        """When the run first noted a name."""
+        found = self.part.stamps.names.get(hashed(path))
+        return self._stamp(found[0]) if found else None
+
+
+class JobFold:
+    """Of these parts, as a child of `parent` of the job's store. `said`: what a person should hear."""
+
+    def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: Iterable[int],
+                 processes: dict[tuple[bytes, int], int] | None = None) -> None:
+        self.store, self.parent, self.run = store, parent, run
+        self.index = store.newest + 1
+        self.state = store.state(parent)
+        self.dev = store.door.lstat(store.layout.format).st_dev
+        # who has ended, or was killed, has looked at its files at another time: the last look at each counts
+        self.of = [_Said(part) for part in sorted(parts, key=lambda each: (
+            each.live, each.store.meta(each.upto).time_ns))]
+        self.mapped = set(mapped)
+        self.said: list[str] = []
+        self._known: dict[Identity, list[int]] = {}
+        for inode, pif in self.state.pifs.items():
+            self._known.setdefault((pif.dev, pif.ino), []).append(inode)
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._births: dict[int, int] = {}
+        self._processes = {} if processes is None else processes
+        self._lost: set[int] = set()       # for the checkpoints so far
+        self._lost_here: set[int] = set()  # for this one too
+        self._gone: dict[int, bytes] = {}  # files that a run has used and not found at the instant
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def _dev(self, said: _Said, dev: int) -> int:
+        own = said.part.store.door.lstat(said.part.store.layout.format).st_dev
+        return self.dev if dev == own else dev
+
+    def number(self, said: _Said, inode: int) -> int:
+        """The job's number of a run's file."""
+        key = (said.part.name, inode)
+        if not inode or key in self._numbers:
+            return self._numbers.get(key, 0)
+        pif = said.pifs.get(inode) or next(each for each in said.meta.initial_pifs if each.inode == inode)
+        identity = (self._dev(said, pif.dev), pif.ino)
+        found = next((each for each in reversed(self._known.get(identity, ())) if self._is(each, pif)), 0)
+        found = found or self.store.find_object(*identity, pif.btime_ns) or self.store.next_object()
+        self._known.setdefault(identity, []).append(found)
+        self._births.setdefault(found, pif.btime_ns)
+        self._numbers[key] = found
+        return found
+
+    def _is(self, inode: int, pif: PifEntry) -> bool:
+        known = self.state.pifs.get(inode)
+        birth = known.btime_ns if known else self._births.get(inode, 0)
+        if pif.btime_ns and birth:
+            return pif.btime_ns == birth
+        return not (known and known.was_deleted and not known.kept)
+
+    def process(self, said: _Said, number: int) -> int:
+        key = (said.part.name, number)
+        if number and key not in self._processes:
+            self._processes[key] = self.store.next_process()
+        return self._processes.get(key, 0)
+
+    # -- the record ------------------------------------------------------------------------------
+
+    def commit(self, message: str, reason: str, durable: bool) -> int:
+        """The index; it exists with the last rename."""
+        names, pifs = self._names(), self._pifs()
+        self._moved_along(names)
+        names, pifs = self._deleted(names, pifs)
+        for inode in self._gone.keys() - pifs.keys():
+            self._give_up_gone(inode, names)
+        initial_pifs = self._initial_pifs(pifs)
+        initial_names = self._initial_names(names, initial_pifs)
+        undos = self._undos({*pifs, *initial_pifs})
+        self._give_up_changed(initial_pifs)
+        offsets = self._offsets(pifs)
+        self._kept(pifs)
+        metas = [said.meta for said in self.of if said.part.live] or [said.meta for said in self.of]
+        process = self.store.next_process()
+        of = [said for said in self.of if said.part.live] or self.of
+        meta = Meta(
+            self.index, self.parent, time.time_ns(), message, reason, self.run, process,
+            bytes_added=sum(said.bytes_added for said in self.of), head_moved=False,
+            processes=tuple(replace(each, process=self.process(said, each.process))
+                            for said in of for each in said.meta.processes),
+            names=tuple(names.values()), initial_names=tuple(initial_names.values()), pifs=tuple(pifs.values()),
+            initial_pifs=tuple(initial_pifs.values()),
+            fits=tuple(replace(fit, process=self.process(said, fit.process), inode=self.number(said, fit.inode))
+                       for said in of for fit in said.meta.fits if said.part.live),
+            inherited=tuple(replace(each, process=self.process(said, each.process))
+                            for said in of for each in said.meta.inherited),
+            launch=next((each.launch for each in metas if each.launch), ()))
+        upto, _ = folder.folded(self.store)
+        upto |= {said.part.name: said.part.upto for said in self.of}
+        folder.note_folded(self.store, self.index, upto, sorted(self.mapped), durable)
+        if undos or self._lost:
+            self.store.add_undo((*_nothing_of(self._lost), *undos), self.store.newest, durable)
+        if self._lost_here:
+            self.store.add_undo(_nothing_of(self._lost_here), self.index, durable)
+        self.store.commit_checkpoint(meta, Offsets(self.index, process, self.run, tuple(offsets)), durable)
+        folder.forget_folded(self.store, self.index)
+        return self.index
+
+    def _pifs(self) -> dict[int, PifEntry]:
+        """The later of two counts, unless it knows less: a name of its own that another run took away."""
+        found: dict[int, PifEntry] = {}
+        for said in self.of:
+            for pif in said.meta.pifs:
+                inode = self.number(said, pif.inode)
+                if pif.mode == GONE:
+                    self._gone.setdefault(inode, said.part.name)
+                    continue
+                known, other = self.state.pifs.get(inode), found.get(inode)
+                created = inode not in self.state.pifs and (
+                    pif.inode in said.created or bool(other and other.was_created))
+                new = replace(
+                    pif, inode=inode, dev=self._dev(said, pif.dev),
+                    was_created=known.was_created if known else self.index if created else 0,
+                    was_deleted=self.index if pif.was_deleted else 0, cut=pif.cut if inode in self.mapped else 0)
+                if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
+                    new = replace(other, was_created=new.was_created)
+                found[inode] = replace(new, count=new.count + (other.count if other else 0))
+        return found
+
+    def _names(self) -> dict[bytes, NameEntry]:
+        found: dict[bytes, NameEntry] = {}
+        for said in self.of:
+            for entry in said.meta.names:
+                found[entry.path] = replace(entry, inode=self.number(said, entry.inode))
+        return found
+
+    def _moved_along(self, names: dict[bytes, NameEntry]) -> None:
+        """What other runs know of a folder that one has renamed."""
+        for said in self.of:
+            for old, new, inside in said.moved:
+                there = dict(inside)
+                known = [entry for entry in self.state.names.values()
+                         if entry.path.startswith(old + b"/") and entry.kind != "absent"]
+                known += [entry for other in self.of for entry in self._other_names(other, old)]
+                for entry in known:
+                    now = new + entry.path[len(old):]
+                    if entry.inode and there.get(now[len(new) + 1:]) == self._ino(entry.inode):
+                        names.setdefault(now, replace(entry, path=now))
+                    if entry.path not in names:
+                        names[entry.path] = NameEntry(entry.path, "absent")
+
+    def _other_names(self, said: _Said, folder_: bytes) -> list[NameEntry]:
+        return [replace(entry, inode=self.number(said, entry.inode)) for entry in said.meta.initial_names
+                if entry.path.startswith(folder_ + b"/") and entry.kind != "absent" and
+                entry.path not in self.state.names]
+
+    def _ino(self, inode: int) -> int:
+        """The filesystem's number of a file of the job."""
+        if inode in self.state.pifs:
+            return self.state.pifs[inode].ino
+        return next((pif.ino for said in self.of for pif in (*said.meta.pifs, *said.meta.initial_pifs)
+                     if self.number(said, pif.inode) == inode), 0)
+
+    def _give_up_gone(self, inode: int, names: dict[bytes, NameEntry]) -> None:
+        """Its size at the instant is not known; but where it has no name, nobody asks."""
+        if any(entry.inode == inode and entry.kind == "file" for entry in names.values()) or \
+                any(path not in names for path in self.state.paths(inode)):
+            self._lost_here.add(inode)
+            self.said.append(f"{os.fsdecode(self._gone[inode])} could not find a file that another run has renamed: "
+                             "it is lost for this checkpoint")
+
+    def _deleted(self, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]
+                 ) -> tuple[dict[bytes, NameEntry], dict[int, PifEntry]]:
+        """A file has lost its last name when no run knows one: each knows only those that it has used."""
+        named = {entry.inode for entry in names.values() if entry.kind == "file"}
+        for inode, pif in pifs.items():
+            here = inode in named or any(path not in names for path in self.state.paths(inode))
+            if here and pif.was_deleted:
+                pifs[inode] = replace(pif, was_deleted=0, kept=b"")
+            elif not here and not pif.was_deleted and pif.inode in self.state.pifs and \
+                    not stat_is_folder(pif.mode):
+                pifs[inode] = replace(pif, was_deleted=self.index)
+        return names, pifs
+
+    def _initial_pifs(self, pifs: dict[int, PifEntry]) -> dict[int, PifEntry]:
+        """The oldest look at a file counts; of one that a run has made there is none."""
+        found: dict[int, PifEntry] = {}
+        order: dict[int, tuple[int, int]] = {}
+        for said in self.of:
+            for pif in said.meta.initial_pifs:
+                inode = self.number(said, pif.inode)
+                if inode in pifs and pifs[inode].was_created == self.index:
+                    continue
+                new = replace(pif, inode=inode, dev=self._dev(said, pif.dev))
+                same = inode in found and new.mtime_ns == found[inode].mtime_ns
+                if same and new.size != found[inode].size:
+                    self._lost.add(inode)  # nobody can say which was first
+                at = said.named_at(pif.filename)     # another mode leaves the time as it is
+                now = (new.mtime_ns, NO_LIMIT if at is None else at)
+                if inode not in found or now < order[inode]:
+                    found[inode], order[inode] = new, now
+        return found
+
+    def _initial_names(self, names: dict[bytes, NameEntry], initial: dict[int, PifEntry]) -> dict[bytes, NameEntry]:
+        found: dict[bytes, tuple[int, NameEntry]] = {}
+        for said in self.of:
+            for entry in said.meta.initial_names:
+                if entry.path in self.state.names:
+                    continue
+                inode = self.number(said, entry.inode)
+                at = said.named_at(entry.path)
+                order = NO_LIMIT if at is None else at
+                new = replace(entry, inode=inode)
+                if entry.kind == "file" and inode not in initial and inode not in self.state.pifs:
+                    new = NameEntry(entry.path, "absent")        # a run has made it since
+                if entry.kind == "file" and inode in initial:
+                    first = initial[inode]
+                    new = replace(new, mode=first.mode, uid=first.uid, gid=first.gid, mtime_ns=first.mtime_ns)
+                if entry.path not in found or order < found[entry.path][0]:
+                    found[entry.path] = order, new
+        for path in names:
+            if path not in found and path not in self.state.names:
+                found[path] = NO_LIMIT, NameEntry(path, "absent")
+        return {path: entry for path, (_, entry) in found.items()}
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _undos(self, known: Container[int]) -> list[UndoEntry]:
+        """Of a byte that several have saved the first entry counts: the earliest."""
+        by_file: dict[int, list[tuple[int | None, _Said, UndoEntry]]] = {}
+        for said in self.of:
+            for stamp, entry in said.undos:
+                inode = self.number(said, entry.inode)
+                if inode not in self.state.pifs and inode not in known:
+                    continue               # no checkpoint has it, and none will
+                by_file.setdefault(inode, []).append((stamp, said, entry._replace(inode=inode)))
+        found: list[UndoEntry] = []
+        for inode, entries in by_file.items():
+            if len({said.part.name for _, said, _ in entries}) > 1:
+                found += self._doubtful(inode, entries)
+                entries.sort(key=lambda each: each[0] or 0)
+            found += [entry for _, _, entry in entries]
+        return found
+
+    def _doubtful(self, inode: int, entries: list[tuple[int | None, _Said, UndoEntry]]) -> list[UndoEntry]:
+        """Bytes that two runs have saved, differing, of which nobody can say which is older: lost."""
+        found = []
+        rows = sorted(entries, key=lambda each: each[2].start)
+        for at, (stamp, said, one) in enumerate(rows):
+            for other_stamp, other_said, other in rows[at + 1:]:
+                if other.start >= one.end:
+                    break
+                if said is other_said:
+                    continue
+                doubt = said.part.doubt_ns + other_said.part.doubt_ns
+                if stamp is not None and other_stamp is not None and abs(stamp - other_stamp) >= doubt:
+                    continue
+                found += self._differing(one, other)
+        return found
+
+    def _differing(self, one: UndoEntry, other: UndoEntry) -> list[UndoEntry]:
+        start, end = max(one.start, other.start), min(one.end, other.end)
+        if not (one.run and other.run):
+            return [UndoEntry(one.inode, start, end, 0, 0)]
+        a = self.store.buffers.read(one.run, one.buffer_start + start - one.start, end - start)
+        b = self.store.buffers.read(other.run, other.buffer_start + start - other.start, end - start)
+        if a == b:
+            return []
+        low = next(i for i in range(len(a)) if a[i] != b[i])
+        high = next(i for i in range(len(a), 0, -1) if a[i - 1] != b[i - 1])
+        return [UndoEntry(one.inode, start + low, start + high, 0, 0)]
+
+    def _offsets(self, pifs: dict[int, PifEntry]) -> list[OffsetEntry]:
+        """What a run stored of files that it had mapped. What another did to such a file it does not see."""
+        found: list[OffsetEntry] = []
+        for said in self.of:
+            for entry in said.offsets:
+                inode = self.number(said, entry.inode)
+                self.mapped.add(inode)
+                found.append(entry._replace(inode=inode, process=self.process(said, entry.process)))
+        users: dict[int, set[bytes]] = {}
+        for said in self.of:
+            for pif in said.meta.pifs:
+                users.setdefault(self.number(said, pif.inode), set()).add(said.part.name)
+        for inode in self.mapped & {each for each, of in users.items() if len(of) > 1}:
+            self._lost_from_here(inode, pifs)
+            found = [entry for entry in found if entry.inode != inode]
+        return found
+
+    def _lost_from_here(self, inode: int, pifs: dict[int, PifEntry]) -> None:
+        self._lost_here.add(inode)
+        pifs[inode] = replace(pifs[inode], cut=0)      # what is stored of it may be older
+        name = os.fsdecode(pifs[inode].filename)
+        self.said.append(f"{name} is lost: one node maps it, and others write it")
+
+    def _give_up_changed(self, initial: dict[int, PifEntry]) -> None:
+        """Files that somebody outside had changed before the job's first run came to them."""
+        noted = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
+        touched = self._touched_by_job(initial)
+        for inode, first in initial.items():
+            known = self.state.pifs.get(inode)
+            if known is None or inode in touched or stat_is_folder(first.mode):
+                continue
+            if (first.size, first.mtime_ns) not in ((known.size, known.mtime_ns),
+                                                    noted.get((first.dev, first.ino), (known.size, known.mtime_ns))):
+                self._lost.add(inode)
+
+    def _touched_by_job(self, wanted: Iterable[int]) -> set[int]:
+        found: set[int] = set()
+        left = set(wanted) & self.state.pifs.keys()
+        for index in self.store.history.chain(self.parent):
+            if not left or not index or (meta := self.store.meta(index)).run != self.run:
+                break
+            here = left & {pif.inode for pif in meta.pifs}
+            found |= here
+            left -= here
+        return found
+
+    def _kept(self, pifs: dict[int, PifEntry]) -> None:
+        """What a run keeps of files without a name, under the same names in the job's store."""
+        for inode, pif in pifs.items():
+            if not pif.kept:
+                continue
+            for said in self.of:
+                try:
+                    self.store.door.link(said.part.store.layout.kept(pif.kept), self.store.layout.kept(pif.kept))
+                    break
+                except FileExistsError:
+                    break
+                except FileNotFoundError:
+                    continue
+            else:
+                if not commit.exists(self.store.door, self.store.layout.kept(pif.kept)):
+                    pifs[inode] = replace(pif, kept=b"")
+
+
+def _nothing_of(inodes: set[int]) -> tuple[UndoEntry, ...]:
+    return tuple(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in sorted(inodes))
+
+
+def stat_is_folder(mode: int) -> bool:
+    import stat
+
+    return stat.S_ISDIR(mode)

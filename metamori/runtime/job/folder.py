@@ -1,0 +1,113 @@
+"""What a job keeps in its store besides the records: the stores of its runs, and how the one that counts is reached.
+
+A job is over when `nodes` is gone; until then whoever opens the store completes it first (finish.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from metamori.store.io import commit
+from metamori.store.read.store import Store
+
+
+def names(store: Store) -> list[bytes]:
+    """Of the runs of the job, ended ones too."""
+    try:
+        return sorted(name for name in store.door.listdir(store.layout.nodes)
+                      if commit.exists(store.door, os.path.join(store.layout.node(name), b"format")))
+    except (FileNotFoundError, PermissionError):
+        return []
+
+
+def is_there(store: Store) -> bool:
+    try:
+        return commit.exists(store.door, store.layout.nodes)
+    except PermissionError:                # somebody else's store: whoever opens it is told
+        return False
+
+
+def job_of(path: str) -> str:
+    """The job's store, of the store of one of its runs; any other is its own."""
+    nodes = os.path.dirname(os.path.abspath(path))
+    above = os.path.dirname(nodes)
+    is_one = os.path.basename(nodes) == "nodes" and os.path.exists(os.path.join(above, "format"))
+    return above if is_one else path
+
+
+def is_live(path: str) -> bool:
+    """Whether some run of a job in this store is alive."""
+    store = Store(path)
+    return is_there(store) and any(is_alive(store, name) for name in names(store))
+
+
+def write_counter(store: Store, data: dict[str, Any]) -> None:
+    """Where the one that counts is reached, and by which keys: whoever may read this may take part."""
+    commit.write_file(store.door, store.layout.job, json.dumps(data).encode(), durable=False)
+
+
+def read_counter(store: Store) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(commit.read_file(store.door, store.layout.job))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found
+
+
+def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: list[int], durable: bool) -> None:
+    """Before the checkpoint `index` exists: which index of each run it holds. It counts if the checkpoint is there."""
+    commit.make_folder(store.door, os.path.dirname(store.layout.folded(0)))
+    data = {"upto": {os.fsdecode(name): number for name, number in upto.items()}, "mapped": mapped}
+    commit.write_file(store.door, store.layout.folded(index), json.dumps(data).encode(), durable)
+
+
+def folded(store: Store) -> tuple[dict[bytes, int], list[int]]:
+    """Up to which index of each run the job's checkpoints have it; and files that some run had mapped."""
+    try:
+        found = sorted(map(int, store.door.listdir(os.path.dirname(store.layout.folded(0)))), reverse=True)
+    except (FileNotFoundError, ValueError):
+        return {}, []
+    for index in found:
+        if index in store.history:
+            data = json.loads(commit.read_file(store.door, store.layout.folded(index)))
+            return {os.fsencode(name): number for name, number in data["upto"].items()}, data["mapped"]
+    return {}, []
+
+
+def forget_folded(store: Store, before: int) -> None:
+    """Those that a later one has replaced."""
+    folder = os.path.dirname(store.layout.folded(0))
+    for name in store.door.listdir(folder):
+        if name.isdigit() and int(name) < before:
+            commit.remove_file(store.door, os.path.join(folder, name), durable=False)
+
+
+def is_alive(store: Store, name: bytes) -> bool:
+    """Whether the run's own `metamori run` has its store."""
+    node = Store.open(store.layout.node(name), door=store.door)
+    try:
+        return node.is_busy()
+    finally:
+        node.close()
+
+
+
+
+def boot() -> str:
+    """Which machine this is, since its last start."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def note_boot(store: Store, name: bytes) -> None:
+    path = os.path.join(store.layout.node(name), b"boot")
+    commit.write_file(store.door, path, boot().encode(), durable=False)
+
+
+def boot_of(store: Store, name: bytes) -> str:
+    try:
+        return commit.read_file(store.door, os.path.join(store.layout.node(name), b"boot")).decode()
+    except FileNotFoundError:
+        return ""

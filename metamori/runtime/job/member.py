@@ -1,0 +1,236 @@
+"""A run of a job: it freezes and cuts when the one that counts says so, and counts itself when that one is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.runtime.area.run_area import NotAtRest
+from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.job import finish, folder
+from metamori.runtime.job.counter import FREEZE_S, Counter
+from metamori.runtime.job.wire import Client, Message, NoAnswer
+from metamori.store.read.store import Store
+
+ANSWER_S = 180.0
+_ALIVE_S, _LOOK_S = 1.0, 0.5
+_END_S = 30.0
+
+
+class Member(threading.Thread):
+    """`session` is this thread's until `leave`. identity: of the job."""
+
+    def __init__(self, path: str, name: str, session: Session, identity: str, say: Callable[[str], None],
+                 counter: Counter | None) -> None:
+        super().__init__(name="metamori member", daemon=True)
+        self.path, self.name_, self.session, self.identity, self.say = path, name, session, identity, say
+        self.counter = counter
+        self.joined = threading.Event()
+        self._client: Client | None = None
+        self._over = threading.Event()
+        self._heard = 0.0
+
+    # -- for the thread of the command ---------------------------------------------------------------
+
+    @property
+    def counts(self) -> bool:
+        return self.counter is not None
+
+    def checkpoint(self, message: str) -> int:
+        """Of the whole job; its index. MetamoriError."""
+        return ask(self.path, message)
+
+    def leave(self) -> None:
+        """The command has ended: what it did is recorded by its own run, and then the job's."""
+        self._over.set()
+        self.join()
+
+    def end(self) -> None:
+        """The run's own store is complete and let go of. The last of all completes the job."""
+        if self.counter is not None:
+            self.counter.stop()
+            self._complete(self.counter.store)
+            self.counter.store.close()
+            return
+        limit = time.monotonic() + _END_S
+        store = Store.open(self.path)
+        try:
+            while time.monotonic() < limit and folder.is_there(store):
+                try:
+                    store.lock()
+                except StoreBusy:
+                    if any(folder.is_alive(store, name) for name in folder.names(store)):
+                        return             # it comes to this after us
+                    time.sleep(0.02)
+                    continue
+                self._complete(store)
+                return
+        finally:
+            store.close()
+
+    def _complete(self, store: Store) -> None:
+        try:
+            for text in finish.finish(store):
+                self.say(text)
+        except StoreBusy:
+            return                         # others are alive: one of them counts from now on
+        except (MetamoriError, OSError) as error:
+            self.say(f"the job's end could not be recorded: {error}; 'metamori log' completes it")
+
+    # -- the thread ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        said = 0.0
+        while not self._over.is_set():
+            if self._client is None and not self._reach():
+                self._over.wait(0.1)
+                continue
+            assert self._client is not None
+            if time.monotonic() - said > _ALIVE_S:
+                self._client.send({"what": "alive?"})
+                said = time.monotonic()
+            message = self._client.receive(0.1)
+            if message is not None:
+                self._heard = time.monotonic()
+                self._take(message)
+            if time.monotonic() - self._heard > 3 * _ALIVE_S and not self.counts:
+                self._client.close()
+                self._client = None
+        if self._client is not None:
+            self._client.send({"what": "leave"})
+            self._client.close()
+
+    def _reach(self) -> bool:
+        """A line to the one that counts; that may be this one from now on."""
+        self._count_if_nobody_does()
+        store = Store(self.path)
+        reached = folder.read_counter(store)
+        if reached is None or reached["job"] != self.identity:
+            return False
+        try:
+            self._client = Client(reached)
+        except NoAnswer:
+            return False
+        self._heard = time.monotonic()
+        self._client.send({"what": "join", "name": self.name_, "clock": self._client.clock})
+        return True
+
+    def _count_if_nobody_does(self) -> None:
+        if self.counter is not None:
+            return
+        store = Store.open(self.path)
+        try:
+            store.lock()
+            run = finish.job_run(store)
+        except (StoreBusy, FileNotFoundError):
+            store.close()
+            return
+        self.counter = Counter(store, self.identity, run, self.session.durable, self.say)
+        self.counter.start()
+
+    def _take(self, message: Message) -> None:
+        if message["what"] == "joined":
+            self.joined.set()
+        elif message["what"] == "cut":
+            self._cut(message["round"])
+        elif message["what"] == "who?" and self._client is not None:
+            self._client.send({"what": "join", "name": self.name_, "clock": self._client.clock})
+
+    def _cut(self, number: int) -> None:
+        assert self._client is not None
+        self.session.when_cut = lambda: self._wait(number)
+        try:
+            index = self.session.checkpoint()
+            self._client.send({"what": "written", "round": number, "index": index})
+        except (MetamoriError, OSError, ValueError, LookupError) as error:
+            self._client.send({"what": "failed", "round": number,
+                               "why": f"{self.name_}: {error or type(error).__name__}"})
+        finally:
+            self.session.when_cut = None
+            self._heard = time.monotonic()
+
+    def _wait(self, number: int) -> None:
+        """Frozen, until all are."""
+        assert self._client is not None
+        self._client.send({"what": "frozen", "round": number})
+        limit = time.monotonic() + FREEZE_S + 1
+        while (left := limit - time.monotonic()) > 0:
+            message = self._client.receive(left)
+            if message is None or message.get("round") != number:
+                continue
+            if message["what"] == "go":
+                return
+            break
+        raise Aborted("a run ended meanwhile")
+
+
+class Aborted(NotAtRest):
+    """The checkpoint is none; what was cut is taken along by the next."""
+
+    errno = errno.EAGAIN
+
+
+def ask(path: str, message: str) -> int:
+    """A checkpoint of the live job in this store. NoAnswer, MetamoriError."""
+    client = dial(path)
+    try:
+        client.send({"what": "checkpoint", "message": message})
+        answer = client.receive(ANSWER_S)
+        if answer is None:
+            raise NoAnswer("no checkpoint was taken: no answer from the run that counts")
+        if answer["what"] != "taken":
+            raise MetamoriError(f"no checkpoint was taken: {answer['why']}")
+        index: int = answer["index"]
+        return index
+    finally:
+        client.close()
+
+
+def runs(path: str) -> list[str]:
+    """The names of those that have joined. NoAnswer."""
+    client = dial(path)
+    try:
+        client.send({"what": "status"})
+        answer = client.receive(ANSWER_S)
+        return list(answer["runs"]) if answer else []
+    finally:
+        client.close()
+
+
+def dial(path: str, wait_s: float = 10.0) -> Client:
+    """NoAnswer. Who counts may just be dying: the next one does within a second or two."""
+    limit = time.monotonic() + wait_s
+    store = Store(path)
+    while True:
+        try:
+            reached = folder.read_counter(store)
+            if reached is None:
+                raise NoAnswer(f"no job is alive in {path}")
+            return Client(reached)
+        except NoAnswer:
+            if time.monotonic() > limit or not any(folder.is_alive(store, each) for each in folder.names(store)):
+                raise
+        time.sleep(0.1)
+
+
+def identity(given: str, environ: dict[str, str]) -> str:
+    """Which job this is: of its name, or of the one who started its runs."""
+    restarts = environ.get("SLURM_RESTART_COUNT", "")
+    if given:
+        return f"{given} {restarts}".strip()
+    for variable in ("SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
+        if environ.get(variable):
+            return f"{environ[variable]} {restarts}".strip()
+    return "by hand"
+
+
+def name_of(environ: dict[str, str], host: str) -> str:
+    """What this run is called in messages: its rank, and its machine."""
+    for variable in ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        if environ.get(variable, "").isdigit():
+            return f"{environ[variable]}.{host}"
+    return f"{host}.{os.getpid()}"

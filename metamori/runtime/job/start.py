@@ -1,0 +1,194 @@
+"""run --job: one of the runs of a job. It has a store of its own in the job's, and the job's checkpoints are of all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from metamori.config import Config
+from metamori.errors import MetamoriError, StoreBusy, Usage
+from metamori.runtime.area import launch_record
+from metamori.runtime.job import folder
+from metamori.runtime.lifecycle import child_loop
+from metamori.runtime.lifecycle.start_run import begin_area
+from metamori.store.io import commit
+from metamori.store.read import scope as recorded
+from metamori.store.read.store import Store
+from metamori.store.restore import external_changes
+from metamori.tables.record import record, replace
+
+if TYPE_CHECKING:
+    from metamori.runtime.job.counter import Counter
+
+_REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
+JOIN_S = 60.0
+
+
+@record
+class Verb:
+    """What the verb `run` does for any run."""
+
+    complete: Callable[[Store], None]
+    files_back: Callable[[Store, Config, bool], int | None]
+    looked_at: Callable[[list[str], Config], tuple[list[str], str, bool, bool]]
+    environment: Callable[[Config], dict[str, str]]
+    own_part: Callable[[dict[str, str]], dict[str, str]]
+
+
+def require_possible(arguments: argparse.Namespace) -> None:
+    """Usage."""
+    import zmq  # noqa: F401  (that it is not there is said before anything is done)
+
+    for option in _REFUSED:
+        if getattr(arguments, option):
+            raise Usage(f"--{option.replace('_', '-')} is not possible with --job")
+    if arguments.mode == "single":
+        raise Usage(f"--mode {arguments.mode} is not possible with --job")
+
+
+def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Verb) -> int:
+    """The exit status."""
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.job import member
+    from metamori.runtime.lifecycle.run_controller import Live, follow
+
+    child_loop.hold_all()
+    host = socket.gethostname()
+    identity = member.identity(config.job or "", dict(os.environ))
+    store = Store.create_or_open(config.store)
+    _require_shared(store, config)
+    counter = _begin_or_join(store, config, identity, resumes, stdio, verb)
+    node, name = _own_store(store, member.name_of(dict(os.environ), host))
+    command, _, refuses, shown = verb.looked_at(command, config)
+    own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
+    area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
+    node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
+    session = Session(node, area)
+    one = member.Member(store.path, name, session, identity, child_loop.say, counter)
+    one.start()
+    if not one.joined.wait(JOIN_S):
+        area.remove()
+        raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
+    environ = verb.environment(own)
+    if shown:
+        raise MetamoriError(f"{command[0]}: programs without the library are not tracked with --job")
+    if refuses:
+        del environ["LD_PRELOAD"]
+    pid = child_loop.spawn(command, environ, area.is_first)
+    live = Live(session, own, pid, verb.own_part(environ))
+    live.job = one
+    status = follow(live)
+    one.end()
+    return status
+
+
+def _require_shared(store: Store, config: Config) -> None:
+    """Files that other nodes see otherwise, or not at all, would not be the job's."""
+    own = store.door.lstat(store.layout.root).st_dev
+    for path in (os.getcwd(), *config.track):
+        if os.stat(path).st_dev != own:
+            raise MetamoriError(f"{path}: with --job all tracked folders must lie on the filesystem of the store")
+
+
+def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, stdio: bool,
+                   verb: Verb) -> Counter | None:
+    """The counter, where this is the first run of the job; None where another one counts."""
+    from metamori.runtime.job.counter import Counter
+    from metamori.runtime.job.wire import Client, NoAnswer
+
+    limit = time.monotonic() + JOIN_S
+    other = ""
+    while True:
+        try:
+            store.lock()
+        except StoreBusy:
+            reached = folder.read_counter(store)
+            if reached is not None:
+                try:
+                    client = Client(reached)
+                    client.close()
+                    if client.job == identity:
+                        store.close()
+                        return None
+                    other = client.job
+                except NoAnswer:
+                    pass
+            if time.monotonic() > limit:
+                whose = f"job {other}" if other else "a command"
+                raise StoreBusy(f"the store {store.path} is in use by {whose}") from None
+            time.sleep(0.05)
+            continue
+        if folder.is_there(store) and folder.is_live(store.path):
+            store.unlock()                 # its next one to count takes the lock
+            time.sleep(0.2)
+            if time.monotonic() > limit:
+                raise StoreBusy(f"the store {store.path} is in use by a live job")
+            continue
+        break
+    verb.complete(store)
+    if resumes:
+        verb.files_back(store, config, stdio)
+    store.settle_in()
+    if store.changed_outside():
+        from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
+
+        external_changes.record(store, BEFORE_RUN)
+    _note_scope(store, config)
+    job_run = store.next_run()
+    commit.make_folder(store.door, store.layout.nodes)
+    fd = store.door.open(store.layout.buffer(job_run), os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+    store.door.ftruncate(fd, 4096)
+    store.door.close(fd)
+    commit.write_file(store.door, os.path.join(store.layout.nodes, b"run"), b"%d" % job_run)
+    commit.write_file(store.door, store.layout.alive, b"%d\n" % job_run, durable=False)
+    counter = Counter(store, identity, job_run, config.durability == "power", child_loop.say)
+    counter.start()
+    return counter
+
+
+def _note_scope(store: Store, config: Config) -> None:
+    """As any run does, for those that come after the job."""
+    before = recorded.read(store)
+    scope = (before or recorded.Scope()).plus([] if before and before.is_everything else [os.getcwdb()], ())
+    if scope != before:
+        recorded.write(store, scope)
+
+
+def _own_store(store: Store, name: str) -> tuple[Store, str]:
+    """A store of this run alone, locked, with a run number that no other run has had in the job's store."""
+    taken, tried = name, 1
+    while True:
+        path = store.layout.node(os.fsencode(taken))
+        try:
+            os.mkdir(path, 0o700)
+            break
+        except FileExistsError:            # it has run before in this job
+            tried += 1
+            taken = f"{name}-{tried}"
+    node = Store.create_or_open(os.fsdecode(path))
+    node.lock()
+    folder.note_boot(store, os.fsencode(taken))
+    scope = recorded.read(store)
+    if scope is not None:
+        recorded.write(node, scope)
+    number = _take_run_number(store, taken)
+    node.number_runs_from(number)
+    return node, taken
+
+
+def _take_run_number(store: Store, name: str) -> int:
+    """By a link in the job's folder of buffers: who makes it has the number."""
+    number = max(store.buffers.runs(), default=0)
+    while True:
+        number += 1
+        try:
+            fd = os.open(os.path.join(store.layout.nodes, b"number.%d" % number), os.O_CREAT | os.O_EXCL | os.O_WRONLY,
+                         0o600)
+            os.close(fd)
+            return number
+        except FileExistsError:
+            continue

@@ -1,0 +1,192 @@
+"""Descriptors of programs that come back: opened as they were."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import struct
+from collections.abc import Iterable
+
+from metamori._area import lib
+from metamori.runtime.lifecycle import child_loop
+from metamori.runtime.memory import file_locks, proc_inspect
+from metamori.store.format.records import DescriptorEntry, Launch
+
+_HIGH = 100000
+_SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
+
+
+def in_place(launch: Launch) -> None:
+    """Folder, umask and limits as the program had them."""
+    for number, (soft, hard) in enumerate(launch.limits):
+        _limit(number, soft, hard)
+    os.chdir(launch.cwd)
+    os.umask(launch.umask)
+
+
+def _limit(number: int, soft: int, hard: int) -> None:
+    try:
+        resource.setrlimit(number, (soft, hard))
+    except (OSError, ValueError):          # what a user may not raise again: the soft limit at least
+        try:
+            resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
+        except (OSError, ValueError):
+            return
+
+
+def raise_limit() -> tuple[tuple[int, int], int]:
+    """Of the number of descriptors, as far as it goes: what it was, and a number out of the way of all."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+    return limit, min(_HIGH, limit[1] // 2) if limit[1] > 0 else _HIGH
+
+
+def put_all(entries: Iterable[DescriptorEntry], given: dict[int, int], paths: dict[int, bytes]) -> None:
+    """In the process itself: each at a number out of the way first, then into place: no order can go wrong.
+
+    given: those that are open, by the number that they are to have.
+    """
+    entries = list(entries)
+    limit, base = raise_limit()
+    opened = {each.descriptor: given[each.descriptor] if each.descriptor in given
+              else up(open_one(each, paths), base) for each in entries if each.same_as < 0}
+    for each in entries:
+        source = opened[each.same_as if each.same_as >= 0 else each.descriptor]
+        os.dup2(source, each.descriptor)   # close on exec comes in the program itself
+    for fd, high in opened.items():
+        if fd not in given:
+            os.close(high)
+    for fd in {0, 1, 2} - {each.descriptor for each in entries}:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    for each in entries:
+        for lock in file_locks.of(each):
+            try:
+                file_locks.take(each.descriptor, lock)
+            except OSError:
+                child_loop.say(str(file_locks.HeldElsewhere(each.path)))
+                raise
+
+
+def up(fd: int, base: int) -> int:
+    """Out of the way."""
+    high: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, base)
+    os.close(fd)
+    return high
+
+
+def open_one(entry: DescriptorEntry, paths: dict[int, bytes]) -> int:
+    """One that needs no other process."""
+    if entry.kind in ("followed", "file"):
+        return _reopen(paths.get(entry.descriptor, entry.path), entry.flags, entry.position)
+    if entry.kind == "standard":
+        try:
+            return os.dup(entry.position)
+        except OSError:
+            return os.open(os.devnull, os.O_RDWR)
+    if entry.kind == "eventfd":
+        return os.eventfd(int(proc_inspect.numbers(entry.data, "eventfd-count")[0], 16), entry.flags & os.O_NONBLOCK)
+    if entry.kind == "epoll":
+        return int(lib.mm_epoll())
+    if entry.kind == "closed":
+        return _closed(entry.data)
+    if entry.kind == "signalfd":
+        mask = int(proc_inspect.numbers(entry.data, "sigmask")[0], 16)
+        return int(lib.mm_signalfd(mask, entry.flags & os.O_NONBLOCK))
+    return _timer(entry)
+
+
+def _closed(what: bytes) -> int:
+    """The number stays taken; a terminal says that it was hung up, of a device every call says EBADF."""
+    if what == b"terminal":
+        other, fd = os.openpty()
+        os.close(other)
+        return fd
+    return os.open(os.devnull, os.O_PATH)
+
+
+def _reopen(path: bytes, flags: int, position: int) -> int:
+    folder = 0 if flags & os.O_TMPFILE == os.O_TMPFILE else flags & os.O_DIRECTORY   # which is a part of the other
+    flags = flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE | os.O_NOFOLLOW) | folder
+    try:
+        fd = os.open(path, flags | os.O_NOCTTY)
+    except PermissionError:                # created without the permission that its own creator's descriptor has
+        mode = os.stat(path).st_mode
+        os.chmod(path, mode | 0o600)
+        try:
+            fd = os.open(path, flags)
+        finally:
+            os.chmod(path, mode & 0o7777)
+    try:
+        os.lseek(fd, position, os.SEEK_SET)
+    except OSError:
+        pass                               # a device without positions
+    return fd
+
+
+def watch(entry: DescriptorEntry) -> None:
+    """The epoll set as it was: descriptor, events, data."""
+    for line in proc_inspect.numbers(entry.data, "tfd"):
+        words = line.split()
+        event = struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
+        lib.mm_epoll_add(entry.descriptor, int(words[0]), event)
+
+
+def _timer(entry: DescriptorEntry) -> int:
+    info = entry.data
+    clock = int(proc_inspect.numbers(info, "clockid")[0])
+
+    def pair(name: str) -> tuple[int, int]:
+        seconds, nanoseconds = proc_inspect.numbers(info, name)[0].strip("()").split(",")
+        return int(seconds), int(nanoseconds)
+
+    value = struct.pack("=qqqq", *pair("it_interval"), *pair("it_value"))
+    return int(lib.mm_timerfd(clock, entry.flags & os.O_NONBLOCK, value))
+
+
+# -- pipes: both ends at once ------------------------------------------------------------------------
+
+
+def pipes(entries: Iterable[DescriptorEntry], base: int) -> list[int]:
+    """Open descriptors, one for each entry; nobody else has an end of any."""
+    entries = list(entries)
+    ends: dict[bytes, tuple[int, int]] = {}
+    for each in entries:
+        if each.path not in ends:
+            ends[each.path] = _pipe(each.path, base)
+    for each in entries:
+        writer = ends[each.path][1]
+        if each.position:
+            fcntl.fcntl(writer, _SET_SIZE, each.position)
+        elif len(each.data) > _USUAL_SIZE:
+            fcntl.fcntl(writer, _SET_SIZE, len(each.data))
+    for each in entries:
+        if each.data and os.write(ends[each.path][1], each.data) != len(each.data):
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+    found = [_end(each, ends[each.path]) for each in entries]
+    for pair in ends.values():
+        for fd in pair:
+            os.close(fd)
+    return [up(fd, base) for fd in found]
+
+
+def _pipe(path: bytes, base: int) -> tuple[int, int]:
+    if path.startswith(b"/") and not path.endswith(b" (deleted)"):
+        fd = up(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), base)
+        return fd, up(os.dup(fd), base)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    return up(reader, base), up(writer, base)
+
+
+def _end(entry: DescriptorEntry, pair: tuple[int, int]) -> int:
+    """A description of its own."""
+    way = entry.flags & os.O_ACCMODE
+    source = pair[1] if way == os.O_WRONLY else pair[0]
+    flags = entry.flags & (os.O_NONBLOCK | os.O_DIRECT | os.O_APPEND) | os.O_CLOEXEC
+    return os.open(f"/proc/self/fd/{source}", way | flags)

@@ -1,0 +1,80 @@
+"""Memory that processes share, made again for programs that come back: one object for each, filled by their images."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable
+from itertools import repeat
+
+from metamori.errors import MetamoriError
+from metamori.runtime.lifecycle.descriptor_restart import up
+from metamori.runtime.memory.segments import POSIX
+from metamori.store.format.records import SegmentEntry
+
+_ADD_SEALS = 1033
+
+
+class NameTaken(MetamoriError):
+    """Another one has the name of shared memory that the programs had."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(f"{os.fsdecode(path)} is there, where the program had shared memory; it is not its own")
+
+
+def check(segments: Iterable[SegmentEntry]) -> None:
+    """NameTaken, while nothing has been touched. What the killed programs left behind is replaced."""
+    for each in segments:
+        if each.kind == POSIX and each.path and _is_another(each):
+            raise NameTaken(each.path)
+
+
+def _is_another(segment: SegmentEntry) -> bool:
+    """What an earlier restart made has a number of its own: it is as large, and nobody has it."""
+    try:
+        st = os.lstat(segment.path)
+    except FileNotFoundError:
+        return False
+    if st.st_ino == segment.inode:
+        return False
+    return (st.st_uid, st.st_size) != (os.geteuid(), segment.size) or any(map(_has, _processes(), repeat(segment.path)))
+
+
+def _processes() -> list[str]:
+    return [each for each in os.listdir("/proc") if each.isdigit()]
+
+
+def _has(process: str, path: bytes) -> bool:
+    try:
+        with open(f"/proc/{process}/maps", "rb") as file:
+            if path in file.read():
+                return True
+        folder = os.fsencode(f"/proc/{process}/fd")
+        return any(os.readlink(os.path.join(folder, fd)) == path for fd in os.listdir(folder))
+    except OSError:
+        return False                       # it has ended, or is somebody else's, who could not have this
+
+
+def made(segments: Iterable[SegmentEntry], base: int) -> dict[tuple[int, int], int]:
+    """A descriptor of each, by kind and number."""
+    return {(each.kind, each.inode): up(_made(each), base) for each in segments}
+
+
+def _made(segment: SegmentEntry) -> int:
+    if segment.kind == POSIX and segment.path:
+        if os.path.lexists(segment.path):
+            os.unlink(segment.path)
+        fd = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    else:
+        name = segment.path.removeprefix(b"/memfd:").decode(errors="surrogateescape") or "shared"
+        fd = os.memfd_create(name[-200:], os.MFD_CLOEXEC | (0 if segment.seals == 1 else os.MFD_ALLOW_SEALING))
+    os.ftruncate(fd, segment.size)
+    for start, data in segment.pieces:
+        if os.pwrite(fd, data, start) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if segment.kind == POSIX and segment.path:
+        os.fchmod(fd, segment.mode)
+    elif segment.seals not in (0, 1):
+        fcntl.fcntl(fd, _ADD_SEALS, segment.seals)
+    return fd

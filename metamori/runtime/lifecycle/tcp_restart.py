@@ -1,0 +1,84 @@
+"""Connections between processes that come back together: both ends made again, with what was on its way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from metamori._area import lib
+from metamori.runtime.lifecycle import child_loop
+from metamori.runtime.memory.sockets import address_text
+
+_PATIENCE_S = 3.0                          # what is left of a killed connection keeps its place for a second
+Fields = dict[str, list[str]]
+Ends = list[tuple[Fields, socket.socket]]
+
+
+def made(sockets: Sequence[Fields]) -> Ends:
+    """Connected, empty; before the sockets that listen at their ports."""
+    by_name = {(each["address"][0], each["to"][0]): each for each in sockets}
+    found: Ends = []
+    for (own, other), fields in by_name.items():
+        peer = by_name[other, own]
+        if fields["server"] == ["1"] or (peer["server"] == ["0"] and own < other):
+            server, client = _connected(bytes.fromhex(own), bytes.fromhex(other), fields)
+            found += [(fields, server), (peer, client)]
+    return found
+
+
+def fill(ends: Ends) -> None:
+    """What each was about to read is sent by the other one; then those are shut that were."""
+    by_name = {(fields["address"][0], fields["to"][0]): end for fields, end in ends}
+    for fields, _ in ends:
+        other = by_name[fields["to"][0], fields["address"][0]]
+        other.setblocking(False)
+        for data in fields.get("waiting", []):
+            if other.send(bytes.fromhex(data)) != len(data) // 2:
+                raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+    for fields, end in ends:
+        if fields["shut"] == ["2"]:
+            end.shutdown(socket.SHUT_WR)
+
+
+def _new(fields: Fields, at: bytes) -> socket.socket:
+    family, kind, protocol = map(int, fields["socket"][0].split())
+    this = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+    this.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if number := -lib.mm_bind(this.fileno(), at, len(at)):
+        this.close()
+        raise OSError(number, os.strerror(number))
+    return this
+
+
+def _connected(own: bytes, other: bytes, fields: Fields) -> tuple[socket.socket, socket.socket]:
+    """The end at `own`, which accepts, and the one at `other`."""
+    deadline = time.monotonic() + _PATIENCE_S
+    with closing(_new(fields, own)) as listens:
+        listens.listen(1)
+        while True:
+            try:
+                return _once(listens, fields, own, other)
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
+                    raise
+                if time.monotonic() > deadline:
+                    break
+            time.sleep(0.02)
+        child_loop.say(f"{address_text(other)} is in use: the program's connection from there to {address_text(own)} "
+                       "has another port now")
+        return _once(listens, fields, own, other[:2] + struct.pack(">H", 0) + other[4:])
+
+
+def _once(listens: socket.socket, fields: Fields, own: bytes, other: bytes) -> tuple[socket.socket, socket.socket]:
+    client = _new(fields, other)
+    if number := -lib.mm_connect(client.fileno(), own, len(own)):
+        client.close()
+        raise OSError(number, os.strerror(number))
+    server, _ = listens.accept()
+    server.set_inheritable(False)
+    return server, client

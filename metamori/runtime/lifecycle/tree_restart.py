@@ -1,0 +1,224 @@
+"""The processes of a run made again, each by its parent, so that every wait, group and session is as it was.
+
+The first process opens what several share, then it forks its children, they theirs, and each becomes its program, which
+the preload library fills (shim_c/src/memory/restore.c, together.c). The numbers that the kernel gave are in the run
+area's list (struct mm_tree). If one of them fails, none comes back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.lifecycle import child_loop, descriptor_restart, segment_restart, socket_restart, terminal_restart
+from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
+from metamori.runtime.memory import file_locks
+from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
+
+if TYPE_CHECKING:
+    from metamori._area import mm_member
+
+_LOCK = 24                                 # sizeof(struct mm_came_lock)
+_PATIENCE_S = 30.0
+Place = tuple[int, int]                    # number of a process, descriptor
+
+
+def descriptions(meta: Meta) -> list[tuple[DescriptorEntry, bytes]]:
+    """Descriptors of all processes, one for each open description, with the folder that the process was in."""
+    again = {(process.pid, each.descriptor) for process in meta.family for each in process.shared}
+    return [(each, entry.cwd) for entry in meta.memory for each in entry.descriptors
+            if each.same_as < 0 and (entry.pid, each.descriptor) not in again]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process that comes back. paths: of tracked descriptors; images: of its memory, the complete one first."""
+
+    entry: MemoryEntry
+    launch: Launch
+    environ: dict[bytes, bytes]
+    paths: dict[int, bytes]
+    images: tuple[bytes, ...]
+
+
+@dataclass
+class Tree:
+    """All of them. Only in a process that is to become the first."""
+
+    area: Area
+    meta: Meta
+    members: tuple[Member, ...]
+    given: dict[Place, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pids = [each.entry.pid for each in self.members]
+        self.family = self.meta.family or tuple(FamilyEntry(pid, 0, 0, 0) for pid in pids)
+        self.by_pid = {process.pid: process for process in self.family}
+        self.member = dict(zip(pids, self.members, strict=True))
+        tree = self.area.head.tree
+        numbers = [process.pid for process in self.family]
+        self.outer = next((each.group for each in self.family if each.group not in numbers), 0)
+        numbers += [self.outer] if self.outer else []
+        for place, number in enumerate(numbers):
+            each = tree.member[place]
+            each.known, each.real, each.comes_back, each.tries = number, 0, 0, 0
+        tree.turn = tree.back = tree.lost = 0
+        tree.processes, tree.count = len(self.members), len(numbers)
+        self.place = {number: place for place, number in enumerate(numbers)}
+
+    def _slot(self, number: int) -> mm_member:
+        return self.area.head.tree.member[self.place[number]]
+
+    def become(self) -> None:
+        """Does not return; OSError."""
+        try:
+            self._open_together()
+            if self.outer:
+                self._slot(self.outer).real = os.getpgrp()
+            self._become(self.family[0])
+        except socket_restart.InUse as error:
+            self.area.head.tree.lost = 1
+            child_loop.say(str(error))
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
+        except BaseException:
+            self.area.head.tree.lost = 1
+            raise
+
+    # -- the family ----------------------------------------------------------------------------------
+
+    def _children(self, process: FamilyEntry) -> list[FamilyEntry]:
+        return [each for each in self.family if each.parent == process.pid]
+
+    def _become(self, process: FamilyEntry) -> None:
+        children = self._children(process)
+        leads_session = process.session == process.pid
+        before = [each for each in children if leads_session and process.session not in self._sessions(each)]
+        for each in before:
+            self._fork(each)
+        if leads_session:
+            os.setsid()
+        elif process.group == process.pid:
+            os.setpgid(0, 0)
+        self._slot(process.pid).real = os.getpid()
+        for each in children:
+            if each not in before:
+                self._fork(each)
+        if process is self.family[0]:
+            for each in self.family[1:]:
+                if not each.parent:
+                    self._orphan(each)
+        self._join_group(process)
+        if process.status >= 0:
+            _end_as(process.status)
+        self._become_program(self.member[process.pid])
+
+    def _sessions(self, process: FamilyEntry) -> set[int]:
+        return {process.session}.union(*map(self._sessions, self._children(process)))
+
+    def _fork(self, process: FamilyEntry) -> None:
+        if os.fork() == 0:
+            self._become(process)
+
+    def _orphan(self, process: FamilyEntry) -> None:
+        """Its parent has ended: it is nobody's child here."""
+        between = os.fork()
+        if between == 0:
+            self._fork(process)
+            os._exit(0)
+        os.waitpid(between, 0)
+
+    def _join_group(self, process: FamilyEntry) -> None:
+        if process.group in (0, process.pid, self.outer):
+            return
+        leader, deadline = self._slot(process.group), time.monotonic() + _PATIENCE_S
+        while not leader.real:
+            if self.area.head.tree.lost or time.monotonic() > deadline:
+                raise OSError(f"process {process.group} does not come back")
+            time.sleep(0.001)
+        os.setpgid(0, leader.real)
+
+    # -- one process -----------------------------------------------------------------------------------
+
+    def _become_program(self, member: Member) -> None:
+        entry = member.entry
+        in_place(member.launch)
+        given = {fd: high for (pid, fd), high in self.given.items() if pid == entry.pid}
+        put_all(entry.descriptors, given, member.paths)
+        shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
+        for each in entry.descriptors:
+            if each.kind == "epoll" and each.same_as < 0 and each.descriptor not in shared:
+                descriptor_restart.watch(each)
+        self._slot(entry.pid).comes_back = 1
+        os.execve(member.launch.exe, list(member.launch.argv), member.environ)
+
+    def _note(self, member: Member, segments: dict[Place, int]) -> None:
+        """What the preload library reads in the new process (struct mm_comeback)."""
+        entry = member.entry
+        held = file_locks.packed(entry.descriptors)
+        counts = len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments)
+        data = struct.pack("=IIII", *counts) + held
+        for each in entry.descriptors:
+            data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
+        for (kind, inode), fd in segments.items():
+            data += struct.pack("=QQii", kind, inode, fd, 0)
+        data += b"".join(path + b"\0" for path in member.images)
+        with open(os.path.join(self.area.path, f"comeback.{entry.pid}"), "wb") as file:
+            file.write(data)
+
+    # -- what several have open ------------------------------------------------------------------------
+
+    def _open_together(self) -> None:
+        """In the first process, before there is another."""
+        _, base = descriptor_restart.raise_limit()
+        segments = segment_restart.made(self.meta.segments, base)
+        for fd in segments.values():       # the programs map them
+            os.set_inheritable(fd, True)
+        for member in self.members:
+            self._note(member, segments)
+        shared = {(process.pid, each.descriptor): (each.pid, each.other)
+                  for process in self.family for each in process.shared}
+        first = set(shared.values())
+        entries = {(pid, each.descriptor): each for pid, member in self.member.items()
+                   for each in member.entry.descriptors if each.same_as < 0 and (pid, each.descriptor) not in shared}
+        ends = {place: each for place, each in entries.items() if each.kind == "pipe"}
+        self.given.update(zip(ends, pipes(ends.values(), base), strict=True))
+        ends = {place: each for place, each in entries.items() if each.kind == "terminal"}
+        self.given.update(zip(ends, terminal_restart.made(list(ends.values()), base), strict=True))
+        sockets = {place: (each, self.member[place[0]].entry.cwd)
+                   for place, each in entries.items() if each.kind == "socket"}
+        self.given.update(zip(sockets, socket_restart.again(sockets.values(), base), strict=True))
+        for place, each in entries.items():
+            if each.kind == "segment":
+                self.given[place] = up(_segment(each, segments), base)
+        for place, each in entries.items():
+            if place in first and place not in self.given and each.kind != "standard":
+                self.given[place] = up(open_one(each, self.member[place[0]].paths), base)
+        for place, of in shared.items():
+            self.given[place] = self.given[of]
+
+
+def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
+    """A description of its own of the memory that was made for it."""
+    kind, inode = map(int, entry.data.split())
+    fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~os.O_NOFOLLOW | os.O_CLOEXEC)
+    os.lseek(fd, entry.position, os.SEEK_SET)
+    return fd
+
+
+def _end_as(status: int) -> None:
+    """As one ended that nobody has waited for yet."""
+    number = status & 0x7f
+    if number:
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.kill(os.getpid(), number)
+    os._exit(status >> 8 & 0xff)

@@ -1,0 +1,94 @@
+"""The processes of a run as a family: whose child each is, its group and session, what several have open together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.memory import proc_inspect
+from metamori.runtime.memory.images import Image
+from metamori.runtime.memory.proc_inspect import Refused
+from metamori.store.format.records import DescriptorEntry, FamilyEntry, SharedEntry
+from metamori.tables.record import replace
+
+_EXIT_STATUS = 49                          # of the words of /proc/PID/stat, from the state on
+
+
+def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
+    """Live children that are no processes of the run, with their parents."""
+    pids = {image.pid for image in images}
+    writers = {image.memory.writer for image in images}
+    return [(image, child) for image in images for child in proc_inspect.children(image.pid, writers)
+            if child not in pids and not _has_ended(child)]
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return proc_inspect.stat_words(pid)[0] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
+def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
+    """While they are stopped: the processes in this order, then children that nobody has waited for. Refused."""
+    outer = os.getsid(area.head.supervisor or 0)
+    pids = {image.pid for image in images}
+    living = [_entry(area, image.pid, pids, outer) for image in images]
+    ended = [_entry(area, child, pids, outer) for image in images
+             for child in proc_inspect.children(image.pid, (image.memory.writer,)) if child not in pids]
+    _require_leaders(area, living, ended)
+    return tuple(replace(process, shared=shared) for process, shared in
+                 zip(living, _shared(images), strict=True)) + tuple(ended)
+
+
+def _entry(area: Area, pid: int, pids: set[int], outer: int) -> FamilyEntry:
+    def known(real: int) -> int:
+        return int(lib.mm_known_number(area.pointer, real))
+
+    words = proc_inspect.stat_words(pid)
+    parent, group, session = map(int, words[1:4])
+    return FamilyEntry(known(pid), known(parent) if parent in pids else 0, known(group),
+                       0 if session == outer else known(session),
+                       int(words[_EXIT_STATUS]) if words[0] in (b"Z", b"X") else -1)
+
+
+def _require_leaders(area: Area, living: Sequence[FamilyEntry], ended: Sequence[FamilyEntry]) -> None:
+    """Groups and sessions can be made again."""
+    by_pid = {process.pid: process for process in (*living, *ended)}
+    outer = int(lib.mm_known_number(area.pointer, os.getpgid(area.head.supervisor or 0)))
+    for process in living:
+        if process.group not in by_pid and process.group != outer:
+            raise Refused(f"process {process.pid} is in a process group whose leader has gone")
+        if process.session and process.session not in {each.pid for each in _line(by_pid, process)}:
+            raise Refused(f"process {process.pid} is in a session whose leader has gone")
+
+
+def _line(by_pid: dict[int, FamilyEntry], process: FamilyEntry) -> Iterator[FamilyEntry]:
+    """The process itself, its parent, and so on."""
+    at: FamilyEntry | None = process
+    while at is not None:
+        yield at
+        at = by_pid.get(at.parent)
+
+
+def _shared(images: Sequence[Image]) -> list[tuple[SharedEntry, ...]]:
+    """Of each process's descriptors, those whose open description an earlier process has, too."""
+    first: dict[bytes, list[tuple[Image, DescriptorEntry]]] = {}
+    found: list[tuple[SharedEntry, ...]] = []
+    for image in images:
+        own: list[SharedEntry] = []
+        for entry in image.descriptors:
+            if entry.same_as >= 0 or entry.kind == "standard":
+                continue
+            alike = first.setdefault(entry.path, [])
+            for other, its in alike:
+                same = lib.mm_same_description
+                if other is not image and same(image.pid, entry.descriptor, other.pid, its.descriptor):
+                    own.append(SharedEntry(entry.descriptor, other.known, its.descriptor))
+                    break
+            else:
+                alike.append((image, entry))
+        found.append(tuple(own))
+    return found

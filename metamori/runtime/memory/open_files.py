@@ -1,0 +1,267 @@
+"""What processes have open whose memory is saved: each descriptor, and how it comes back.
+
+All processes of a run are looked at together: a pipe or a socket leads out of it unless one of them has the other end,
+or nobody has. Whatever could not come back is refused, while nothing has been changed yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import struct
+import termios
+from collections.abc import Collection, Mapping, Sequence
+
+from metamori._area import lib
+from metamori.runtime.memory import proc_inspect
+from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.store.format.records import DescriptorEntry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:                          # which few programs need
+    from typing import Any, NamedTuple
+
+    from metamori.runtime.memory.sockets import Inside
+    from metamori.store.format.records import DescriptorKind
+else:
+    from metamori.tables.record import NamedTuple
+
+_CLOEXEC = 0o2000000
+_TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
+_SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
+
+
+class Followed(NamedTuple):
+    """A descriptor of a tracked file. files: device and inode of what it may lead to; where the kernel says another,
+    the C library closed it unseen. position -1: the kernel's."""
+
+    fit: int
+    files: set[tuple[int, int]]
+    position: int
+
+
+def _same_description(pid: int, fd: int, other_pid: int, other: int) -> bool:
+    return bool(lib.mm_same_description(pid, fd, other_pid, other))
+
+
+class Open:
+    """One descriptor as /proc shows it."""
+
+    def __init__(self, pid: int, fd: int) -> None:
+        self.pid, self.fd = pid, fd
+        self.link = b"/proc/%d/fd/%d" % (pid, fd)
+        self.path, self.st = os.readlink(self.link), os.stat(self.link)
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
+            self.info = file.read()
+        words = self.info.split()
+        flags = int(words[3], 8)
+        self.position, self.close_on_exec, self.flags = int(words[1]), bool(flags & _CLOEXEC), flags & ~_CLOEXEC
+
+    @property
+    def inode(self) -> int:
+        return self.st.st_ino
+
+    @property
+    def locks(self) -> bytes:
+        """Its file locks, a line each as /proc has them."""
+        return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
+
+    @property
+    def standard(self) -> int:
+        """Which of the descriptors that the run inherited this is, -1 none."""
+        return next((fd for fd in (0, 1, 2, self.fd) if _same_description(self.pid, self.fd, os.getpid(), fd)), -1)
+
+    def entry(self, kind: DescriptorKind, **more: Any) -> DescriptorEntry:
+        return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
+                               **{"position": self.position, "path": self.path, **more})
+
+
+def of_process(pid: int, own: Collection[int]) -> list[Open]:
+    """own: those of the preload library, which are left out."""
+    return [Open(pid, fd) for fd in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))) if fd not in own]
+
+
+class Run:
+    """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio)."""
+
+    def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse") -> None:
+        self.opens, self.outside = opens, outside
+        self.sockets: dict[int, Open] = {}     # by inode
+        self.inside: Inside | None = None
+        self.ends: dict[bytes, set[int]] = {}
+        self.terminals: set[int] = set()
+        self.emptied: set[bytes] = set()       # pipes whose content is in an entry
+        for this in (each for opens in self.opens for each in opens):
+            if stat.S_ISFIFO(this.st.st_mode):
+                self.ends.setdefault(this.path, set()).add(this.flags & os.O_ACCMODE)
+            elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (len(self.opens) > 1 and this.standard < 0)):
+                self.sockets[this.inode] = this
+            elif this.path in proc_inspect.MASTERS:
+                self.terminals.update(int(each) for each in proc_inspect.numbers(this.info, "tty-index"))
+
+    def has_both_ends(self, path: bytes) -> bool:
+        ends = self.ends[path]
+        return len(ends) > 1 or os.O_RDWR in ends
+
+
+def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -> list[DescriptorEntry]:
+    """All of a stopped process's descriptors. Refused."""
+    seen: list[Open] = []
+    found: list[DescriptorEntry] = []
+    by_fit: dict[int, int] = {}
+    for this in opens:
+        known = followed.get(this.fd)
+        if known and (this.st.st_dev, this.st.st_ino) in known.files:
+            locks = b"" if known.fit in by_fit else this.locks
+            position = known.position if known.position >= 0 else this.position
+            found.append(this.entry("followed", same_as=by_fit.get(known.fit, -1), data=locks, position=position))
+            by_fit.setdefault(known.fit, this.fd)
+            continue
+        alike = (each.fd for each in seen if each.path == this.path)
+        first = next((other for other in alike if _same_description(this.pid, this.fd, this.pid, other)), -1)
+        found.append(this.entry("file", same_as=first) if first >= 0 else _entry(this, run))
+        seen.append(this)
+    return found
+
+
+def _entry(this: Open, run: Run) -> DescriptorEntry:
+    mode, standard = this.st.st_mode, this.standard
+    readable = this.flags & os.O_ACCMODE == os.O_RDONLY
+    if standard >= 0 and not (stat.S_ISREG(mode) and readable) and not (standard > 2 and stat.S_ISSOCK(mode)):
+        return this.entry("standard", position=standard)
+    if this.fd <= 2 and _is_of_outside(this, run):
+        return this.entry("standard", position=this.fd)
+    if stat.S_ISREG(mode) and this.path.startswith((b"/memfd:", b"/dev/shm/")):
+        return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
+    if stat.S_ISREG(mode) and this.st.st_nlink:
+        return this.entry("file", data=this.locks)
+    if stat.S_ISDIR(mode):
+        return this.entry("file")
+    if stat.S_ISSOCK(mode):
+        return _socket(this, run)
+    if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
+        return this.entry("file", position=0)
+    if stat.S_ISFIFO(mode):
+        return _pipe(this, run)
+    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
+                       ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
+        if this.path == path:
+            return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
+    name = f"'{this.path.decode(errors='replace')}'"
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return _device(this, name, run)
+    what = "io_uring" if b"io_uring" in this.path else name
+    raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
+
+
+def _is_of_outside(this: Open, run: Run) -> bool:
+    """At 0, 1 or 2: whoever continues gives its own, unless it is the run's."""
+    mode = this.st.st_mode
+    if stat.S_ISFIFO(mode):
+        return not run.has_both_ends(this.path) and not _other_end_is_closed(this)
+    if stat.S_ISSOCK(mode):
+        return this.inode not in run.sockets
+    if stat.S_ISCHR(mode) and os.major(this.st.st_rdev) in _TERMINALS:
+        return os.minor(this.st.st_rdev) not in run.terminals
+    return (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not _remembers_nothing(this.st.st_rdev)
+
+
+def _socket(this: Open, run: Run) -> DescriptorEntry:
+    from metamori.runtime.memory import sockets  # which few programs need
+
+    run.inside = run.inside or sockets.inside(run.sockets)
+    found = sockets.look(this.pid, this.fd, run.inside)
+    if found.why_not:
+        raise Refused(f"descriptor {this.fd} is {found.what}, which {found.why_not}")
+    if found.leads_out and run.outside == "refuse":
+        why = (f"descriptor {this.fd} is {found.what}, which leads out of the run; with --outside close it "
+               "comes back as reset")
+        raise NotBegun(why) if found.soon else Refused(why)
+    return this.entry("socket", position=0, data=found.text)
+
+
+def _device(this: Open, name: str, run: Run) -> DescriptorEntry:
+    terminal = stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS
+    if this.path in proc_inspect.MASTERS or (terminal and os.minor(this.st.st_rdev) in run.terminals):
+        from metamori.runtime.memory import terminals  # which few programs have
+
+        return this.entry("terminal", position=0, data=terminals.look(this))
+    if run.outside == "refuse":
+        kind, back = ("terminal", "hung up") if terminal else ("device", "closed")
+        raise Refused(f"descriptor {this.fd} is a {kind}, {name}, which leads out of the run; with --outside close it "
+                      f"comes back as {back}")
+    if terminal and run.outside == "stdio":
+        return this.entry("standard", position=int(this.flags & os.O_ACCMODE == os.O_WRONLY))
+    return this.entry("closed", position=0, data=b"terminal" if terminal else b"device")
+
+
+def _remembers_nothing(device: int) -> bool:
+    """/dev/null, zero, full, random and the like, /dev/tty: opened again they are as good as before. A GPU is not."""
+    return os.major(device) == 1 or device == os.makedev(5, 0)
+
+
+# -- pipes ----------------------------------------------------------------------------------------
+
+
+def _pipe(this: Open, run: Run) -> DescriptorEntry:
+    if not run.has_both_ends(this.path) and run.outside == "refuse" and not _other_end_is_closed(this):
+        raise Refused(f"descriptor {this.fd} is a pipe to another process")
+    if this.flags & os.O_ACCMODE == os.O_WRONLY or this.path in run.emptied:
+        return this.entry("pipe", position=0)
+    run.emptied.add(this.path)
+    data, size = _in_pipe(this)
+    if data and this.flags & os.O_DIRECT:
+        raise Refused(f"descriptor {this.fd} is a pipe of packets that holds some, which cannot come back")
+    return this.entry("pipe", position=size, data=data)
+
+
+def _other_end_is_closed(this: Open) -> bool:
+    """A reader finds the end, a writer nobody who reads."""
+    if this.flags & os.O_ACCMODE == os.O_RDWR:
+        return False
+    try:
+        fd = os.open(this.link, this.flags & os.O_ACCMODE | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:                        # of a fifo that nobody reads
+        return True
+    try:
+        if not this.path.startswith(b"pipe:") and this.flags & os.O_ACCMODE == os.O_RDONLY:
+            return _is_at_its_end(fd)
+        poll = select.poll()
+        poll.register(fd, 0)
+        return bool(dict(poll.poll(0)).get(fd, 0) & (select.POLLHUP | select.POLLERR))
+    finally:
+        os.close(fd)
+
+
+def _is_at_its_end(fifo: int) -> bool:
+    """It holds nothing, and nobody writes."""
+    count, = struct.unpack("i", fcntl.ioctl(fifo, termios.FIONREAD, b"\0" * 4))
+    try:
+        return not count and not os.read(fifo, 1)
+    except BlockingIOError:
+        return False
+
+
+def _in_pipe(this: Open) -> tuple[bytes, int]:
+    """What has been written into a pipe and not yet been read: copied, not taken; and how much it can hold."""
+    source = os.open(this.link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        count, = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4))
+        size = fcntl.fcntl(source, _GET_SIZE)
+        if not count:
+            return b"", size
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(writer, _SET_SIZE, size)
+            got = lib.mm_tee(source, writer, count)
+            data = os.read(reader, count) if got > 0 else b""
+            if len(data) != count:
+                raise Refused(f"descriptor {this.fd}: what is in the pipe cannot be copied")
+            return data, size
+        finally:
+            os.close(reader)
+            os.close(writer)
+    finally:
+        os.close(source)

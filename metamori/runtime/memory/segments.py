@@ -1,0 +1,106 @@
+"""Memory that several processes may share: nameless (MAP_SHARED, memfd) or in /dev/shm, mapped or only open.
+
+What a process has mapped of it is in that process's image, or in that of another which has mapped the same. The rest of
+what is open is copied here. Each comes back as a new one, which all processes that had it are given.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+
+from metamori.runtime.memory.open_files import Open
+from metamori.runtime.memory.proc_inspect import Refused
+from metamori.store.format.records import SegmentEntry
+
+NAMELESS, POSIX = 1, 2                     # shared_kind of shim_c/src/memory/engine.h
+_MOST = 64 << 20                           # bytes of one that nobody has mapped
+_DELETED = b" (deleted)"
+_GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_LARGE = 1 << 16                           # a block of what lies in large pages
+
+
+class _Segment:
+    """Where it is mapped, and one descriptor of it."""
+
+    def __init__(self, kind: int, inode: int, path: bytes) -> None:
+        self.kind, self.inode, self.path = kind, inode, path
+        self.mapped: list[tuple[int, int]] = []
+        self.open: Open | None = None
+
+
+def _kind(path: bytes) -> int:
+    if path.startswith((b"/dev/zero", b"/memfd:")):
+        return NAMELESS
+    return POSIX if path.startswith(b"/dev/shm/") else 0
+
+
+def found(pids: Iterable[int], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
+    """All of a run's, while its processes are stopped. Refused."""
+    segments: dict[tuple[int, int], _Segment] = {}
+    for pid in pids:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            for line in file:
+                words = line.rstrip(b"\n").split(None, 5)
+                if len(words) < 6 or words[1][3:4] != b"s" or not (kind := _kind(words[5])):
+                    continue
+                start, end = (int(each, 16) for each in words[0].split(b"-"))
+                offset, inode = int(words[2], 16), int(words[4])
+                this = segments.setdefault((kind, inode), _Segment(kind, inode, words[5]))
+                this.mapped.append((offset, offset + end - start))
+    for each in opens:
+        if (kind := _kind(each.path)) and each.path != b"/dev/zero":
+            segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
+    return tuple(map(_entry, segments.values()))
+
+
+def _entry(this: _Segment) -> SegmentEntry:
+    named = this.kind == POSIX and not this.path.endswith(_DELETED)
+    path = this.path.removesuffix(_DELETED) if named or this.path.startswith(b"/memfd:") else b""
+    if this.open is None:
+        size, mode = max(end for _, end in this.mapped), 0o600
+        if named:
+            st = os.stat(path)
+            size, mode = st.st_size, st.st_mode & 0o7777
+        return SegmentEntry(this.kind, this.inode, size, path, mode)
+    st = this.open.st
+    fd = os.open(this.open.link, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        seals = _seals(fd) if this.kind == NAMELESS else 1
+        if seals & ~_HARMLESS or st.st_blksize > _LARGE:
+            raise Refused(f"descriptor {this.open.fd} is a memory file that is sealed, or in large pages, which cannot "
+                          "come back with the program")
+        pieces = tuple(_unmapped(fd, st.st_size, sorted(this.mapped)))
+    finally:
+        os.close(fd)
+    if sum(len(data) for _, data in pieces) > _MOST:
+        raise Refused(f"descriptor {this.open.fd} is a memory file of which more than 64 MiB are not mapped")
+    return SegmentEntry(this.kind, this.inode, st.st_size, path, st.st_mode & 0o7777, seals, pieces)
+
+
+def _seals(fd: int) -> int:
+    return int(fcntl.fcntl(fd, _GET_SEALS))
+
+
+def _unmapped(fd: int, size: int, mapped: list[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """Where it has content, in pieces."""
+    at, most = 0, _MOST + 1
+    for start, end in [*mapped, (size, size)]:
+        while at < min(start, size) and most > 0:
+            try:
+                first = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return
+            last = min(os.lseek(fd, first, os.SEEK_HOLE), start, size) if first < min(start, size) else first
+            at = last
+            if first < last:
+                data = os.pread(fd, min(last - first, most), first)
+                most -= len(data)
+                yield first, data
+            else:
+                at = min(start, size)
+        at = max(at, end)

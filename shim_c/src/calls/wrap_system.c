@@ -1,0 +1,144 @@
+/* wrap_system.c - commands that a shell carries out: system, popen, pclose.
+ *
+ * In a run with memory system() is done here: the libc's own waits by calls that no wrapper sees, and compares the number that it was
+ * given with the kernel's, which is another one when the process has come back.
+ */
+#include "calls/calls.h"
+#include "memory/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* How many threads are in it: the first makes SIGINT and SIGQUIT be ignored, the last ends that. */
+MM_PROGRAM_STATE static pthread_mutex_t ignoring = PTHREAD_MUTEX_INITIALIZER;
+MM_PROGRAM_STATE static int within;
+MM_PROGRAM_STATE static struct sigaction interrupt, quit;
+
+static void ignore_begin(void)
+{
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    pthread_mutex_lock(&ignoring);
+    if (within++ == 0) {
+        sigaction(SIGINT, &ignore, &interrupt);
+        sigaction(SIGQUIT, &ignore, &quit);
+    }
+    pthread_mutex_unlock(&ignoring);
+}
+
+static void ignore_end(void)
+{
+    pthread_mutex_lock(&ignoring);
+    if (--within == 0) {
+        sigaction(SIGINT, &interrupt, NULL);
+        sigaction(SIGQUIT, &quit, NULL);
+    }
+    pthread_mutex_unlock(&ignoring);
+}
+
+static int run_shell(const char *command, const sigset_t *mask)
+{
+    char *words[] = { "sh", "-c", (char *)command, NULL };
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    pid_t child;
+    int status = 127 << 8;                 /* as of a shell that cannot be executed */
+    sigemptyset(&defaults);
+    if (interrupt.sa_handler != SIG_IGN)
+        sigaddset(&defaults, SIGINT);
+    if (quit.sa_handler != SIG_IGN)
+        sigaddset(&defaults, SIGQUIT);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, mask);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int error = posix_spawn(&child, "/bin/sh", NULL, &attributes, words, environ);
+    posix_spawnattr_destroy(&attributes);
+    while (error == 0 && waitpid(child, &status, 0) != child)
+        if (errno != EINTR)
+            return -1;
+    if (error != 0)
+        errno = error;
+    return status;
+}
+
+static int in_shell(const char *command)
+{
+    sigset_t chld, before;
+    ignore_begin();
+    sigemptyset(&chld);
+    sigaddset(&chld, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &chld, &before);
+    int status = run_shell(command, &before), saved = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    ignore_end();
+    errno = saved;
+    return status;
+}
+
+/* The number that popen noted lies behind the stream's table of operations (glibc's struct _IO_proc_file). */
+static pid_t *noted_child(FILE *stream) { return (pid_t *)((char *)stream + sizeof(FILE) + sizeof(void *)); }
+
+/* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */
+static char **lent(struct mm_image *image)
+{
+    char **before = environ;
+    active();
+    mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
+    if (image->outside)
+        mm_outsider_for_good(1, "/bin/sh cannot be tracked. The files of what it starts are not checkpointed");
+    image->outside = 0;
+    if (image->made)
+        environ = (char **)image->envp;
+    return before;
+}
+
+static void taken_back(struct mm_image *image, char **before)
+{
+    if (image->made && environ == image->envp)   /* else a setenv meanwhile has made another of it, which stays */
+        environ = before;
+    else
+        image->made = NULL;
+    mm_image_failed(image);
+}
+
+EXPORT int system(const char *command)
+{
+    struct mm_image image;
+    if (!command)
+        return REAL(system)(command);
+    if (UNLIKELY(mm_memory_head != NULL))
+        return in_shell(command);
+    char **before = lent(&image);
+    int r = REAL(system)(command);
+    taken_back(&image, before);
+    return r;
+}
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+    struct mm_image image;
+    char **before = lent(&image);
+    FILE *f = REAL(popen)(command, mode);
+    taken_back(&image, before);
+    if (UNLIKELY(mm_memory_head != NULL) && f)
+        *noted_child(f) = mm_number_out(*noted_child(f));
+    return f;
+}
+
+EXPORT int pclose(FILE *stream)
+{
+    if (LIKELY(!mm_memory_head) || !stream)
+        return REAL(pclose)(stream);
+    fflush(stream);                        /* which can take long: no number is in hand meanwhile */
+    uint32_t numbers = mm_numbers;
+    mm_numbers = 1;
+    *noted_child(stream) = mm_number_in(*noted_child(stream));
+    int status = REAL(pclose)(stream);
+    mm_numbers = numbers;
+    return status;
+}
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_shell(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

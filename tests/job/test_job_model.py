@@ -1,0 +1,114 @@
+"""A job of three runs against plain trees: what they do to files, checkpoints and kills amid it, every index back."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from lab import Lab, Tree, difference, picture
+from ranks import Rank, checkpoint, end
+
+pytest.importorskip("zmq")
+
+NAMES = ["a", "b", "c", "d/a", "d/b", "e/a"]
+STEPS = 40
+
+
+def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -> None:
+    """One thing, by one of them; it may well be refused by the kernel."""
+    rank, name = random_.choice(ranks), random_.choice(NAMES)
+    data = "".join(random_.choice("abcdefgh") for _ in range(random_.choice([1, 7, 100, 5000])))
+    what = random_.choice(["write"] * 8 + ["append"] * 3 + ["truncate", "anew", "close", "unlink", "rename", "rename",
+                                                           "link", "mkdir", "mkdir", "rmdir", "chmod", "symlink"])
+    if what == "write":
+        rank.do("write", name, random_.choice([0, 3, 4096, 9000, 20000]), data)
+        held[rank].add(name)
+    elif what in ("append", "anew"):
+        rank.do(what, name, data)
+    elif what == "truncate":
+        rank.do(what, name, random_.choice([0, 10, 4097, 30000]))
+    elif what == "close":
+        if name in held[rank]:
+            rank.do("close", name)
+            held[rank].discard(name)
+    elif what in ("rename", "link"):
+        rank.do(what, name, random_.choice(NAMES))
+    elif what in ("mkdir", "rmdir"):
+        rank.do(what, random_.choice(["d", "e"]))
+    elif what == "chmod":
+        rank.do(what, name, random_.choice([0o600, 0o644, 0o755]))
+    elif what == "symlink":
+        rank.do(what, "target", name)
+    else:
+        rank.do(what, name)
+
+
+def play(lab: Lab, seed: int, kills: bool) -> dict[int, Tree]:
+    random_ = random.Random(seed)
+    if random_.random() < 0.5:             # the files are older than the job
+        (lab.work / "d").mkdir()
+        for name in NAMES[:4]:
+            (lab.work / name).write_bytes(os.urandom(10000))
+    seen = {0: picture(lab.work)}
+    ranks = [Rank(lab) for _ in range(3)]
+    held: dict[Rank, set[str]] = {rank.ready(): set() for rank in ranks}
+    for _ in range(STEPS):
+        if random_.random() < 0.12:
+            checkpoint(lab, seen)
+        elif kills and len(ranks) > 1 and random_.random() < 0.04:
+            ranks.pop(random_.randrange(len(ranks))).kill()
+        elif random_.random() < 0.03:
+            ranks.append(Rank(lab).ready())
+            held[ranks[-1]] = set()
+        else:
+            act(random_, ranks, held)
+    if kills and random_.random() < 0.5:
+        for rank in ranks:
+            rank.kill()
+    else:
+        said = end(ranks)
+        assert "Traceback" not in said, said
+    seen[max(index["index"] for index in lab.log()["checkpoints"])] = picture(lab.work)
+    return seen
+
+
+def orders(seed: int, indexes: list[int]) -> Iterator[int]:
+    random_ = random.Random(seed)
+    yield from sorted(indexes)
+    yield from random_.sample(indexes, len(indexes))
+
+
+def check(lab: Lab, seed: int, kills: bool) -> None:
+    seen = play(lab, seed, kills)
+    for index, tree in seen.items():
+        there = lab.folder / f"copy.{index}"
+        lab.verb("restore", index, "--to", there)
+        untouched = {path: entry for path, entry in tree.items()
+                     if all(each.get(path) == entry for each in seen.values())}
+        have = untouched | picture(there / "work")
+        for path, entry in have.items():   # a folder around them that no run has touched
+            if entry.kind == "folder" and entry.mode == 0o700 and path in tree:
+                have[path] = tree[path]
+        assert not difference(have, tree), f"seed {seed}, --to of {index}: {difference(have, tree)}"
+    for index in orders(seed, list(seen)):
+        lab.restore(index)
+        lab.assert_state(seen[index], f"seed {seed}, restore {index}")
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_index_of_a_job(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=False)
+
+
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1060))
+def test_many_jobs(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 2 == 1)

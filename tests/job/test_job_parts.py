@@ -1,0 +1,140 @@
+"""Parts of a job that no whole one shows at will: rounds, who is named, what is lost and said."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from ranks import checkpoint, end, job
+
+pytest.importorskip("zmq")
+
+from metamori.runtime.job import folder
+from metamori.runtime.job.counter import Round
+from metamori.runtime.job.member import dial, identity, name_of
+from metamori.runtime.job.wire import Client, NoAnswer, Server
+from metamori.store.read.store import Store
+
+
+def test_a_round_goes_on_when_all_are_frozen_and_is_over_when_all_have_written() -> None:
+    round_ = Round(4, {b"a", b"b"})
+    assert round_.take(b"a", {"what": "frozen", "round": 4}) is None
+    assert round_.take(b"b", {"what": "frozen", "round": 3}) is None
+    assert round_.take(b"b", {"what": "frozen", "round": 4}) == {"what": "go", "round": 4}
+    assert not round_.is_over
+    for who, index in ((b"a", 7), (b"b", 9)):
+        assert round_.take(who, {"what": "written", "round": 4, "index": index}) is None
+    assert round_.is_over and round_.indexes == {b"a": 7, b"b": 9}
+
+
+def test_a_round_that_one_gives_up_is_over_for_all() -> None:
+    round_ = Round(1, {b"a", b"b"})
+    assert round_.take(b"a", {"what": "failed", "round": 1, "why": "full"}) == {"what": "abort", "round": 1}
+    assert round_.is_over and round_.why == "full"
+    assert round_.take(b"b", {"what": "frozen", "round": 1}) is None
+
+
+def test_names_of_runs_and_jobs() -> None:
+    assert identity("", {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}) == "12 1"
+    assert identity("mine", {"SLURM_JOB_ID": "12"}) == "mine"
+    assert name_of({"SLURM_PROCID": "3"}, "n1") == "3.n1"
+
+
+def test_nobody_counts(tmp_path: Path) -> None:
+    store = Store.create_or_open(str(tmp_path / "store"))
+    with pytest.raises(NoAnswer, match="no job is alive in"):
+        dial(store.path)
+    server = Server()
+    reached = server.reached
+    server.close()
+    with pytest.raises(NoAnswer, match="no answer from the run that counts, on"):
+        Client(reached)
+    (tmp_path / "store" / "nodes").mkdir()
+    assert "a job was killed; the next" in " ".join(store.unfinished())
+    store.lock()
+    other = Store.open(store.path)
+    assert "a job is alive" in " ".join(other.unfinished())
+    assert folder.job_of(store.path + "/nodes/x") == store.path
+
+
+MAPS = """
+import mmap, sys
+file = open("mapped", "r+b"); view = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+for line in sys.stdin:
+    view[0:1] = line[:1].encode(); print("stored", flush=True)
+"""
+
+
+def test_a_file_that_one_maps_and_another_writes_is_in_no_checkpoint(lab: Lab) -> None:
+    (lab.work / "mapped").write_bytes(b"." * 2 * mmap.PAGESIZE)
+    ranks = job(lab, 1)
+    env = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"}
+    maps = subprocess.Popen([*lab.argv("run", "--job"), "--", sys.executable, "-c", MAPS], cwd=lab.work, env=env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert maps.stdout and maps.stdin and maps.stdout.readline() == "mapped\n"
+    ranks[0].do("write", "mapped", 5000, "other")
+    index = 0
+    for letter in "xy":
+        maps.stdin.write(letter + "\n")
+        maps.stdin.flush()
+        maps.stdout.readline()
+        index = checkpoint(lab, {})
+    maps.stdin.close()
+    maps.wait()
+    said = end(ranks)
+    done = lab.verb("restore", index, code=12)
+    assert "one node maps it, and others write it" in said
+    assert "is lost" in done.stderr
+
+
+def test_a_renamed_file_of_which_nobody_knows_the_size(lab: Lab) -> None:
+    ranks = job(lab, 2)
+    ranks[0].do("write", "file", 0, "a" * 100)
+    checkpoint(lab, {})
+    ranks[1].do("rename", "file", "other")
+    seen: dict = {}
+    checkpoint(lab, seen)
+    ranks[0].do("write", "file", 100, "more, by the old descriptor")
+    ranks[0].do("close", "file")
+    index = checkpoint(lab, seen)
+    said = end(ranks)
+    done = lab.verb("restore", index, code=None)
+    if done.returncode:                    # honest, where it is not right
+        assert done.returncode == 12 and "could not find a file that another run has renamed" in said
+    else:
+        lab.assert_state(seen[index], "the file that grew under another name")
+
+
+def test_a_store_that_a_job_left_is_completed_by_a_run(lab: Lab) -> None:
+    ranks = job(lab, 2)
+    ranks[0].do("append", "file", "before")
+    checkpoint(lab, {})
+    ranks[0].do("append", "file", "more")
+    for rank in ranks:
+        rank.kill()
+    done = lab.run("true")
+    assert done.returncode == 0, done.stderr
+    assert lab.messages()[2] == "killed"
+    assert not os.path.exists(lab.store / "nodes")
+
+
+def test_a_folder_on_another_filesystem_is_refused(lab: Lab) -> None:
+    done = lab.run("true", "--job", "--track", "/dev/shm")
+    assert done.returncode == 125
+    assert "all tracked folders must lie on the filesystem of the store" in done.stderr.decode()
+
+
+def test_a_signal_takes_a_checkpoint_of_all(lab: Lab) -> None:
+    ranks = job(lab, 2, "--on-signal", "USR1")
+    ranks[0].process.send_signal(signal.SIGUSR1)
+    ranks[1].process.wait(0) if ranks[1].process.poll() is not None else None
+    ranks[0].process.wait()                # the program has the signal too, and knows no answer
+    end(ranks[1:])
+    assert lab.log()["checkpoints"][1]["message"] == "checkpoint"

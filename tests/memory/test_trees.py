@@ -1,0 +1,274 @@
+"""Processes that a command started: all saved at one instant, all killed, all back as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import Memory, built
+from lab import picture, wait_until
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+# the last waits longer than the others take: all four are held up by a full pipe
+PIPELINE = ("seq 1 150000 | awk '{print $1 * 3}' | sort -n -S 1M | "
+            "(while read a; do case $a in *99) echo $a;; esac; done)")
+JOBS = """
+trap 'echo asked' USR1
+trap 'echo bye' EXIT
+work() { s=0; for ((i = 0; i < $1; i++)); do s=$(((s * 31 + i) % 1000003)); done; echo "job $1 $s" >> jobs.$1; }
+for n in 1 2 3 4; do
+  work $((n * 5000)) & a=$!
+  work $((n * 6001)) & b=$!
+  wait $a; wait $b
+  echo "round $n $(cat jobs.* | md5sum | cut -c1-8)"
+  kill -USR1 $$
+  x=$(echo $n | sed 's/^/n=/')
+  (exit $n); echo "status $? $x"
+done
+"""
+POOL = """
+import hashlib, multiprocessing
+def work(n):
+    state = bytes([n])
+    for i in range(15000):
+        state = hashlib.sha256(state * 5).digest()
+    return n, state.hex()[:8]
+if __name__ == "__main__":
+    with multiprocessing.Pool(3) as pool:
+        for found in pool.imap(work, range(90)):
+            print(*found, flush=True)
+"""
+SHARED = """
+import hashlib, multiprocessing
+from multiprocessing import shared_memory
+def work(todo, done, name, lock):
+    memory = shared_memory.SharedMemory(name)
+    while (n := todo.get()) is not None:
+        state = bytes([n])
+        for i in range(9000):
+            state = hashlib.sha256(state * 5).digest()
+        with lock:
+            memory.buf[n] = state[0]
+        done.put((n, state.hex()[:8]))
+if __name__ == "__main__":
+    memory = shared_memory.SharedMemory(create=True, size=20000)
+    todo, done, lock = multiprocessing.Queue(), multiprocessing.Queue(), multiprocessing.Lock()
+    workers = [multiprocessing.Process(target=work, args=(todo, done, memory.name, lock)) for _ in range(3)]
+    for each in workers:
+        each.start()
+    for n in [*range(120), None, None, None]:
+        todo.put(n)
+    for found in sorted(done.get() for _ in range(120)):
+        print(*found)
+    for each in workers:
+        each.join()
+    print(hashlib.sha256(bytes(memory.buf)).hexdigest(), [each.exitcode for each in workers])
+    memory.close()
+    memory.unlink()
+"""
+PERL = r"""
+use strict; $| = 1;
+my (@pipes, %left);
+for my $k (1 .. 3) {
+  pipe(my $r, my $w) or die;
+  my $pid = fork();
+  if (!$pid) {
+    close $r;
+    for my $n (1 .. 8) {
+      my $s = $k;
+      for my $i (1 .. 120000) { $s = ($s * 33 + $i) % 1000003 }
+      syswrite $w, "$k $n $s\n";
+    }
+    exit $k;
+  }
+  close $w; push @pipes, $r; $left{$pid} = $k;
+}
+for my $r (@pipes) { while (<$r>) { print } }
+while (%left) {
+  my $p = waitpid(-1, 0);
+  die "who is $p" unless $left{$p};
+  die "status" unless $? >> 8 == delete $left{$p};
+}
+print `awk 'BEGIN { for (i = 0; i < 2000000; i++) s += i % 7; print s }'`, "done $?\n";
+"""
+TCP = """
+import hashlib, os, socket
+server = socket.create_server(("127.0.0.1", 0))
+child = os.fork()
+state = b"x"
+if child == 0:
+    address = server.getsockname()
+    server.close()
+    this = socket.create_connection(address)
+    for n in range(1, 300):
+        for i in range(3000):
+            state = hashlib.sha256(state * 3).digest()
+        this.sendall(state.hex().encode() + b"\\n")
+        assert n % 10 or this.recv(1) == b"k"
+    this.shutdown(socket.SHUT_WR)
+    assert this.recv(10) == b"bye"
+    os._exit(3)
+this, _ = server.accept()
+peer = this.getpeername()
+for n, line in enumerate(this.makefile("rb"), 1):
+    for i in range(1500):
+        state = hashlib.sha256(state + line).digest()
+    n % 10 or this.sendall(b"k")
+this.sendall(b"bye")
+assert this.getpeername() == peer
+print(n, state.hex(), os.waitpid(child, 0)[1] >> 8)
+"""
+TERMINAL = """
+import hashlib, os, tty
+master, slave = os.openpty()
+tty.setraw(slave)
+child = os.fork()
+if child == 0:
+    os.close(master)
+    state = b"a"
+    for n in range(60):
+        for i in range(12000):
+            state = hashlib.sha256(state * 3).digest()
+        os.write(slave, b"%d %s\\n" % (n, state.hex()[:9].encode()))
+    os._exit(4)
+os.close(slave)
+try:
+    while data := os.read(master, 100):
+        os.write(1, data)
+except OSError:
+    pass
+print(os.isatty(master), os.waitpid(child, 0)[1] >> 8)
+"""
+MAKE = """
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  { echo '#include <stdio.h>'
+    for k in $(seq 1 120); do
+      echo "int f${i}_$k(int a) { int s = 0; for (int i = 0; i < a; i++) s += i * $k % ($i + 3); return s; }"
+    done
+  } > f$i.c
+done
+echo 'int main(void) { return 0; }' > main.c
+printf 'prog: $(patsubst %%.c,%%.o,$(sort $(wildcard *.c)))\\n\\tgcc -o $@ $^\\n' > Makefile
+printf '%%.o: %%.c\\n\\tgcc -O2 -c $< -o $@\\n' >> Makefile
+make -s -j2 && md5sum prog
+"""
+REDIS = """
+redis-server --port $1 --save '' --appendonly yes --loglevel warning > /dev/null 2>&1 & server=$!
+until redis-cli -p $1 ping > /dev/null 2>&1; do sleep 0.1; done
+for i in $(seq 1 10); do
+  for k in $(seq 1 2000); do echo "incrby c$((k % 17)) $((k * i))"; done | redis-cli -p $1 | tail -1
+done
+redis-cli -p $1 get c5
+redis-cli -p $1 shutdown nosave
+wait $server; echo "status $?"
+"""
+
+
+MPI = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int count, char **words) {
+    int rank, ranks, size = 20000;
+    double *a = calloc(size + 2, 8), *b = calloc(size + 2, 8), *other, sum, all;
+    MPI_Init(&count, &words), MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; i < size + 2; i++) a[i] = i * rank % 17;
+    for (int t = 0; t < atoi(words[1]); t++, other = a, a = b, b = other) {
+        int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+        MPI_Comm all_of = MPI_COMM_WORLD;
+        MPI_Sendrecv(&a[size], 1, MPI_DOUBLE, next, 1, &a[0], 1, MPI_DOUBLE, last, 1, all_of, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(&a[1], 1, MPI_DOUBLE, last, 2, &a[size + 1], 1, MPI_DOUBLE, next, 2, all_of, MPI_STATUS_IGNORE);
+        for (int i = 1; i <= size; i++) b[i] = (a[i - 1] + a[i] + a[i + 1]) / 3;
+        if (t % 500) continue;
+        sum = 0;
+        for (int i = 1; i <= size; i++) sum += b[i];
+        MPI_Reduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        if (!rank) printf("%d %.9f\\n", t, all), fflush(stdout);
+    }
+    return MPI_Finalize();
+}
+"""
+
+
+def comes_back(case: Memory, every: str = "200ms") -> None:
+    """At the last index, at earlier ones, and at one of a branch."""
+    found = case.run_and_kill(every, 3)
+    case.everywhere(found, most=2)
+
+
+@pytest.mark.parametrize("what", ["kin", "memory", "files"])
+def test_what_processes_share_and_wait_for(tmp_path: Path, what: str) -> None:
+    comes_back(Memory(tmp_path, [built(tmp_path, "tree.c"), what]))
+
+
+def test_a_pipeline_that_is_held_up(tmp_path: Path) -> None:
+    comes_back(Memory(tmp_path, ["/bin/bash", "-c", PIPELINE]))
+
+
+def test_a_script_with_jobs_and_traps_on_a_branch(tmp_path: Path) -> None:
+    case = Memory(tmp_path, ["/bin/bash", "-c", JOBS])
+    found = case.run_and_kill("200ms", 3)
+    case.goes_on(found[0])
+    run = case.restart_in_background(found[0], "--every", "200ms")
+    wait_until(lambda: len(case.images()) > len(found) + 1 or run.poll() is not None, "indexes of the branch")
+    case.kill_with(run)
+    run.wait()
+    case.goes_on(case.images()[-1])
+    case.goes_on(found[-1])
+    assert case.verb("verify").returncode == 0
+
+
+def test_a_rollback_from_inside_takes_all_of_them(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "tree.c"), "back"])
+    done = case.verb("run", "--memory", "--", *case.command)
+    assert done.returncode == 0, done
+    assert case.native.output.startswith(b"tried 0, ")
+    assert done.stdout == case.native.output.replace(b"tried 0", b"tried 1")
+    assert picture(case.work) == case.native.files
+    assert case.verb("verify").returncode == 0
+
+
+SCRIPTS = {"a pool": POOL, "queues and shared memory": SHARED, "perl's workers": PERL, "a connection": TCP,
+           "a terminal": TERMINAL, "make -j2": MAKE}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_programs_that_start_others(tmp_path: Path, what: str) -> None:
+    program = {"perl's workers": shutil.which("perl"), "make -j2": "/bin/bash"}.get(what, "/usr/bin/python3")
+    if not program or (what == "make -j2" and not (shutil.which("make") and shutil.which("gcc"))):
+        pytest.skip(f"what {what} needs is not installed")
+    script = tmp_path / "script"
+    script.write_text(SCRIPTS[what])
+    comes_back(Memory(tmp_path, [program, script]), "300ms")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis is not installed")
+def test_a_server_and_its_clients(tmp_path: Path) -> None:
+    """Its files carry the time at which they were begun."""
+    port = 20000 + os.getpid() % 10000
+    case = Memory(tmp_path, ["/bin/bash", "-c", REDIS, "bash", str(port)])
+    for index in case.run_and_kill("300ms", 3)[::-1]:
+        done = case.verb("restart", str(index))
+        assert done.returncode == 0, done
+        assert case.native.output.endswith(done.stdout), (index, done.stdout, case.native.output)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mpicc") or b"Open MPI" not in subprocess.run(
+    ["mpirun", "--version"], capture_output=True, check=False).stdout, reason="Open MPI is not installed")
+def test_mpirun_and_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session folder lies with the files of the run; what is on its way to its terminals must have been read."""
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    (tmp_path / "ring.c").write_text(MPI)
+    subprocess.run(["mpicc", "-O1", tmp_path / "ring.c", "-o", tmp_path / "ring"], check=True)
+    command = f"OMPI_MCA_orte_tmpdir_base=$PWD exec mpirun --oversubscribe -n 2 {tmp_path}/ring 20000"
+    case = Memory(tmp_path, ["/bin/sh", "-c", command])
+    case.may_refuse = lambda line: "holds unread bytes" in line
+    comes_back(case, "400ms")

@@ -1,0 +1,74 @@
+"""Old bytes written over in one long sequence go to their place, and every index keeps its own (engine/overwrite.c)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from lab import Lab
+
+MIB = 1 << 20
+SIZE = 8 * MIB                             # a sequence is long from 4 MiB on, in the build with assertions at once
+# between two checkpoints: sequences in pieces of one size, [from, to) in MiB
+ROUNDS = [[(65536, 0, 8)], [(200000, 1, 7), (MIB, 6, 8)], [(4096, 5, 5.5), (6 * MIB, 0, 6)]]
+
+
+def lines(rounds: list[tuple[int, float, float]], seed: int) -> list[str]:
+    return [f"pwrite 3 {piece} {at} {seed}" for piece, first, last in rounds
+            for at in range(int(first * MIB), int(last * MIB) - piece + 1, piece)]
+
+
+@pytest.fixture
+def states(lab: Lab, native_lab: Lab) -> list[bytes]:
+    """What the file has before the first round and after each, natively."""
+    content = os.urandom(SIZE)
+    for each in (lab, native_lab):
+        (each.work / "f").write_bytes(content)
+    found, session = [content], native_lab.start(native=True)
+    session.must(["open f rw"])
+    for seed, sequences in enumerate(ROUNDS):
+        session.must(lines(sequences, seed))
+        found.append((native_lab.work / "f").read_bytes())
+    assert session.end() == 0
+    return found
+
+
+@pytest.mark.parametrize("end", ["ended", "killed"])
+def test_every_index_has_its_own(lab: Lab, states: list[bytes], end: str) -> None:
+    session = lab.start()
+    session.must(["open f rw"])
+    indexes = [lab.checkpoint()]
+    for seed, sequences in enumerate(ROUNDS):
+        session.must(lines(sequences, seed))
+        assert seed or (lab.work / "f").read_bytes()[-MIB:] == states[1][-MIB:], "redirected"
+        if seed < len(ROUNDS) - 1:
+            indexes.append(lab.checkpoint())
+    if end == "killed":
+        session.kill_program()
+    else:
+        assert session.end() == 0
+    lab.verb("verify")
+    indexes.append(lab.log()["checkpoints"][-1]["index"])
+    for index, content in [*zip(indexes, states, strict=True), (indexes[1], states[1]), (indexes[0], states[0])]:
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes() == content, f"checkpoint {index}"
+
+
+def test_back_inside_the_program_and_on_another_branch(lab: Lab, states: list[bytes]) -> None:
+    session = lab.start()
+    session.must(["open f rw", "checkpoint", *lines(ROUNDS[0], 0), "checkpoint", *lines(ROUNDS[1], 1), "restore 1"])
+    assert session.ask("restore 2") == "0"
+    session.must([*lines(ROUNDS[1], 1), "checkpoint", "restore 1", *lines(ROUNDS[0], 0), "checkpoint"])
+    assert session.end() == 0
+    for index, content in ((1, states[0]), (3, states[2]), (4, states[1]), (2, states[1])):
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes() == content, f"checkpoint {index}"
+
+
+@pytest.mark.parametrize("options", [["--isolate"], ["--mode=single"]], ids="".join)
+def test_nothing_goes_to_its_place_before_a_commit(lab: Lab, states: list[bytes], options: list[str]) -> None:
+    session = lab.start(*options)
+    session.must(["open f rw", *lines(ROUNDS[0], 0)])
+    assert (lab.work / "f").read_bytes() == states[0]
+    assert session.end() == 0
+    assert (lab.work / "f").read_bytes() == states[1]
