@@ -3,15 +3,15 @@
 
 void mm_say(const char *format, ...)
 {
-    char text[1024];
+    char text[1024] = "metamori: ";
+    int n = (int)strlen(text);         /* one write: others say something too */
     va_list list;
     va_start(list, format);
-    int n = vsnprintf(text, sizeof text - 1, format, list);
+    n += vsnprintf(text + n, sizeof text - 1 - n, format, list);
     va_end(list);
     if (n > (int)sizeof text - 2)
         n = sizeof text - 2;
     text[n++] = '\n';
-    sys(SYS_write, 2, "metamori: ", 10);
     sys(SYS_write, 2, text, n);
 }
 
