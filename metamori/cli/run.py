@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -175,6 +176,9 @@ def run(arguments: argparse.Namespace) -> int:
             verb = job.Verb(opening.complete, resume.files_back, _looked_at, environment, own_part)
             return job.run(config, command, resumes, arguments.stdio, verb)
         return _run(config, command, resumes, arguments.stdio)
+    except child_loop.CannotStart as error:
+        child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
+        return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
     except OSError as error:
         child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}")
         return RUN_FAILED
@@ -265,10 +269,9 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         environ |= {name: value for name, value in os.environ.items() if name == "LD_PRELOAD"}
     try:
         pid = child_loop.spawn(command, environ, area.is_first, sys.executable if shown else "")
-    except child_loop.CannotStart as error:
+    except child_loop.CannotStart:
         area.remove()
-        child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
-        return NOT_FOUND if isinstance(error, FileNotFoundError) or error.errno == 2 else CANNOT_EXECUTE
+        raise
     from metamori.runtime.checkpoint.session import Session
     from metamori.runtime.lifecycle.run_controller import Live, follow  # while the command already runs
 
@@ -323,4 +326,4 @@ def _join(command: list[str], ours: dict[str, str]) -> int:
         os.execvpe(command[0], command, env)
     except OSError as error:
         child_loop.say(f"{command[0]}: {error.strerror}")
-        return NOT_FOUND if error.errno == 2 else CANNOT_EXECUTE
+        return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE

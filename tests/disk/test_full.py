@@ -37,7 +37,8 @@ def crc_of(path: Path) -> str:
 
 def filling(lab: Lab, append: bool, *options: str) -> Session:
     words = [sys.executable, str(PROGRAM), "data", "append" if append else "within", "7"]
-    session = Session([*lab.argv("run", *options), "--", *words], lab.work, lab.env, lab.folder.parent / "stderr.filling")     # not on the full disk
+    elsewhere = lab.folder.parent / "stderr.filling"
+    session = Session([*lab.argv("run", *options), "--", *words], lab.work, lab.env, elsewhere)
     lab.sessions.append(session)
     return session
 

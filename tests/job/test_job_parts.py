@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from conftest import Compile
+from lab import Lab, Tree
 from ranks import checkpoint, end, job
 
 pytest.importorskip("zmq")
@@ -131,10 +132,28 @@ def test_a_folder_on_another_filesystem_is_refused(lab: Lab) -> None:
     assert "all tracked folders must lie on the filesystem of the store" in done.stderr.decode()
 
 
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_command_that_cannot_start_leaves_the_job(lab: Lab, compiled: Compile, others: int) -> None:
+    """Alone it completes the job at once; beside others these go on."""
+    ranks = job(lab, others) if others else []
+    lab.work.joinpath("text").write_text("no program")
+    for command, code, said in (("not-there", 127, "No such file"), ("./text", 126, "Permission denied"),
+                                (str(compiled("order", "static")), 125, "without the library are not tracked")):
+        done = lab.run(command, "--job")
+        assert done.returncode == code and said in done.stderr.decode(), done.stderr
+        assert os.path.exists(lab.store / "nodes") == bool(others)
+    if others:
+        seen: dict[int, Tree] = {}
+        ranks[1].do("append", "file", "still there")
+        checkpoint(lab, seen)
+        assert end(ranks) == ""
+        lab.restore(1)
+        lab.assert_state(seen[1], "the others' checkpoint")
+
+
 def test_a_signal_takes_a_checkpoint_of_all(lab: Lab) -> None:
     ranks = job(lab, 2, "--on-signal", "USR1")
     ranks[0].process.send_signal(signal.SIGUSR1)
-    ranks[1].process.wait(0) if ranks[1].process.poll() is not None else None
     ranks[0].process.wait()                # the program has the signal too, and knows no answer
     end(ranks[1:])
     assert lab.log()["checkpoints"][1]["message"] == "checkpoint"

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from metamori.errors import MetamoriError, StoreBusy
+from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import finish, folder
 from metamori.runtime.job.fold import JobFold, Part
@@ -262,5 +262,3 @@ class Counter(threading.Thread):
             self.say(text)
         return index
 
-
-__all__ = ["Counter", "Refused", "Round", "StoreBusy"]

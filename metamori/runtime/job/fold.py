@@ -9,6 +9,7 @@ it looked before anybody had changed them.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Container, Iterable
 
@@ -149,7 +150,6 @@ class JobFold:
         self._give_up_changed(initial_pifs)
         offsets = self._offsets(pifs)
         self._kept(pifs)
-        metas = [said.meta for said in self.of if said.part.live] or [said.meta for said in self.of]
         process = self.store.next_process()
         of = [said for said in self.of if said.part.live] or self.of
         meta = Meta(
@@ -163,7 +163,7 @@ class JobFold:
                        for said in of for fit in said.meta.fits if said.part.live),
             inherited=tuple(replace(each, process=self.process(said, each.process))
                             for said in of for each in said.meta.inherited),
-            launch=next((each.launch for each in metas if each.launch), ()))
+            launch=next((said.meta.launch for said in of if said.meta.launch), ()))
         upto, _ = folder.folded(self.store)
         upto |= {said.part.name: said.part.upto for said in self.of}
         folder.note_folded(self.store, self.index, upto, sorted(self.mapped), durable)
@@ -247,7 +247,7 @@ class JobFold:
             if here and pif.was_deleted:
                 pifs[inode] = replace(pif, was_deleted=0, kept=b"")
             elif not here and not pif.was_deleted and pif.inode in self.state.pifs and \
-                    not stat_is_folder(pif.mode):
+                    not stat.S_ISDIR(pif.mode):
                 pifs[inode] = replace(pif, was_deleted=self.index)
         return names, pifs
 
@@ -368,7 +368,7 @@ class JobFold:
         touched = self._touched_by_job(initial)
         for inode, first in initial.items():
             known = self.state.pifs.get(inode)
-            if known is None or inode in touched or stat_is_folder(first.mode):
+            if known is None or inode in touched or stat.S_ISDIR(first.mode):
                 continue
             if (first.size, first.mtime_ns) not in ((known.size, known.mtime_ns),
                                                     noted.get((first.dev, first.ino), (known.size, known.mtime_ns))):
@@ -405,9 +405,3 @@ class JobFold:
 
 def _nothing_of(inodes: set[int]) -> tuple[UndoEntry, ...]:
     return tuple(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in sorted(inodes))
-
-
-def stat_is_folder(mode: int) -> bool:
-    import stat
-
-    return stat.S_ISDIR(mode)

@@ -9,6 +9,7 @@ import json
 import os
 from typing import Any
 
+from metamori.errors import NoStore
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
@@ -85,14 +86,15 @@ def forget_folded(store: Store, before: int) -> None:
 
 
 def is_alive(store: Store, name: bytes) -> bool:
-    """Whether the run's own `metamori run` has its store."""
-    node = Store.open(store.layout.node(name), door=store.door)
+    """Whether the run's own `metamori run` has its store. Where the store is gone, another has completed the job."""
+    try:
+        node = Store.open(store.layout.node(name), door=store.door)
+    except NoStore:
+        return False
     try:
         return node.is_busy()
     finally:
         node.close()
-
-
 
 
 def boot() -> str:

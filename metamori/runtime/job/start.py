@@ -51,11 +51,14 @@ def require_possible(arguments: argparse.Namespace) -> None:
 
 
 def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Verb) -> int:
-    """The exit status."""
+    """The exit status. MetamoriError; CannotStart."""
     from metamori.runtime.checkpoint.session import Session
     from metamori.runtime.job import member
     from metamori.runtime.lifecycle.run_controller import Live, follow
 
+    command, _, refuses, shown = verb.looked_at(command, config)
+    if shown:
+        raise MetamoriError(f"{command[0]}: programs without the library are not tracked with --job")
     child_loop.hold_all()
     host = socket.gethostname()
     identity = member.identity(config.job or "", dict(os.environ))
@@ -63,22 +66,25 @@ def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Ve
     _require_shared(store, config)
     counter = _begin_or_join(store, config, identity, resumes, stdio, verb)
     node, name = _own_store(store, member.name_of(dict(os.environ), host))
-    command, _, refuses, shown = verb.looked_at(command, config)
     own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
     area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
     node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
     session = Session(node, area)
     one = member.Member(store.path, name, session, identity, child_loop.say, counter)
-    one.start()
-    if not one.joined.wait(JOIN_S):
-        area.remove()
-        raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
     environ = verb.environment(own)
-    if shown:
-        raise MetamoriError(f"{command[0]}: programs without the library are not tracked with --job")
     if refuses:
         del environ["LD_PRELOAD"]
-    pid = child_loop.spawn(command, environ, area.is_first)
+    one.start()
+    try:
+        if not one.joined.wait(JOIN_S):
+            raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
+        pid = child_loop.spawn(command, environ, area.is_first)
+    except (MetamoriError, child_loop.CannotStart):
+        one.leave()
+        area.remove()
+        node.close()
+        one.end()
+        raise
     live = Live(session, own, pid, verb.own_part(environ))
     live.job = one
     status = follow(live)
@@ -181,7 +187,7 @@ def _own_store(store: Store, name: str) -> tuple[Store, str]:
 
 
 def _take_run_number(store: Store, name: str) -> int:
-    """By a link in the job's folder of buffers: who makes it has the number."""
+    """Who makes the file that the number names has it."""
     number = max(store.buffers.runs(), default=0)
     while True:
         number += 1
