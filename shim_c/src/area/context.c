@@ -54,9 +54,5 @@ int mm_memory_run(void)
  * where the run is alone. */
 uint64_t mm_stamp_of_job(const struct mm_header *h)
 {
-    struct timespec t;
-    if (!(h->flags & MM_JOB))
-        return 0;
-    sys(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+    return h->flags & MM_JOB ? sys_now_ns() : 0;
 }

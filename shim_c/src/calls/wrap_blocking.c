@@ -12,13 +12,6 @@
 #include <sys/msg.h>
 #include <time.h>
 
-static uint64_t monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* This thread waits in a system call from here on: what it was in before.  since: when a time began that only this call knows. */
 static struct mm_wait begin_wait(uint32_t number, uint64_t since)
 {
@@ -27,7 +20,7 @@ static struct mm_wait begin_wait(uint32_t number, uint64_t since)
     return outer;
 }
 
-static uint64_t since_now(void) { return LIKELY(!mm_memory_head) ? 0 : monotonic_ns(); }
+static uint64_t since_now(void) { return LIKELY(!mm_memory_head) ? 0 : sys_now_ns(); }
 
 static long end_wait(const struct mm_wait *outer, long r)
 {

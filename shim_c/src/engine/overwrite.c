@@ -16,13 +16,6 @@
 #define STEP_MOST 16384
 #define STEP_NS 10000000               /* a step may take so long: a checkpoint waits for it */
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
-}
-
 /* Blocks from this one to before that one are about to be written over: how many were, one after another, with them. */
 static uint32_t in_sequence(struct mm_pif *p, uint32_t block, uint32_t end)
 {
@@ -43,11 +36,11 @@ static void save_step(uint32_t slot, struct mm_pif *p, int fd, uint64_t block)
         most = p->over_blocks;
     while (n < most && (block + n) * MM_BLOCK < p->fresh_from && !mm_table_get(mm_area, p, block + n))
         n++;
-    uint64_t start = now_ns();
+    uint64_t start = sys_now_ns();
     long r = mm_save_blocks(slot, p, fd, block * MM_BLOCK, (block + n) * MM_BLOCK);
     if (r == 0)
         r = mm_ahead_sync();
-    uint64_t took = now_ns() - start;
+    uint64_t took = sys_now_ns() - start;
     uint64_t next = took > STEP_NS ? most / 2 : took > STEP_NS / 2 ? most : most * 2;
     p->over_step = (uint16_t)(next < STEP_MOST ? next : STEP_MOST);
     if (r < 0)
