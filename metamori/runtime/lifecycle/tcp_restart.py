@@ -51,7 +51,7 @@ def _new(fields: Fields, at: bytes) -> socket.socket:
     this.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if number := -lib.mm_bind(this.fileno(), at, len(at)):
         this.close()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, f"{address_text(at)}: {os.strerror(number)}")
     return this
 
 

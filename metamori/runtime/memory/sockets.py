@@ -68,8 +68,8 @@ class Inside:
 
     inodes: frozenset[int]
     connections: frozenset[tuple[bytes, bytes]] = frozenset()
-    places: tuple[tuple[tuple[bytes, bytes], tuple[int, int]], ...] = ()   # process and descriptor of each end
     listens: frozenset[bytes] = frozenset()
+    unsent: tuple[tuple[tuple[bytes, bytes], int], ...] = ()   # bytes of a connection that do not reach its other end
 
 
 class _Open(Protocol):
@@ -90,7 +90,15 @@ def inside(sockets: Mapping[int, _Open]) -> Inside:
                     connections[own, other] = each.pid, each.fd
         except OSError:
             continue                       # `look` says what is wrong with it
-    return Inside(frozenset(sockets), frozenset(connections), tuple(connections.items()), frozenset(listens))
+    # of all, before one of them is looked at: else what arrives only then would be nowhere
+    unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
+    return Inside(frozenset(sockets), frozenset(connections), frozenset(listens),
+                  tuple((names, count) for names, count in unsent.items() if count))
+
+
+def _unsent(place: tuple[int, int], other: tuple[int, int] | None) -> int:
+    with closing(_taken(*place)) as this:
+        return _on_its_way(this, other)
 
 
 def look(pid: int, fd: int, inside: Inside) -> Found:
@@ -213,7 +221,11 @@ def _counted(this: socket.socket) -> tuple[int, int]:
 
 def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
     """Bytes sent that have not reached the other end. The loopback device delivers soon, unless the receiver has no
-    room; but the acknowledgment can take 40 ms. For whoever connected the beginning counts as a byte."""
+    room; but the acknowledgment can take 40 ms, for which the sender may hold back more (Nagle): it is told not to. For
+    whoever connected the beginning counts as a byte."""
+    waits = this.getsockopt(_TCP, socket.TCP_NODELAY)
+    this.setsockopt(_TCP, socket.TCP_NODELAY, 1)
+    this.setsockopt(_TCP, socket.TCP_NODELAY, waits)
     for _ in range(30):
         unacknowledged, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
         if not unacknowledged:
@@ -229,7 +241,7 @@ def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
 def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
     """Within the run: why it cannot come back, or what it is like."""
     names = _name(this) or b"", _name(this, of_peer=True) or b""
-    if unsent := _on_its_way(this, dict(inside.places).get(names[::-1])):
+    if unsent := dict(inside.unsent).get(names):
         return f"has {unsent} bytes sent that have not reached the other end yet", []
     count = _to_read(this)
     data = this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
