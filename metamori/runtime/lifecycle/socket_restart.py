@@ -103,12 +103,14 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
             raise InUse(entry)
         if os.path.lexists(path):
             os.unlink(path)                # the old process has left it behind
+    before = this.getsockopt(_SOCKET, socket.SO_REUSEADDR)
     if address:
         _bind(this, entry, address)
     if path:
         os.chmod(path, int(fields["mode"][0], 8))
     if state == "listens":
         this.listen(int(fields["backlog"][0]))
+    this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)  # not before: connections that come back have the port, too
     if to := _address(fields, "to"):
         lib.mm_connect(this.fileno(), to, len(to))      # where nobody is there any more: as if he had gone later
     return this
@@ -128,7 +130,6 @@ def _options(this: socket.socket, fields: dict[str, list[str]]) -> None:
 
 def _bind(this: socket.socket, entry: DescriptorEntry, address: bytes) -> None:
     """What is left of the old process's connections does not count; somebody who listens does."""
-    before = this.getsockopt(_SOCKET, socket.SO_REUSEADDR)
     if this.type == socket.SOCK_STREAM:
         this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)
     number = -lib.mm_bind(this.fileno(), address, len(address))
@@ -136,7 +137,6 @@ def _bind(this: socket.socket, entry: DescriptorEntry, address: bytes) -> None:
         if number in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
             raise InUse(entry)
         raise OSError(number, os.strerror(number))
-    this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)
 
 
 def _taken(path: bytes, fields: dict[str, list[str]]) -> bool:

@@ -144,10 +144,10 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     unix = _unix(os.fstat(this.fileno()).st_ino) if family == socket.AF_UNIX else {}
     own, other = _name(this), _name(this, of_peer=True)
     state = _state(this, unix, own, other, inside)
-    options = _options(this)
     lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
     if state == "listens" and own and any(own[2:4] == each[2:4] for each, _ in inside.connections):
         this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is accepted has it too: after a kill the port is free
+    options = _options(this)
     if state == "listens":
         lines.append(f"backlog: {_backlog(this, unix)}")
     if state == "pair":
