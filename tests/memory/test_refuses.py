@@ -23,6 +23,8 @@ while not os.path.exists("go"):
     time.sleep(0.02)
 """
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
+QUEUE = ("import ctypes; q = ctypes.CDLL(None); n = b'/metamori-%d' % os.getpid();"
+         "assert q.mq_open(n, 0o102, 0o600, None) >= 0")
 CASES = {
     "a stopped child": ("import signal, subprocess; child = subprocess.Popen(['sleep', '6000']);"
                         "os.kill(child.pid, signal.SIGSTOP); os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)",
@@ -50,10 +52,8 @@ CASES = {
     "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
                               "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
                               "maps a file that was deleted"),
-    "System V shared memory": (
-        "import ctypes; libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p;"
-        "made = libc.shmget(0, 4096, 0o1600); m = libc.shmat(made, None, 0); libc.shmctl(made, 0, None)", "",
-        "it maps System V shared memory"),
+    "a POSIX message queue": (QUEUE, "q.mq_unlink(n)", "is the POSIX message queue '/metamori-"),
+    "a POSIX message queue without a name": (QUEUE + "; q.mq_unlink(n)", "", "is the POSIX message queue '/metamori-"),
     "a sealed memory file": ("import fcntl; fd = os.memfd_create('m', 2); fcntl.fcntl(fd, 1033, 8)", "",
                              "is a memory file that is sealed"),
     "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",

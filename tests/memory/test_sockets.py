@@ -218,3 +218,36 @@ def test_a_terminal(tmp_path: Path, policy: str) -> None:
     assert said == (b"True 5" if policy == "stdio" else b"Input/output error"), done
     if policy == "stdio":
         assert os.read(again, 100).replace(b"\r", b"") == b"said\n"
+
+
+CLOSED = """
+import hashlib, socket
+server = socket.socket(socket.AF_UNIX)
+server.bind("name"); server.listen()
+ends = []
+for n in range(2):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect("name")
+    accepted, _ = server.accept()
+    gone, left = (client, accepted) if n else (accepted, client)
+    gone.send(b"last words")
+    gone.close()
+    ends.append(left)
+state = b""
+for n in range(20):
+    for i in range(20000):
+        state = hashlib.sha256(state * 10).digest()
+    print(state.hex(), flush=True)
+for end in ends:
+    print(end.recv(100), end.recv(100), end.getsockname())
+print(ends[0].getpeername())
+server.close()
+"""
+
+
+def test_what_the_other_end_said_before_it_closed(tmp_path: Path) -> None:
+    """A unix socket of a name: of the one that was accepted, and of the one that connected."""
+    script = tmp_path / "program.py"
+    script.write_text(CLOSED)
+    case = Memory(tmp_path, ["/usr/bin/python3", script])
+    case.everywhere(case.run_and_kill("200ms", 2))

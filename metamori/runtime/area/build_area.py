@@ -33,6 +33,16 @@ long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
 long mm_timerfd(int clock, int flags, const char *value);
 long mm_ptrace(long request, int tid, long data);
+long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags);
+long mm_sysv_stat(uint32_t kind, int id, char *found);
+long mm_sysv_remove(uint32_t kind, int id);
+long mm_sysv_limit(int queue, uint64_t bytes);
+long mm_sem_values(int id, char *values, int set);
+long mm_sem_process(int id, int which);
+long mm_message_peek(int queue, uint64_t which, char *message, uint64_t size);
+long mm_message_send(int queue, const char *message, uint64_t size);
+char *mm_shm_attach(int id, int only_read);
+long mm_shm_detach(const char *at);
 """)
 ffibuilder.set_source(
     "metamori._area",
@@ -41,6 +51,10 @@ ffibuilder.set_source(
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/kcmp.h>
+#include <string.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include "area/layout.h"
 #include "base/sys.h"
 #include "base/crc.h"
@@ -98,6 +112,80 @@ static long mm_epoll_add(int fd, int watched, const char *event) { return sys(SY
 static long mm_signalfd(uint64_t mask, int flags) { return sys(SYS_signalfd4, -1, &mask, sizeof mask, flags); }
 
 static long mm_ptrace(long request, int tid, long data) { return sys(SYS_ptrace, request, tid, 0, data); }
+
+/* -- System V; which kind: MM_SYSV_* */
+static long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags)
+{
+    if (kind == MM_SYSV_MSG)
+        return sys(SYS_msgget, key, flags);
+    return sys(kind == MM_SYSV_SHM ? SYS_shmget : SYS_semget, key, size, flags);
+}
+
+static long control(uint32_t kind, int id, int command, void *what)
+{
+    if (kind == MM_SYSV_SEM)
+        return sys(SYS_semctl, id, 0, command, what);
+    return sys(kind == MM_SYSV_SHM ? SYS_shmctl : SYS_msgctl, id, command, what);
+}
+
+/* found: 8 words. Key, user, mode; size: bytes, how many semaphores, bytes that a queue takes; how often memory is
+ * mapped, or messages in a queue; bytes in them, who sent and who received last. */
+static long mm_sysv_stat(uint32_t kind, int id, char *found)
+{
+    union { struct shmid_ds memory; struct semid_ds semaphores; struct msqid_ds queue; } what;
+    long r = control(kind, id, IPC_STAT, &what);
+    const struct ipc_perm *p = &what.memory.shm_perm;      /* each begins with one */
+    int64_t words[8] = { p->__key, p->uid, p->mode };
+    if (r >= 0 && kind == MM_SYSV_SHM)
+        words[3] = (int64_t)what.memory.shm_segsz, words[4] = (int64_t)what.memory.shm_nattch;
+    if (r >= 0 && kind == MM_SYSV_SEM)
+        words[3] = (int64_t)what.semaphores.sem_nsems;
+    if (r >= 0 && kind == MM_SYSV_MSG) {
+        const struct msqid_ds *q = &what.queue;
+        words[3] = (int64_t)q->msg_qbytes, words[4] = (int64_t)q->msg_qnum, words[5] = (int64_t)q->__msg_cbytes;
+        words[6] = q->msg_lspid, words[7] = q->msg_lrpid;
+    }
+    if (r >= 0)
+        memcpy(found, words, sizeof words);
+    return r;
+}
+
+static long mm_sysv_remove(uint32_t kind, int id) { return control(kind, id, IPC_RMID, 0); }
+
+static long mm_sysv_limit(int queue, uint64_t bytes)
+{
+    struct msqid_ds q;
+    long r = sys(SYS_msgctl, queue, IPC_STAT, &q);
+    q.msg_qbytes = bytes;
+    return r < 0 ? r : sys(SYS_msgctl, queue, IPC_SET, &q);
+}
+
+static long mm_sem_values(int id, char *values, int set)
+{
+    return sys(SYS_semctl, id, 0, set ? SETALL : GETALL, values);
+}
+
+static long mm_sem_process(int id, int which) { return sys(SYS_semctl, id, which, GETPID, 0); }
+
+/* message: its type, then its text */
+static long mm_message_peek(int queue, uint64_t which, char *message, uint64_t size)
+{
+    return sys(SYS_msgrcv, queue, message, size, which, IPC_NOWAIT | 040000 /* MSG_COPY */);
+}
+
+static long mm_message_send(int queue, const char *message, uint64_t size)
+{
+    return sys(SYS_msgsnd, queue, message, size, IPC_NOWAIT);
+}
+
+/* NULL: it cannot be. */
+static char *mm_shm_attach(int id, int only_read)
+{
+    long r = sys(SYS_shmat, id, 0, only_read ? SHM_RDONLY : 0);
+    return r < 0 ? NULL : (char *)r;
+}
+
+static long mm_shm_detach(const char *at) { return sys(SYS_shmdt, at); }
 
 /* value: a struct itimerspec; the timer runs. */
 static long mm_timerfd(int clock, int flags, const char *value)

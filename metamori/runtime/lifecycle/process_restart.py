@@ -14,7 +14,7 @@ from metamori._area import lib
 from metamori.errors import Damaged, MetamoriError
 from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import segment_restart, socket_restart, tree_restart
+from metamori.runtime.lifecycle import segment_restart, socket_restart, sysv_restart, tree_restart
 from metamori.runtime.lifecycle.descriptor_restart import in_place
 from metamori.runtime.memory import file_locks, images, proc_inspect
 from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
@@ -54,6 +54,7 @@ def check_free(store: Store, index: int) -> None:
         file_locks.check(entry.descriptors)
     socket_restart.check(tree_restart.descriptions(meta))
     segment_restart.check(meta.segments)
+    sysv_restart.check(meta.segments)
 
 
 def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list[MappedEntry]:

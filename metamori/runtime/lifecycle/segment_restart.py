@@ -58,7 +58,7 @@ def _has(process: str, path: bytes) -> bool:
 
 def made(segments: Iterable[SegmentEntry], base: int) -> dict[tuple[int, int], int]:
     """A descriptor of each, by kind and number."""
-    return {(each.kind, each.inode): up(_made(each), base) for each in segments}
+    return {(each.kind, each.inode): up(_made(each), base) for each in segments if each.kind <= POSIX}
 
 
 def _made(segment: SegmentEntry) -> int:

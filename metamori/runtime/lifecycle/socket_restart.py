@@ -212,6 +212,9 @@ def _pairs(sockets: list[dict[str, list[str]]], folders: Sequence[bytes]) -> dic
             os.chdir(folder_of[accepted])
             two = _connected(family, kind, _address(pairs[accepted], "name"))
             ends[inode], other = two if accepted == inode else two[::-1]
+        elif "to" in fields:               # whoever accepted it has closed it
+            os.chdir(folder_of[inode])
+            other, ends[inode] = _connected(family, kind, _address(fields, "to"))
         else:
             ends[inode], other = socket.socketpair(family, kind)
         if fields["peer"][0] in pairs:

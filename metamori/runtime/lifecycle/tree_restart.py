@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.lifecycle import child_loop, descriptor_restart, segment_restart, socket_restart, terminal_restart
+from metamori.runtime.lifecycle import (
+    child_loop,
+    descriptor_restart,
+    segment_restart,
+    socket_restart,
+    sysv_restart,
+    terminal_restart,
+)
 from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
-from metamori.runtime.memory import file_locks
+from metamori.runtime.memory import file_locks, sysv
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
 
 if TYPE_CHECKING:
@@ -56,6 +63,7 @@ class Tree:
     meta: Meta
     members: tuple[Member, ...]
     given: dict[Place, int] = field(default_factory=dict)
+    objects: dict[Place, int] = field(default_factory=dict)    # of System V
 
     def __post_init__(self) -> None:
         pids = [each.entry.pid for each in self.members]
@@ -85,10 +93,12 @@ class Tree:
             self._become(self.family[0])
         except socket_restart.InUse as error:
             self.area.head.tree.lost = 1
+            sysv_restart.drop(self.objects)
             child_loop.say(str(error))
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
         except BaseException:
             self.area.head.tree.lost = 1
+            sysv_restart.drop(self.objects)
             raise
 
     # -- the family ----------------------------------------------------------------------------------
@@ -166,8 +176,9 @@ class Tree:
         data = struct.pack("=IIII", *counts) + held
         for each in entry.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
+        removed = {each.inode for each in sysv_restart.of(self.meta.segments) if each.mode & sysv.REMOVED}
         for (kind, inode), fd in segments.items():
-            data += struct.pack("=QQii", kind, inode, fd, 0)
+            data += struct.pack("=QQii", kind, inode, fd, kind == sysv.MEMORY and inode in removed)
         data += b"".join(path + b"\0" for path in member.images)
         with open(os.path.join(self.area.path, f"comeback.{entry.pid}"), "wb") as file:
             file.write(data)
@@ -178,10 +189,11 @@ class Tree:
         """In the first process, before there is another."""
         _, base = descriptor_restart.raise_limit()
         segments = segment_restart.made(self.meta.segments, base)
+        self.objects = sysv_restart.made(self.area, self.meta.segments)
         for fd in segments.values():       # the programs map them
             os.set_inheritable(fd, True)
         for member in self.members:
-            self._note(member, segments)
+            self._note(member, {**segments, **self.objects})
         shared = {(process.pid, each.descriptor): (each.pid, each.other)
                   for process in self.family for each in process.shared}
         first = set(shared.values())

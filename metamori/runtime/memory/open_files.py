@@ -30,6 +30,7 @@ else:
 
 _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
+_QUEUE_SIZE = 80                           # of what the kernel has to say of a message queue
 _SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
 
 
@@ -135,6 +136,9 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
         return this.entry("standard", position=this.fd)
     if stat.S_ISREG(mode) and this.path.startswith((b"/memfd:", b"/dev/shm/")):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
+    if stat.S_ISREG(mode) and _is_queue(this):
+        raise Refused(f"descriptor {this.fd} is the POSIX message queue '{this.path.decode(errors='replace')}', which "
+                      "cannot come back with the program")
     if stat.S_ISREG(mode) and this.st.st_nlink:
         return this.entry("file", data=this.locks)
     if stat.S_ISDIR(mode):
@@ -154,6 +158,14 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
         return _device(this, name, run)
     what = "io_uring" if b"io_uring" in this.path else name
     raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
+
+
+def _is_queue(this: Open) -> bool:
+    """Of POSIX: its name is no path."""
+    if this.path.rfind(b"/") or this.st.st_size != _QUEUE_SIZE or this.st.st_dev == os.stat("/").st_dev:
+        return False
+    with open(this.link, "rb", buffering=0) as file:
+        return file.read(6) == b"QSIZE:"
 
 
 def _is_of_outside(this: Open, run: Run) -> bool:

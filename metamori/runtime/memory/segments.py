@@ -9,13 +9,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.memory import sysv
 from metamori.runtime.memory.open_files import Open
 from metamori.runtime.memory.proc_inspect import Refused
 from metamori.store.format.records import SegmentEntry
 
-NAMELESS, POSIX = 1, 2                     # shared_kind of shim_c/src/memory/engine.h
+NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/engine.h
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
 _DELETED = b" (deleted)"
 _GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
@@ -34,12 +36,15 @@ class _Segment:
 def _kind(path: bytes) -> int:
     if path.startswith((b"/dev/zero", b"/memfd:")):
         return NAMELESS
+    if path.startswith(b"/SYSV"):
+        return SYSV
     return POSIX if path.startswith(b"/dev/shm/") else 0
 
 
-def found(pids: Iterable[int], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
+def found(area: Area, pids: Collection[int], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
     """All of a run's, while its processes are stopped. Refused."""
     segments: dict[tuple[int, int], _Segment] = {}
+    attached: sysv.Mapped = {}
     for pid in pids:
         with open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
@@ -48,12 +53,15 @@ def found(pids: Iterable[int], opens: Iterable[Open]) -> tuple[SegmentEntry, ...
                     continue
                 start, end = (int(each, 16) for each in words[0].split(b"-"))
                 offset, inode = int(words[2], 16), int(words[4])
+                if kind == SYSV:
+                    attached.setdefault(inode, []).append((pid, start - offset, end - start))
+                    continue
                 this = segments.setdefault((kind, inode), _Segment(kind, inode, words[5]))
                 this.mapped.append((offset, offset + end - start))
     for each in opens:
         if (kind := _kind(each.path)) and each.path != b"/dev/zero":
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
-    return tuple(map(_entry, segments.values()))
+    return (*map(_entry, segments.values()), *sysv.found(area, pids, attached))
 
 
 def _entry(this: _Segment) -> SegmentEntry:

@@ -10,7 +10,7 @@ What is found is lines of text in the descriptor's entry:
   server: 1, of the end of a TCP connection that was accepted; backlog: N; address:, to: a sockaddr in hex
   mode: of the name of a unix socket, octal
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
-  name: of an end of a pair, a sockaddr in hex; peer: the inode of the pair's other end
+  name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
   shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
 """
 
@@ -158,6 +158,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
         lines += [f"waiting: {each.hex()}" for each in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
+        lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
     if state == "tcp":
         why_not, more = _connection(this, inside)
         if why_not:
@@ -348,11 +349,11 @@ def _number(attributes: dict[int, bytes], kind: int) -> int:
 
 def _is_pair(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
              inside: Inside) -> bool:
-    """Both ends in the run; or made by socketpair, and the other one closed."""
-    if 2 in unix and _number(unix, 2) in inside.inodes:
-        return this.type != socket.SOCK_DGRAM or not ((own and len(own) > 2) or (other and len(other) > 2))
-    if 2 not in unix or (own and len(own) > 2) or (other and len(other) > 2):
+    """Both ends in the run, or the other one closed."""
+    if 2 not in unix or (this.type == socket.SOCK_DGRAM and ((own and len(own) > 2) or (other and len(other) > 2))):
         return False
+    if _number(unix, 2) in inside.inodes:
+        return True
     closed = unix.get(6) == b"\3" or this.type == socket.SOCK_DGRAM
     return closed and _number(unix, 2) == 0
 

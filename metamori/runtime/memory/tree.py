@@ -130,7 +130,8 @@ class Images:
                 if len(self.all) == 1:
                     raise
                 raise Refused(f"{image.named}: {error}") from None
-        self.segments = segments.found([image.pid for image in self.all], (each for own in opens for each in own))
+        self.segments = segments.found(self.area, [image.pid for image in self.all],
+                                       (each for own in opens for each in own))
         self.family = family.found(self.area, self.all)
 
     def go(self) -> None:

@@ -218,7 +218,9 @@ class FamilyEntry:
 class SegmentEntry:
     """Memory that processes share, mapped or open; its content is in their images, and of what none maps in `pieces`.
 
-    kind 1: without a name in a folder (`path` is that of a memfd); 2: of /dev/shm (b"": the name is gone).
+    kind 1: without a name in a folder (`path` is that of a memfd); 2: of /dev/shm (b"": the name is gone). 3 to 5:
+    shared memory, semaphores (`size` says how many) and message queues of System V; `path` is the key, and the number
+    that programs know.
     """
 
     kind: int

@@ -91,6 +91,7 @@
 #define MM_MEMORY_GATHER 6     /* all processes are parked: make the image */
 #define MM_MEMBERS 2048         /* processes, and groups of them, that can come back */
 #define MM_CLAIMS 1024
+#define MM_SYSV 1024
 #define MM_NEVER_A_PID 4194304 /* the kernel numbers no process from here on */
 /* memory.written */
 #define MM_MEMORY_WRITTEN 1
@@ -124,6 +125,15 @@ struct mm_member {
     uint32_t comes_back;       /* the kernel's process of this number begins now, and comes back from an image */
     uint32_t tries;            /* how often it was begun anew because something was in the way, by chance */
 };
+/* An object of System V that the run uses: the number that its programs know, and the kernel's. */
+#define MM_SYSV_SHM 3           /* as shared_kind of memory/engine.h */
+#define MM_SYSV_SEM 4
+#define MM_SYSV_MSG 5
+struct mm_sysv {
+    uint32_t taken, kind;      /* kind 0: not filled in yet, or free */
+    int32_t known, real;
+    uint32_t undo;             /* the kernel is to undo operations on these semaphores when a process ends */
+};
 struct mm_tree {
     uint32_t count;            /* of all; 0: the run's processes have the kernel's numbers */
     uint32_t processes;        /* of those that come back, the first of the list */
@@ -134,6 +144,8 @@ struct mm_tree {
     char images[4096];         /* path of an image up to the process's number, */
     char suffix[64];           /* and what follows it */
     struct mm_member member[MM_MEMBERS];
+    uint32_t sysv_lost;        /* there was no room for one of them */
+    struct mm_sysv sysv[MM_SYSV];
 };
 
 /* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
@@ -157,14 +169,15 @@ struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
 };
 struct mm_came_segment {           /* memory of several processes: a descriptor of what stands for it */
     uint64_t kind, inode;          /* as the image's mappings name it (memory/engine.h) */
-    int32_t fd, unused;
+    int32_t fd;                    /* of System V: its number */
+    uint32_t removed;              /* it lives as long as somebody has it mapped */
 };
 /* locks, descriptors, segments, then the paths of images, the complete one first, each ended by 0 */
 struct mm_comeback {
     uint32_t images, descriptors, locks, segments;
 };
 
-#define MM_AREA_VERSION 7
+#define MM_AREA_VERSION 8
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -384,6 +397,10 @@ int mm_memory_gathered(struct mm_area *area, uint32_t process);
 void mm_memory_go(struct mm_area *area, uint32_t process);
 uint32_t mm_known_number(struct mm_area *area, uint32_t real);
 uint32_t mm_real_number(struct mm_area *area, uint32_t known);
+int32_t mm_sysv_known(struct mm_area *area, uint32_t kind, int32_t real);
+int32_t mm_sysv_real(struct mm_area *area, uint32_t kind, int32_t known);
+struct mm_sysv *mm_sysv_note(struct mm_area *area, uint32_t kind, int32_t real);
+void mm_sysv_forget(struct mm_area *area, uint32_t kind, int32_t real);
 #define MM_NO_PLACES 1
 #define MM_NO_MOVE 2
 int mm_changes_possible(void);

@@ -9,7 +9,6 @@
 #include "memory/engine.h"
 
 #include <errno.h>
-#include <sys/msg.h>
 #include <time.h>
 
 /* This thread waits in a system call from here on: what it was in before.  since: when a time began that only this call knows. */
@@ -175,28 +174,60 @@ EXPORT int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespe
     return (int)end_wait(&outer, REAL(sem_clockwait)(semaphore, clock, until));
 }
 
+/* Of System V (wrap_sysv.c).  Brought back while it waits, the object has another number: the one before does not count. */
+#define WAITS_FOR(kind, id, call) (LIKELY(!mm_memory_head) ? call(id) : MM_NUMBERS(long, waited_for(kind, id, \
+                                                                        call(mm_sysv_real(mm_area, kind, id)))))
+static long waited_for(uint32_t kind, int id, long r)
+{
+    if (r >= 0)
+        mm_sysv_note(mm_area, kind, mm_sysv_real(mm_area, kind, id));
+    return r;
+}
+
+static void note_undo(int id, const struct sembuf *operations, size_t count, long r)
+{
+    struct mm_sysv *o = NULL;
+    for (size_t i = 0; i < count && r >= 0 && mm_memory_head && !o; i++)
+        if (operations[i].sem_flg & SEM_UNDO)
+            o = mm_sysv_note(mm_area, MM_SYSV_SEM, mm_sysv_real(mm_area, MM_SYSV_SEM, id));
+    if (o)
+        o->undo = 1;
+}
+
 EXPORT int semop(int id, struct sembuf *operations, size_t count)
 {
     struct mm_wait outer = begin_wait(SYS_semtimedop, 0);
-    return (int)end_wait(&outer, REAL(semop)(id, operations, count));
+#define MAKE(real) REAL(semop)(real, operations, count)
+    long r = WAITS_FOR(MM_SYSV_SEM, id, MAKE);
+#undef MAKE
+    note_undo(id, operations, count, r);
+    return (int)end_wait(&outer, r);
 }
 
 EXPORT int semtimedop(int id, struct sembuf *operations, size_t count, const struct timespec *timeout)
 {
     struct mm_wait outer = begin_wait(SYS_semtimedop, since_now());
-    return (int)end_wait(&outer, REAL(semtimedop)(id, operations, count, timeout));
+#define MAKE(real) REAL(semtimedop)(real, operations, count, timeout)
+    long r = WAITS_FOR(MM_SYSV_SEM, id, MAKE);
+#undef MAKE
+    note_undo(id, operations, count, r);
+    return (int)end_wait(&outer, r);
 }
 
 EXPORT int msgsnd(int id, const void *message, size_t size, int flags)
 {
     struct mm_wait outer = begin_wait(SYS_msgsnd, 0);
-    return (int)end_wait(&outer, REAL(msgsnd)(id, message, size, flags));
+#define MAKE(real) REAL(msgsnd)(real, message, size, flags)
+    return (int)end_wait(&outer, WAITS_FOR(MM_SYSV_MSG, id, MAKE));
+#undef MAKE
 }
 
 EXPORT ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)
 {
     struct mm_wait outer = begin_wait(SYS_msgrcv, 0);
-    return (ssize_t)end_wait(&outer, REAL(msgrcv)(id, message, size, type, flags));
+#define MAKE(real) REAL(msgrcv)(real, message, size, type, flags)
+    return (ssize_t)end_wait(&outer, WAITS_FOR(MM_SYSV_MSG, id, MAKE));
+#undef MAKE
 }
 
 #define CALL(group, type, name, parameters)

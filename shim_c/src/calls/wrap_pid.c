@@ -32,24 +32,16 @@ static pid_t real_number(pid_t known)
     return known > 0 && real == known ? real_thread_number(known) : real;
 }
 
-/* Around a call that gives or takes one. */
-#define NUMBERS(type, call) ({ \
-    uint32_t outer_ = mm_numbers; \
-    mm_numbers = mm_memory_head != NULL; \
-    type r_ = (call); \
-    mm_numbers = outer_; \
-    r_; })
-
 EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
 
-EXPORT pid_t getppid(void) { return NUMBERS(pid_t, mm_number_out((pid_t)sys(SYS_getppid))); }
+EXPORT pid_t getppid(void) { return MM_NUMBERS(pid_t, mm_number_out((pid_t)sys(SYS_getppid))); }
 
 EXPORT pid_t gettid(void)
 {
     return UNLIKELY(mm_known_tid && renamed_here()) ? (pid_t)mm_known_tid : (pid_t)sys_gettid();
 }
 
-EXPORT int kill(pid_t pid, int number) { return NUMBERS(int, (int)result(sys(SYS_kill, real_number(pid), number))); }
+EXPORT int kill(pid_t pid, int number) { return MM_NUMBERS(int, (int)result(sys(SYS_kill, real_number(pid), number))); }
 
 EXPORT int killpg(pid_t group, int number)
 {
@@ -61,12 +53,12 @@ EXPORT int killpg(pid_t group, int number)
 
 EXPORT int tgkill(pid_t pid, pid_t tid, int number)
 {
-    return NUMBERS(int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
+    return MM_NUMBERS(int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
 }
 
 EXPORT int sigqueue(pid_t pid, int number, const union sigval value)
 {
-    return NUMBERS(int, REAL(sigqueue)(real_number(pid), number, value));
+    return MM_NUMBERS(int, REAL(sigqueue)(real_number(pid), number, value));
 }
 
 /* The number in a thread's descriptor, where that is not the kernel's; 0. */
@@ -179,19 +171,19 @@ EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval val
 
 static pid_t group_of(pid_t pid) { return mm_number_out((pid_t)result(sys(SYS_getpgid, real_number(pid)))); }
 
-EXPORT pid_t getpgid(pid_t pid) { return NUMBERS(pid_t, group_of(pid)); }
-EXPORT pid_t getpgrp(void) { return NUMBERS(pid_t, group_of(0)); }
+EXPORT pid_t getpgid(pid_t pid) { return MM_NUMBERS(pid_t, group_of(pid)); }
+EXPORT pid_t getpgrp(void) { return MM_NUMBERS(pid_t, group_of(0)); }
 
-EXPORT pid_t getsid(pid_t pid) { return NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_getsid, real_number(pid))))); }
-EXPORT pid_t setsid(void) { return NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_setsid)))); }
+EXPORT pid_t getsid(pid_t pid) { return MM_NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_getsid, real_number(pid))))); }
+EXPORT pid_t setsid(void) { return MM_NUMBERS(pid_t, mm_number_out((pid_t)result(sys(SYS_setsid)))); }
 
 EXPORT int setpgid(pid_t pid, pid_t group)
 {
-    return NUMBERS(int, (int)result(sys(SYS_setpgid, real_number(pid), real_number(group))));
+    return MM_NUMBERS(int, (int)result(sys(SYS_setpgid, real_number(pid), real_number(group))));
 }
 
-EXPORT pid_t tcgetpgrp(int fd) { return NUMBERS(pid_t, mm_number_out(REAL(tcgetpgrp)(fd))); }
-EXPORT int tcsetpgrp(int fd, pid_t group) { return NUMBERS(int, REAL(tcsetpgrp)(fd, real_number(group))); }
+EXPORT pid_t tcgetpgrp(int fd) { return MM_NUMBERS(pid_t, mm_number_out(REAL(tcgetpgrp)(fd))); }
+EXPORT int tcsetpgrp(int fd, pid_t group) { return MM_NUMBERS(int, REAL(tcsetpgrp)(fd, real_number(group))); }
 
 /* -- children -------------------------------------------------------------------------------------------------------- */
 
@@ -212,18 +204,18 @@ EXPORT pid_t forkpty(int *terminal, char *name, const struct termios *settings, 
     return FORKED(REAL(forkpty)(terminal, name, settings, size));
 }
 
-EXPORT pid_t wait(int *status) { return NUMBERS(pid_t, mm_number_out(REAL(wait)(status))); }
+EXPORT pid_t wait(int *status) { return MM_NUMBERS(pid_t, mm_number_out(REAL(wait)(status))); }
 EXPORT pid_t wait3(int *status, int options, struct rusage *usage)
 {
-    return NUMBERS(pid_t, mm_number_out(REAL(wait3)(status, options, usage)));
+    return MM_NUMBERS(pid_t, mm_number_out(REAL(wait3)(status, options, usage)));
 }
 EXPORT pid_t waitpid(pid_t pid, int *status, int options)
 {
-    return NUMBERS(pid_t, mm_number_out(REAL(waitpid)(real_number(pid), status, options)));
+    return MM_NUMBERS(pid_t, mm_number_out(REAL(waitpid)(real_number(pid), status, options)));
 }
 EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
 {
-    return NUMBERS(pid_t, mm_number_out(REAL(wait4)(real_number(pid), status, options, usage)));
+    return MM_NUMBERS(pid_t, mm_number_out(REAL(wait4)(real_number(pid), status, options, usage)));
 }
 
 static int waited(idtype_t type, id_t id, siginfo_t *info, int options)
@@ -237,7 +229,7 @@ static int waited(idtype_t type, id_t id, siginfo_t *info, int options)
 
 EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 {
-    return NUMBERS(int, waited(type, id, info, options));
+    return MM_NUMBERS(int, waited(type, id, info, options));
 }
 
 /* -- others that name a process --------------------------------------------------------------------------------------- */
@@ -245,23 +237,23 @@ EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 EXPORT ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long a, const struct iovec *from, unsigned long b,
                                 unsigned long flags)
 {
-    return NUMBERS(ssize_t, result(sys(SYS_process_vm_readv, real_number(pid), to, a, from, b, flags)));
+    return MM_NUMBERS(ssize_t, result(sys(SYS_process_vm_readv, real_number(pid), to, a, from, b, flags)));
 }
 
 EXPORT ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned long a, const struct iovec *to, unsigned long b,
                                  unsigned long flags)
 {
-    return NUMBERS(ssize_t, result(sys(SYS_process_vm_writev, real_number(pid), from, a, to, b, flags)));
+    return MM_NUMBERS(ssize_t, result(sys(SYS_process_vm_writev, real_number(pid), from, a, to, b, flags)));
 }
 
 EXPORT int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-    return NUMBERS(int, REAL(sched_getaffinity)(real_thread_number(pid), size, set));
+    return MM_NUMBERS(int, REAL(sched_getaffinity)(real_thread_number(pid), size, set));
 }
 
 EXPORT int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 {
-    return NUMBERS(int, REAL(sched_setaffinity)(real_thread_number(pid), size, set));
+    return MM_NUMBERS(int, REAL(sched_setaffinity)(real_thread_number(pid), size, set));
 }
 
 #define CALL(group, type, name, parameters)

@@ -160,6 +160,17 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
     ON(getsid, getsid((pid_t)a));
     ON(setsid, setsid());
     ON(setpgid, setpgid((pid_t)a, (pid_t)b));
+    ON(shmget, shmget((key_t)a, (size_t)b, I(c)));
+    ON(shmat, shmat(I(a), P(b), I(c)));
+    ON(shmctl, shmctl(I(a), I(b), P(c)));
+    ON(semget, semget((key_t)a, I(b), I(c)));
+    ON(semctl, semctl(I(a), I(b), I(c), P(d)));
+    ON(semop, semop(I(a), P(b), (size_t)c));
+    ON(semtimedop, semtimedop(I(a), P(b), (size_t)c, P(d)));
+    ON(msgget, msgget((key_t)a, I(b)));
+    ON(msgctl, msgctl(I(a), I(b), P(c)));
+    ON(msgsnd, msgsnd(I(a), P(b), (size_t)c, I(d)));
+    ON(msgrcv, msgrcv(I(a), P(b), (size_t)c, d, I(e)));
     case SYS_waitid: return e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d));
     case SYS_pidfd_open: return names(number, mm_number_in((pid_t)a), b, c, d, e, f);
     default: return names(number, a, b, c, d, e, f);

@@ -15,6 +15,8 @@
 #define _GNU_SOURCE
 #include <sched.h>
 
+#include <sys/shm.h>
+
 #include "area/area_internal.h"
 #include "memory/image.h"
 
@@ -117,6 +119,13 @@ extern int mm_uffd;                    /* -1: changes are not counted */
 extern struct mm_header *mm_memory_head;
 extern struct mm_area *mm_area;
 extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
+/* Around a call that gives or takes one. */
+#define MM_NUMBERS(type, call) ({ \
+    uint32_t outer_ = mm_numbers; \
+    mm_numbers = mm_memory_head != NULL; \
+    type r_ = (call); \
+    mm_numbers = outer_; \
+    r_; })
 extern struct mm_memory *mm_my_memory;   /* of this process, in the run area */
 
 /* freestanding.c */
@@ -142,7 +151,8 @@ static inline int counts(const struct mm_vma *v)       /* is its content in the 
 static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
 {
     const char *path = t->path + v->path;
-    return !v->shared ? 0 : own_begins(path, "/dev/zero") || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2 : 0;
+    return !v->shared ? 0 : own_begins(path, "/dev/zero") || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2
+         : own_begins(path, "/SYSV") ? MM_SYSV_SHM : 0;
 }
 static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *v) { return shared_kind(t, v) != 0; }
 

@@ -116,8 +116,6 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
         return 0;
     if (own_begins(path, "/[aio]"))
         return "asynchronous I/O of the kernel is in use";
-    if (own_begins(path, "/SYSV"))
-        return "it maps System V shared memory";
     if (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/"))
         return "it maps a memory file privately";
     if (own_begins(path, "/dev/") && !own_equal(path, "/dev/zero"))

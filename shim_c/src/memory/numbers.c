@@ -11,36 +11,57 @@
 
 struct mm_memory *mm_my_memory;
 
-/* The register of a system call that is about to be made, for a child or a group of them; NULL. */
-static greg_t *number_of_wait(void *context)
+/* The register of a system call that is about to be made: for a child or a group of them (kind 0), or for an object of System V; NULL. */
+static greg_t *number_of_wait(void *context, uint32_t *kind)
 {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *at = (const unsigned char *)r[REG_RIP];
-    if (r[REG_RAX] != SYS_wait4 && r[REG_RAX] != SYS_waitid)
+    if ((uint64_t)r[REG_RAX] >= 4096 || at[0] != 0x0f || at[1] != 0x05)
         return 0;
-    if (at[0] != 0x0f || at[1] != 0x05)
-        return 0;
-    if (r[REG_RAX] == SYS_wait4)
+    switch (r[REG_RAX]) {
+    case SYS_semop:
+    case SYS_semtimedop:
+        *kind = MM_SYSV_SEM;
         return &r[REG_RDI];
-    return r[REG_RDI] == P_PID || r[REG_RDI] == P_PGID ? &r[REG_RSI] : 0;
+    case SYS_msgsnd:
+    case SYS_msgrcv:
+        *kind = MM_SYSV_MSG;
+        return &r[REG_RDI];
+    case SYS_wait4:
+        *kind = 0;
+        return &r[REG_RDI];
+    case SYS_waitid:
+        *kind = 0;
+        return r[REG_RDI] == P_PID || r[REG_RDI] == P_PGID ? &r[REG_RSI] : 0;
+    default:
+        return 0;
+    }
 }
 
-/* Only where the list is there; the sign says that it is a group's. */
-static void renumber_wait(void *context, uint32_t (*other)(struct mm_area *, uint32_t))
+/* Of processes only where the list is there; the sign says that it is a group's. */
+static void renumber_wait(void *context, uint32_t (*process)(struct mm_area *, uint32_t),
+                          int32_t (*object)(struct mm_area *, uint32_t, int32_t))
 {
-    greg_t *number = mm_area->head->tree.count ? number_of_wait(context) : 0;
+    uint32_t kind;
+    greg_t *number = number_of_wait(context, &kind);
     int32_t n = number ? (int32_t)*number : 0;
-    if (n > 0)
-        *number = (greg_t)other(mm_area, (uint32_t)n);
-    else if (n < -1)
-        *number = -(greg_t)other(mm_area, (uint32_t)-n);
+    if (number && kind)
+        *number = object(mm_area, kind, n);
+    else if (n > 0 && mm_area->head->tree.count)
+        *number = (greg_t)process(mm_area, (uint32_t)n);
+    else if (n < -1 && mm_area->head->tree.count)
+        *number = -(greg_t)process(mm_area, (uint32_t)-n);
 }
 
-void mm_numbers_known(void *context) { renumber_wait(context, mm_known_number); }
-void mm_numbers_real(void *context) { renumber_wait(context, mm_real_number); }
+void mm_numbers_known(void *context) { renumber_wait(context, mm_known_number, mm_sysv_known); }
+void mm_numbers_real(void *context) { renumber_wait(context, mm_real_number, mm_sysv_real); }
 
 /* Between the number's translation and its use, or the other way round. */
-int mm_numbers_under_way(const void *context) { return mm_numbers && !number_of_wait((void *)context); }
+int mm_numbers_under_way(const void *context)
+{
+    uint32_t kind;
+    return mm_numbers && !number_of_wait((void *)context, &kind);
+}
 
 /* Has some process of the run come back? */
 int mm_have_come_back(void) { return mm_memory_head && mm_memory_head->tree.count; }

@@ -92,7 +92,7 @@ static struct plan plan(void)
     return (struct plan){ c, locks, descriptors, segments, (const char *)(segments + c->segments) };
 }
 
-/* A descriptor of what stands for memory of several processes, -1: nothing does. */
+/* A descriptor of what stands for memory of several processes, of System V its number; -1: nothing does. */
 static long segment_of(const struct mm_vma *v)
 {
     const struct mm_comeback *c = plan().how;
@@ -104,6 +104,23 @@ static long segment_of(const struct mm_vma *v)
     return -1;
 }
 
+/* Memory of System V is mapped as a whole, by a call of its own. */
+static void attach(const struct mm_vma *v, long number)
+{
+    int how = v->protection & PROT_EXEC ? SHM_EXEC : 0;
+    if (v->offset == 0 && sys(SYS_shmat, number, v->start, how) != (long)v->start)
+        mm_cannot_come_back("System V shared memory cannot be mapped again", "");
+}
+
+/* What was removed and lived on in those that had it mapped: now all have. */
+static void remove_segments(void)
+{
+    struct plan p = plan();
+    for (uint32_t i = 0; i < p.how->segments && mm_this_member() == mm_memory_head->tree.member; i++)
+        if (p.segments[i].removed)
+            sys(SYS_shmctl, p.segments[i].fd, IPC_RMID, 0);
+}
+
 static void make_area(const struct mm_vma *v)
 {
     const struct mm_tables *t = &ENGINE->then;
@@ -113,6 +130,10 @@ static void make_area(const struct mm_vma *v)
     if (v->kind == AREA_STACK) {
         *(volatile char *)v->start = 0;    /* it grows down to there */
         sys(SYS_madvise, v->start, MM_PAGE, MADV_DONTNEED);
+        return;
+    }
+    if (shared_kind(t, v) == MM_SYSV_SHM) {
+        attach(v, segment);
         return;
     }
     if (path[0] == '/' && !shared_memory(t, v)) {
@@ -257,6 +278,7 @@ static void come_back_there(void)
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;
     mm_await_all();
+    remove_segments();
     threads_back(main);
     if (main)
         mm_jump(main->registers);

@@ -1,0 +1,42 @@
+"""Objects of System V that processes share: they come back, or the checkpoint is refused and names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from comeback import Memory, built
+from lab import wait_until
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+
+@pytest.mark.parametrize("what", ["work", "new"])
+def test_they_come_back(tmp_path: Path, what: str) -> None:
+    """Semaphores, a queue that holds messages, memory that is mapped, was removed, or nobody maps; by the numbers and
+    keys that the program knows."""
+    case = Memory(tmp_path, [built(tmp_path, "sysv.c"), what])
+    case.everywhere(case.run_and_kill("200ms", 3))
+
+
+CASES = {"undo": "cannot come back: the kernel is to undo operations on it (SEM_UNDO)",
+         "part": "is mapped in part, which cannot come back",
+         "mode": "cannot come back: its user, or its mode, is another than usual"}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_cannot_is_named(tmp_path: Path, what: str) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "sysv.c"), what], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    try:
+        wait_until(lambda: b"ready" in (tmp_path / "out").read_bytes() or run.poll() is not None, "it is ready")
+        done = case.verb("checkpoint")
+        assert done.returncode == 1 and CASES[what] in done.stderr.decode(), done
+        assert b"System V" in done.stderr
+        (case.work / "go").touch()
+        assert run.wait(300) == 0, case.errors()
+        assert (tmp_path / "out").read_bytes() == case.native.output
+    finally:
+        run.kill()
+    assert case.images() == []
