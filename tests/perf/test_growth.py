@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from lab import Lab
 
+from metamori.cli.checkpoint import take
+from metamori.runtime.checkpoint.cut import Cut
+from metamori.runtime.checkpoint.session import Session
 from metamori.store.format import files
 from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, WriteOp
 from metamori.store.prune.prune import prune
@@ -198,3 +203,43 @@ def test_short_ranges_beside_a_long_one_are_found_by_themselves() -> None:
         return count
 
     assert lines([*short, (1, 0, 400_000, 1)]) < 3 * lines(short)
+
+
+MAKES = """
+import os, sys
+for number in range(int(sys.argv[1])):
+    os.makedirs(f"d{number // 100}", exist_ok=True)
+    with open(f"d{number // 100}/f{number}", "w") as file:
+        file.write("new")
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+def calls_while_frozen(lab: Lab, files: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of a checkpoint after so many new files. All of these are in it."""
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", MAKES, str(files)], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdin and run.stdout.readline() == b"made\n"
+        seen: list[int] = []
+        cuts: list[Cut] = []
+
+        def counted(*words: Any) -> Cut:
+            seen.append(calls(lambda: cuts.append(instant(*words))))
+            return cuts[-1]
+
+        instant = Session._instant
+        with monkeypatch.context() as here:
+            here.setattr(Session, "_instant", counted)
+            index = take(str(lab.store), "")
+        run.stdin.close()
+    with Store.open(str(lab.store)) as store:
+        assert len(store.state(index).names) >= files
+    (count,) = seen
+    return count
+
+
+def test_the_instant_of_many_new_files_takes_no_python_for_each(
+        lab: Lab, native_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (calls_while_frozen(each, files, monkeypatch) for each, files in ((lab, 100), (native_lab, 1000)))
+    assert many - few <= 9 * 40            # for each of the folders

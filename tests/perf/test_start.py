@@ -17,7 +17,7 @@ LATE = {"argparse", "enum", "gettext", "locale", "re", "shutil", "signal", "typi
         "metamori.runtime.lifecycle.process_restart", "metamori.runtime.lifecycle.recover",
         "metamori.runtime.rollback.rollback", "metamori.runtime.recovery.crash_recovery",
         "metamori.runtime.memory.file_locks", "metamori.store.read.compare", "metamori.levels", "numpy", "mpi4py"}
-MOST_MODULES = 85                          # of the package: 69 files and 16 folders when this was written
+MOST_MODULES = 86                          # of the package: 70 files and 16 folders when this was written
 MOST_INSTRUCTIONS = 400_000                # more than natively: 349,000 with glibc 2.36, whose loader is most of it
 
 

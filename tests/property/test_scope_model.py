@@ -6,7 +6,7 @@ import fnmatch
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metamori.runtime.area import scope as rules
@@ -33,7 +33,8 @@ def component(pattern: str) -> str:
         sign = pattern[at]
         bracket = re.match(r"\[([!^]?)(\]?(?:[^\]])*)\]", pattern[at:]) if sign == "[" else None
         if bracket:
-            found += f"[{'^/' if bracket[1] else ''}{bracket[2]}]"
+            signs = bracket[2].replace("[", "\\[")
+            found += f"[{'^/' if bracket[1] else ''}{signs}]"
             at += bracket.end()
             continue
         if sign == "\\" and at + 1 < len(pattern):
@@ -43,6 +44,20 @@ def component(pattern: str) -> str:
             found += {"*": "[^/]*", "?": "[^/]"}.get(sign, re.escape(sign))
         at += 1
     return found
+
+
+def in_parts(pattern: str) -> list[str]:
+    """Of one name each, as git takes them: a slash between brackets is not between names."""
+    parts, at = [""], 0
+    while at < len(pattern):
+        token = re.match(r"\[[!^]?\]?[^\]]*\]|\\.|.", pattern[at:])
+        assert token
+        if token[0] == "/":
+            parts.append("")
+        else:
+            parts[-1] += token[0]
+        at += token.end()
+    return parts
 
 
 def fits(parts: list[str], names: list[str]) -> bool:
@@ -76,7 +91,7 @@ def expected(folders: list[str], lines: list[tuple[str, str]], path: str) -> boo
                 continue
             rest = whole[len(folder.rstrip("/")) + 1:]
             if "/" in text:
-                matches = fits(text.removeprefix("/").split("/"), rest.split("/"))
+                matches = fits(in_parts(text.removeprefix("/")), rest.split("/"))
             else:
                 matches = fits([text], [rest.split("/")[-1]])
             if matches:
@@ -89,6 +104,7 @@ def expected(folders: list[str], lines: list[tuple[str, str]], path: str) -> boo
 @settings(max_examples=1500)
 @given(st.lists(paths, min_size=1, max_size=3), st.lists(st.tuples(st.sampled_from(["/", "/a", "/a/b"]), patterns),
                                                          max_size=4), paths)
+@example(["/b"], [("/", "b/[a/[a-b]*")], "/b/a")      # git check-ignore says that it is
 def test_as_the_model(folders: list[str], lines: list[tuple[str, str]], path: str) -> None:
     scope = Scope(tuple(map(str.encode, folders)), tuple(
         Pattern(folder.rstrip("/").encode(), line.encode()) for folder, line in lines))

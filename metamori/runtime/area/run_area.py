@@ -173,6 +173,11 @@ class Area:
         return True
 
     @property
+    def has_moved(self) -> bool:
+        """Whether the paths that it knows are to be read by `placed`."""
+        return _moved is not None
+
+    @property
     def pointer(self) -> mm_area:
         """For calls of the C side."""
         return self._area
@@ -338,19 +343,9 @@ class Area:
 
     def dirty(self) -> list[int]:
         """Slots of the PIFs touched since the last checkpoint that was written to its end."""
-        head = self.head
-        if head.flags & lib.MM_JOB:        # others change files of ours, too
-            return list(self.pifs())
-        if head.cut_pending:
-            since = head.committed_epoch
-            return [slot for slot in self.pifs()
-                    if self.pif(slot).epoch > since or self.may_have_changed_unseen(slot)]
-        found, slot = [], head.dirty
-        while slot:
-            pif = self.pif(slot)
-            if pif.flags & lib.MM_USED:
-                found.append(slot)
-            slot = pif.next_dirty
+        found, slot = [], 0
+        while slot := lib.mm_pif_due(self._area, slot):
+            found.append(slot)
         return list(dict.fromkeys((*found, *self.mapped())))
 
     def mapped(self) -> Iterator[int]:
@@ -470,9 +465,17 @@ class Area:
             if kind == lib.MM_TOUCH:
                 yield touch_of(words)
             elif kind == lib.MM_PREIMAGE:
-                r = ffi.cast("struct mm_preimage *", words)
-                yield Preimage(r.epoch, r.after_index, r.slot, r.start, r.end, r.buffer_start, r.stamp_ns)
+                yield self.preimage(at)
             at += length
+
+    def note(self, at: int) -> Touch:
+        """The record at this place of the journal."""
+        return touch_of(lib.mm_record_at(self._area, at))
+
+    def preimage(self, at: int) -> Preimage:
+        """The record at this place of the journal."""
+        r = ffi.cast("struct mm_preimage *", lib.mm_record_at(self._area, at))
+        return Preimage(r.epoch, r.after_index, r.slot, r.start, r.end, r.buffer_start, r.stamp_ns)
 
     def free_journal(self, start: int, end: int) -> None:
         """Records up to `end` are in a checkpoint: the disk gets their pages back, in pieces of a megabyte."""

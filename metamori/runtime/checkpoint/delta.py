@@ -8,7 +8,8 @@ import time
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
-from metamori.runtime.checkpoint.snapshot import Cut, Found, examine, look
+from metamori.runtime.checkpoint.cut import Cut, Found, look
+from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import (
     FitEntry,
     Meta,
@@ -54,7 +55,7 @@ class Fold:
     def __init__(self, store: Store, area: Area, cut: Cut, index: int) -> None:
         self.store, self.area, self.cut, self.index = store, area, cut, index
         self.before = store.state(cut.parent)
-        if not cut.examined:
+        if not cut.complete().is_examined:
             examine(cut, area, self.before.names)
         self.run = area.head.run
         self.in_job = bool(area.head.flags & lib.MM_JOB)

@@ -12,7 +12,7 @@ import json
 import os
 import struct
 
-from metamori.runtime.checkpoint.snapshot import Cut, Moved
+from metamori.runtime.checkpoint.cut import Cut, Moved
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 

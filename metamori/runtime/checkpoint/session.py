@@ -19,10 +19,10 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint import sync as durable
+from metamori.runtime.checkpoint.cut import Cut
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.runtime.checkpoint.shared_mappings import Capture
-from metamori.runtime.checkpoint.snapshot import Cut
 from metamori.runtime.checkpoint.write_back import put_home
 from metamori.store.format.records import MemoryEntry
 from metamori.store.read.state import State

@@ -6,99 +6,26 @@ process killed in the middle of one, leaves its changes to the next.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal
-from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, proc_folder
-from metamori.runtime.checkpoint.dirty_pages import Watch
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
+from metamori.runtime.checkpoint.cut import Cut, Looks, look
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
-from metamori.store.io.xattrs import Xattrs
-from metamori.store.io.xattrs import read as read_xattrs
 from metamori.tables.fit import Fit
 from metamori.tables.pif import Pif
-from metamori.tables.record import field, mutable, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import mm_pif, mm_stream_state
 
 _REGULAR_OPEN_FLAGS = 0o17777777
-
-
-@mutable
-class Found:
-    """What stands at a path: its lstat, and the target of a link. st None: nothing."""
-
-    st: os.stat_result | None
-    target: bytes = b""
-    xattrs: Xattrs = ()
-    slot: int = 0                          # the PIF of the file: later its number may be another one's
-
-
-Moved = tuple[bytes, bytes, list[tuple[bytes, int]]]   # from where, to where, and all that is in it, by number
-
-
-@mutable
-class Cut:
-    """One instant."""
-
-    parent: int
-    epoch: int
-    next_block: int
-    journal_end: int
-    pifs: list[Pif] = field(default_factory=list)
-    touches: dict[bytes, Touch] = field(default_factory=dict)
-    preimages: list[Preimage] = field(default_factory=list)
-    found: dict[bytes, Found] = field(default_factory=dict)
-    fits: list[Fit] = field(default_factory=list)
-    processes: list[ProcessEntry] = field(default_factory=list)
-    inherited: list[InheritedEntry] = field(default_factory=list)
-    captured_bytes: int = 0               # that it stored of files whose bytes change unseen
-    watch: Watch | None = None
-    mark: int = 0                         # where the log of what is durable says so
-    moved: list[Moved] = field(default_factory=list)       # in a job: renamed folders
-    looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
-    examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along
-    came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
-    _real: dict[bytes, bool] = field(default_factory=dict)
-
-    def look(self, path: bytes) -> Found:
-        """What stands at a path, asked for once: nothing moves while the run is frozen."""
-        found = self.looked.get(path)
-        if found is None:
-            found = self.looked[path] = look(path) if self._is_real(os.path.dirname(path)) else Found(None)
-        return found
-
-    def _is_real(self, folder: bytes) -> bool:
-        """Not where a link took a folder's place: what it leads to has names of its own."""
-        if folder not in self._real:
-            self._real[folder] = os.path.realpath(folder) == folder
-        return self._real[folder]
-
-
-_IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
-
-
-def look(path: bytes) -> Found:
-    """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
-    try:
-        st = REAL.lstat(path)
-        if stat.S_ISLNK(st.st_mode):
-            return Found(st, REAL.readlink(path))
-        device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
-        return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
-    except OSError as error:
-        if error.errno in _IN_THE_DARK:
-            raise
-        return Found(None)
 
 
 def _buffer_path(area: Area) -> str:
@@ -121,20 +48,17 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     finally:
         os.close(buffer)
     _processes(area, cut)
-    for record in area.journal(head.committed_journal):
-        if isinstance(record, Preimage):
-            cut.preimages.append(record)
-        else:
-            cut.touches.setdefault(record.path, record)
-    now = wal.followed(area) if head.flags & lib.MM_MOVES else {}
-    for path, touch in cut.touches.items():
-        cut.found[path] = cut.look(path)
-        if (was := (touch.dev, touch.ino, touch.btime_ns)) in now:
-            cut.touches[path] = replace(touch, dev=now[was][0], ino=now[was][1], btime_ns=now[was][2])
+    cut.followed = wal.followed(area) if head.flags & lib.MM_MOVES else {}
+    looks = cut.looks = Looks(area)
+    for touch in looks.other_notes():
+        cut.touches[touch.path] = cut.note(touch)
+        cut.found[touch.path] = cut.look(touch.path)
     places = _Places(cut, names)
-    dirty = area.dirty()
-    cut.watch = release(area, dirty)
-    for slot in dirty:
+    others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
+    if any(area.may_have_changed_unseen(slot) for slot in others):
+        cut.preimages = [*looks.preimages()]
+    cut.watch = release(area, others)
+    for slot in others:
         _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
         if head.flags & lib.MM_JOB and not pif.st and area.pif(slot).epoch <= head.committed_epoch:
@@ -155,12 +79,12 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
 class _Below:
     """Paths by the folder that they are in, at any depth; sorted when first asked."""
 
-    def __init__(self, paths: Iterable[bytes]) -> None:
+    def __init__(self, paths: Callable[[], Iterable[bytes]]) -> None:
         self._paths = paths
         self._sorted: list[bytes] = []
 
     def all_in(self, folder: bytes) -> list[bytes]:
-        self._sorted = self._sorted or sorted(set(self._paths))
+        self._sorted = self._sorted or sorted(set(self._paths()))
         return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
 
 
@@ -170,8 +94,9 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
     known: the paths that the parent knew. What comes later is of the next interval: nothing keeps it for this index.
     """
     found = cut.examined = dict(cut.found)
+    cut.is_examined = True
     arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items() if f.st and stat.S_ISDIR(f.st.st_mode)}
-    below = _Below((*known, *cut.touches))
+    below = _Below(lambda: (*known, *cut.complete().touches))
     for path, touch in cut.touches.items():
         if not stat.S_ISDIR(touch.mode):
             continue
@@ -182,16 +107,16 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
             cut.moved.append((path, new, _inside(new)))
         for inner in below.all_in(path):
             for each in (inner, new + inner[len(path):]) if new else (inner,):
-                if each not in found:
-                    found[each] = cut.look(each)
+                if each not in cut.examined:
+                    cut.examined[each] = cut.look(each)
     folders = {(touch.dev, touch.ino) for touch in cut.touches.values() if stat.S_ISDIR(touch.mode)}
     walked: set[bytes] = set()
-    for path, there_now in list(found.items()):
+    for path, there_now in list(cut.examined.items()):
         st = there_now.st
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
-                and path not in walked:
+                and path not in walked and not (cut.looks and cut.looks.have_all_in(path, walked)):
             _arrived_with(cut, area, path, walked)
-    for path, there_now in found.items():
+    for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
             there_now.slot = slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
             if slot and area.pif(slot).flags & lib.MM_LEFT:
@@ -223,6 +148,7 @@ def _is_back(cut: Cut, area: Area, slot: int, path: bytes) -> None:
 
 def _arrived_with(cut: Cut, area: Area, folder: bytes, walked: set[bytes]) -> None:
     """A folder that the run made, and maybe renamed since: all that is in it, and in the scope, came with it."""
+    cut.complete()
     for at, folders, files in REAL.walk(folder):
         walked.add(at)
         for name in (*folders, *files):
@@ -237,16 +163,20 @@ class _Places:
 
     def __init__(self, cut: Cut, names: Callable[[int], list[bytes]]) -> None:
         self.names = names
+        self._cut = cut
         self._by_identity: dict[tuple[int, int], bytes] = {}
-        for path, found in cut.found.items():
-            if found.st:
-                self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
 
     def of(self, pif: mm_pif, first: bytes) -> Iterator[bytes]:
         """Where a file may be that was at `first`."""
-        known = self.names(pif.object) if pif.object else ()
-        touched = self._by_identity.get((pif.dev, pif.ino))
-        return chain((first,), known, (touched,) if touched else ())
+        yield first
+        if pif.object:
+            yield from self.names(pif.object)
+        if not self._by_identity:
+            for path, found in self._cut.complete().found.items():
+                if found.st:
+                    self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
+        if (pif.dev, pif.ino) in self._by_identity:
+            yield self._by_identity[pif.dev, pif.ino]
 
 
 def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
@@ -441,14 +371,11 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
     head = area.head
     if index:
         cut.mark = wal.mark(area, lib.MM_AHEAD_CUT, index)
+    saved = bool(cut.looks and lib.mm_looks_cut(area.pointer, cut.looks.raw))
     for pif in cut.pifs:
-        p = area.pif(pif.slot)
-        p.cut_before = min(p.cut, p.cut_before)
-        p.cut = NO_LIMIT
-        p.flags |= lib.MM_INDEXED
-        if p.fresh_from != NO_LIMIT:
-            p.fresh_from = 0 if p.flags & (lib.MM_MAPPED | lib.MM_LEFT) else pif.size
-    if head.next_block == head.epoch_block and any(area.pif(pif.slot).saved for pif in cut.pifs):
+        lib.mm_pif_cut(area.pointer, pif.slot, pif.size)
+        saved = saved or bool(area.pif(pif.slot).saved)
+    if head.next_block == head.epoch_block and saved:
         area.take_blocks(1)                # what was noted by that number (settle.c) would count as saved later too
     head.cut_pending = 1
     head.dirty = 0

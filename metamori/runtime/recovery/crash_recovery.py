@@ -21,8 +21,8 @@ from metamori.errors import Damaged
 from metamori.runtime.area import name_journal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
 from metamori.runtime.area.wal import Record, began, began_ns, read
+from metamori.runtime.checkpoint.cut import Cut, look
 from metamori.runtime.checkpoint.delta import Fold
-from metamori.runtime.checkpoint.snapshot import Cut, look
 from metamori.runtime.recovery import torn_checkpoints
 from metamori.runtime.recovery.file_locator import Found, Remains
 from metamori.runtime.recovery.recovery_base import REASON, Base, base_of

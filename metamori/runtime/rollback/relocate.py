@@ -12,7 +12,7 @@ import os
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area import wal
-from metamori.runtime.checkpoint import snapshot as instants
+from metamori.runtime.checkpoint.cut import look
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import Intent
@@ -48,7 +48,7 @@ def find_names(session: Session, index: int) -> None:
     for slot in list(area.pifs()):
         p = area.pif(slot)
         places = {area.pif_path(p): None, **{path: None for state in states for path in state.paths(p.object)}}
-        paths = [path for path in places if (st := instants.look(path).st) and (st.st_dev, st.st_ino) == (p.dev, p.ino)]
+        paths = [path for path in places if (st := look(path).st) and (st.st_dev, st.st_ino) == (p.dev, p.ino)]
         aside = b"%d" % p.object
         kept = aside if p.object and commit.exists(store.door, store.layout.kept(aside)) else None
         if paths or kept:

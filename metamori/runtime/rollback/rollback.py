@@ -19,6 +19,7 @@ from metamori.errors import MetamoriError, NoLiveRun, NoSuchCheckpoint
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.checkpoint import snapshot as instants
+from metamori.runtime.checkpoint.cut import look as look_at
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
@@ -148,10 +149,10 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
             arrived(session, begun)
         _next_time_too(session)
     parent = store.state(area.head.parent)
-    cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent))
+    cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent)).complete()
     if again:                              # names may have moved already that no program touched
         for path in {*store.state(cut.parent).names, *store.state(index).names}:
-            cut.found.setdefault(path, instants.look(path))
+            cut.found.setdefault(path, look_at(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
     session.give_up(fold)

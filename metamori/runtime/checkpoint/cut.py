@@ -1,0 +1,200 @@
+"""One instant of the run: what was taken out of the run area while it was frozen (snapshot.py), and what stood at the
+names. Most of it is taken by the C side in one pass (area/looks.c) and read only when the run goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections.abc import Iterator
+
+from metamori._area import ffi, lib
+from metamori.runtime.area.run_area import Area, Preimage, Touch, placed
+from metamori.store.format.records import InheritedEntry, ProcessEntry
+from metamori.store.io.os_io import REAL
+from metamori.store.io.xattrs import Xattrs
+from metamori.store.io.xattrs import read as read_xattrs
+from metamori.tables.fit import Fit
+from metamori.tables.pif import Pif
+from metamori.tables.record import field, mutable, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from metamori.runtime.checkpoint.dirty_pages import Watch
+
+Identity = tuple[int, int, int]            # device, inode, birth
+
+
+@mutable
+class Found:
+    """What stands at a path: its lstat, and the target of a link. st None: nothing."""
+
+    st: os.stat_result | None
+    target: bytes = b""
+    xattrs: Xattrs = ()
+    slot: int = 0                          # the PIF of the file: later its number may be another one's
+
+
+_IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+
+
+def look(path: bytes) -> Found:
+    """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
+    try:
+        st = REAL.lstat(path)
+        if stat.S_ISLNK(st.st_mode):
+            return Found(st, REAL.readlink(path))
+        device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
+        return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
+    except OSError as error:
+        if error.errno in _IN_THE_DARK:
+            raise
+        return Found(None)
+
+
+class Looks:
+    """What the C side saw of the names noted and the files touched since the last checkpoint; rows in its order.
+
+    Rows are tuples as `struct mm_looked` and `struct mm_cut_file` have their fields. To be made while frozen."""
+
+    _LOOKED = struct.Struct("=QQIIQQQQQQIIII")
+    _FILE = struct.Struct("=IIIIIIIIQQQQQQQQQQQ")
+
+    def __init__(self, area: Area) -> None:
+        assert area.is_frozen
+        # paths of the journal are read as they are: where the project has moved since, Python knows
+        raw = lib.mm_looks_take(area.pointer, not area.has_moved)
+        if raw == ffi.NULL:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        self.raw = ffi.gc(raw, lib.mm_looks_free)
+        self.area = area
+        self._since = area.head.committed_epoch
+
+    def other_notes(self) -> Iterator[Touch]:
+        """Of names that stand for something that is not simple, or did."""
+        return (self.area.note(row[0]) for row in self._looked() if row[0] and not row[3])
+
+    def other_files(self) -> list[int]:
+        """Slots of those touched that are not simple."""
+        return [row[0] for row in self._files() if not row[1]]
+
+    def preimages(self) -> Iterator[Preimage]:
+        for at in ffi.unpack(self.raw.preimage, self.raw.preimages):
+            yield self.area.preimage(at)
+
+    def have_all_in(self, top: bytes, walked: set[bytes]) -> bool:
+        """Whether each name below a folder was looked at: in each folder they are as many."""
+        seen = set()
+        for at, folders, files in REAL.walk(top):
+            if len(folders) + len(files) != lib.mm_looks_present(self.raw, at):
+                return False
+            seen.add(at)
+        walked |= seen
+        return True
+
+    def found(self) -> list[tuple[int, bytes, Found | None]]:
+        """Place of the note or 0, path, and what stands there where that is simple."""
+        text = bytes(ffi.buffer(self.raw.text, self.raw.text_used))
+        return [(row[0], placed(text[row[1]:row[1] + row[2]]), _found(row) if row[3] else None)
+                for row in self._looked()]
+
+    def files(self, found: list[tuple[int, bytes, Found | None]]) -> Iterator[tuple[int, Pif | None]]:
+        """Slot, and the file where it is simple."""
+        for row in self._files():
+            (slot, plain, looked, flags, refs, uid, gid, mode, number, dev, ino, btime_ns, created, size, home_limit,
+             cut, mtime_ns, old_size, old_mtime_ns) = row
+            there = found[looked] if plain else None
+            if not there or not there[2] or not there[2].st:
+                yield slot, None
+                continue
+            path, st = there[1], there[2].st
+            yield slot, Pif(
+                slot, number, dev, ino, btime_ns, flags, created > self._since, created == 0, refs, path, path, size,
+                home_limit, min(cut, size), max(mtime_ns, st.st_mtime_ns), st,
+                (old_size, old_mtime_ns, mode, uid, gid), ())
+
+    def _looked(self) -> Iterator[tuple[int, ...]]:
+        return self._LOOKED.iter_unpack(ffi.buffer(self.raw.looked, self.raw.names * self._LOOKED.size))
+
+    def _files(self) -> Iterator[tuple[int, ...]]:
+        return self._FILE.iter_unpack(ffi.buffer(self.raw.file, self.raw.files * self._FILE.size))
+
+
+def _found(row: tuple[int, ...]) -> Found:
+    dev, ino, size, nlink, mtime_ns, ctime_ns, mode, uid, gid, slot = row[4:]
+    if not mode:
+        return Found(None)
+    st = os.stat_result((
+        mode, ino, dev, nlink, uid, gid, size, 0, mtime_ns // 10**9, ctime_ns // 10**9,
+        0.0, mtime_ns / 1e9, ctime_ns / 1e9, 0, mtime_ns, ctime_ns, 0, 0, 0))
+    return Found(st, slot=slot)
+
+
+Moved = tuple[bytes, bytes, list[tuple[bytes, int]]]   # from where, to where, and all that is in it, by number
+
+
+@mutable
+class Cut:
+    """One instant."""
+
+    parent: int
+    epoch: int
+    next_block: int
+    journal_end: int
+    pifs: list[Pif] = field(default_factory=list)
+    touches: dict[bytes, Touch] = field(default_factory=dict)
+    preimages: list[Preimage] = field(default_factory=list)
+    found: dict[bytes, Found] = field(default_factory=dict)
+    fits: list[Fit] = field(default_factory=list)
+    processes: list[ProcessEntry] = field(default_factory=list)
+    inherited: list[InheritedEntry] = field(default_factory=list)
+    captured_bytes: int = 0               # that it stored of files whose bytes change unseen
+    watch: Watch | None = None
+    mark: int = 0                         # where the log of what is durable says so
+    moved: list[Moved] = field(default_factory=list)       # in a job: renamed folders
+    looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
+    examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along
+    is_examined: bool = False
+    came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
+    followed: dict[Identity, Identity] = field(default_factory=dict)   # what restores made other inodes
+    looks: Looks | None = None            # what is simple of touches, found, pifs and preimages, until `complete`
+    _real: dict[bytes, bool] = field(default_factory=dict)
+
+    def look(self, path: bytes) -> Found:
+        """What stands at a path, asked for once: nothing moves while the run is frozen."""
+        found = self.looked.get(path)
+        if found is None:
+            found = self.looked[path] = look(path) if self._is_real(os.path.dirname(path)) else Found(None)
+        return found
+
+    def note(self, touch: Touch) -> Touch:
+        """With the numbers that its file has by now."""
+        now = self.followed.get((touch.dev, touch.ino, touch.btime_ns))
+        return replace(touch, dev=now[0], ino=now[1], btime_ns=now[2]) if now else touch
+
+    def complete(self) -> Cut:
+        """All of it, in the order in which it was noted. It takes its time, which the frozen run need not wait for."""
+        looks, self.looks = self.looks, None
+        if looks is None:
+            return self
+        rows = looks.found()
+        touches = {path: self.touches[path] if there is None else self.note(looks.area.note(at))
+                   for at, path, there in rows if at}
+        here = ((path, there or self.found.get(path)) for _, path, there in rows)
+        found = {path: there for path, there in here if there}
+        others = {pif.slot: pif for pif in self.pifs}
+        pifs = [pif or others.pop(slot, None) for slot, pif in looks.files(rows)]
+        self.touches, self.found = touches, found | self.found
+        self.pifs = [*(pif for pif in pifs if pif), *others.values()]
+        self.preimages = self.preimages or [*looks.preimages()]
+        self.looked = self.found | self.looked
+        if self.is_examined:
+            self.examined = self.found | self.examined
+        return self
+
+    def _is_real(self, folder: bytes) -> bool:
+        """Not where a link took a folder's place: what it leads to has names of its own."""
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder) == folder
+        return self._real[folder]
