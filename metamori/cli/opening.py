@@ -67,7 +67,7 @@ def complete(store: Store) -> None:
         from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 
         require_over(store)
-    job = commit.exists(store.door, store.layout.nodes)
+    job = any(commit.exists(store.door, path) for path in (store.layout.nodes, store.layout.nodes_over))
     if job:
         from metamori.runtime.job import finish, folder
 

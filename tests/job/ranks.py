@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab import Lab, Tree, picture
+import killing
+from lab import Lab, Tree, gone, picture, wait_until
 
 RANK = r"""
 import json, os, sys
@@ -60,11 +60,16 @@ for line in sys.stdin:
 class Rank:
     """One run of the job."""
 
-    def __init__(self, lab: Lab, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, lab: Lab, *options: str, env: Mapping[str, str] | None = None,
+                 order: Path | None = None) -> None:
+        """order: of killing.py, for `metamori run`."""
+        start = lab.argv("run", "--job", *options)
+        variables = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"} | dict(env or {})
+        if order:
+            start, variables["KILL_ORDER"] = killing.argv(start), str(order)
         self.process = subprocess.Popen(
-            [*lab.argv("run", "--job", *options), "--", sys.executable, "-c", RANK], cwd=lab.work,
-            env={name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"} | dict(env or {}),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [*start, "--", sys.executable, "-c", RANK], cwd=lab.work, env=variables, text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def ready(self) -> Rank:
         assert self.process.stdout is not None
@@ -97,8 +102,7 @@ class Rank:
         self.process.kill()
         os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
-            time.sleep(0.005)
+        wait_until(lambda: gone(pid), "the killed program is still there")
 
     def end(self, status: int = 0) -> str:
         """What it said."""

@@ -80,8 +80,8 @@ def orders(seed: int, indexes: list[int]) -> Iterator[int]:
     yield from random_.sample(indexes, len(indexes))
 
 
-def check(lab: Lab, seed: int, kills: bool) -> None:
-    seen = play(lab, seed, kills)
+def back(lab: Lab, what: str, seed: int, seen: dict[int, Tree]) -> None:
+    """Every index, beside the files and in their place."""
     for index, tree in seen.items():
         there = lab.folder / f"copy.{index}"
         lab.verb("restore", index, "--to", there)
@@ -91,11 +91,15 @@ def check(lab: Lab, seed: int, kills: bool) -> None:
         for path, entry in have.items():   # a folder around them that no run has touched
             if entry.kind == "folder" and entry.mode == 0o700 and path in tree:
                 have[path] = tree[path]
-        assert not difference(have, tree), f"seed {seed}, --to of {index}: {difference(have, tree)}"
+        assert not difference(have, tree), f"{what}, --to of {index}: {difference(have, tree)}"
     for index in orders(seed, list(seen)):
         lab.restore(index)
-        lab.assert_state(seen[index], f"seed {seed}, restore {index}")
+        lab.assert_state(seen[index], f"{what}, restore {index}")
     lab.verb("verify")
+
+
+def check(lab: Lab, seed: int, kills: bool) -> None:
+    back(lab, f"seed {seed}", seed, play(lab, seed, kills))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -64,6 +64,16 @@ def test_nobody_counts(tmp_path: Path) -> None:
     assert folder.job_of(store.path + "/nodes/x") == store.path
 
 
+def test_a_note_of_what_was_folded_that_was_only_begun(lab: Lab) -> None:
+    """Else all is folded once more, as if it had been done after the last checkpoint."""
+    ranks = job(lab, 2)
+    ranks[0].do("append", "file", "one")
+    checkpoint(lab, {})
+    (lab.store / "nodes" / "folded" / "2.tmp").touch()
+    assert set(folder.folded(Store.open(str(lab.store)))[0].values()) == {1}
+    end(ranks)
+
+
 MAPS = """
 import mmap, sys
 file = open("mapped", "r+b"); view = mmap.mmap(file.fileno(), 0)

@@ -16,8 +16,6 @@ from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
 
-OVER = b"nodes.over"
-
 
 def parent_of(store: Store, job_run: int) -> int:
     """What the job's next index grows from: its newest, or where the files were when it began."""
@@ -45,7 +43,7 @@ def doubt_of(store: Store, name: bytes) -> int:
 def finish(store: Store, durable: bool = True) -> list[str]:
     """Complete a job of which no run lives; the caller holds the lock. StoreBusy. Lines for a person."""
     if not folder.is_there(store):
-        shutil.rmtree(os.path.join(store.layout.root, OVER), ignore_errors=True)
+        shutil.rmtree(store.layout.nodes_over, ignore_errors=True)
         return []
     names = folder.names(store)
     for name in names:
@@ -70,24 +68,21 @@ def finish(store: Store, durable: bool = True) -> list[str]:
         fold = JobFold(store, parts, parent, run, mapped)
         index = fold.commit("", _reason(reasons), durable)
         said += fold.said
-    if index != store.head.index:
-        for name in names:
-            shutil.rmtree(Store(store.layout.node(name)).layout.kept_folder, ignore_errors=True)
-        store.set_head(index, None, durable)
-        restore.sweep_kept(store)
+    for name in names:                     # each link less is another change time: head is noted after it
+        shutil.rmtree(Store(store.layout.node(name)).layout.kept_folder, ignore_errors=True)
+    store.set_head(index, None, durable)
+    restore.sweep_kept(store)
     close(store)
     return said
 
 
 def close(store: Store) -> None:
-    """Nothing of the job's own is left."""
+    """Nothing of the job's own is left. It is over with one rename: with a part of this it would be folded again."""
     for path in (store.layout.job, store.layout.alive):
         commit.remove_file(store.door, path, durable=False)
-    shutil.rmtree(os.path.dirname(store.layout.folded(0)), ignore_errors=True)
-    over = os.path.join(store.layout.root, OVER)
-    shutil.rmtree(over, ignore_errors=True)
-    store.door.rename(store.layout.nodes, over)
-    shutil.rmtree(over, ignore_errors=True)
+    shutil.rmtree(store.layout.nodes_over, ignore_errors=True)
+    store.door.rename(store.layout.nodes, store.layout.nodes_over)
+    shutil.rmtree(store.layout.nodes_over, ignore_errors=True)
 
 
 def job_run(store: Store) -> int:

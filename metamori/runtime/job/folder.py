@@ -67,10 +67,10 @@ def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: list[i
 def folded(store: Store) -> tuple[dict[bytes, int], list[int]]:
     """Up to which index of each run the job's checkpoints have it; and files that some run had mapped."""
     try:
-        found = sorted(map(int, store.door.listdir(os.path.dirname(store.layout.folded(0)))), reverse=True)
-    except (FileNotFoundError, ValueError):
+        found = store.door.listdir(os.path.dirname(store.layout.folded(0)))
+    except FileNotFoundError:
         return {}, []
-    for index in found:
+    for index in sorted((int(name) for name in found if name.isdigit()), reverse=True):
         if index in store.history:
             data = json.loads(commit.read_file(store.door, store.layout.folded(index)))
             return {os.fsencode(name): number for name, number in data["upto"].items()}, data["mapped"]

@@ -17,6 +17,7 @@ from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.store.read.store import Store
 
 ANSWER_S = 180.0
+HUNG_S = 30.0                              # without any sign; it gives none while it writes the job's record
 _ALIVE_S, _LOOK_S = 1.0, 0.5
 _END_S = 30.0
 
@@ -33,6 +34,7 @@ class Member(threading.Thread):
         self._client: Client | None = None
         self._over = threading.Event()
         self._heard = 0.0
+        self._store = Store(path)          # to look whether somebody counts
 
     # -- for the thread of the command ---------------------------------------------------------------
 
@@ -97,12 +99,17 @@ class Member(threading.Thread):
             if message is not None:
                 self._heard = time.monotonic()
                 self._take(message)
-            if time.monotonic() - self._heard > 3 * _ALIVE_S and not self.counts:
+            if not self.counts and self._nobody_answers():
                 self._client.close()
                 self._client = None
         if self._client is not None:
             self._client.send({"what": "leave"})
             self._client.close()
+
+    def _nobody_answers(self) -> bool:
+        """The one that counts has died, or does not speak to us any more."""
+        silent = time.monotonic() - self._heard
+        return silent > 3 * _ALIVE_S or (silent > _ALIVE_S + _LOOK_S and not self._store.is_busy())
 
     def _reach(self) -> bool:
         """A line to the one that counts; that may be this one from now on."""
@@ -175,17 +182,35 @@ class Aborted(NotAtRest):
 
 
 def ask(path: str, message: str) -> int:
-    """A checkpoint of the live job in this store. NoAnswer, MetamoriError."""
-    client = dial(path)
+    """A checkpoint of the live job in this store. NoAnswer, MetamoriError. When the one that counts dies meanwhile, the
+    next one is asked again."""
+    limit = time.monotonic() + ANSWER_S
+    while (answer := _ask_once(path, message, limit)) is None:
+        pass
+    if answer["what"] != "taken":
+        raise MetamoriError(f"no checkpoint was taken: {answer['why']}")
+    index: int = answer["index"]
+    return index
+
+
+def _ask_once(path: str, message: str, limit: float) -> Message | None:
+    """None: nobody answers, for somebody else counts from now on. NoAnswer."""
+    client, store = dial(path), Store(path)
     try:
         client.send({"what": "checkpoint", "message": message})
-        answer = client.receive(ANSWER_S)
-        if answer is None:
-            raise NoAnswer("no checkpoint was taken: no answer from the run that counts")
-        if answer["what"] != "taken":
-            raise MetamoriError(f"no checkpoint was taken: {answer['why']}")
-        index: int = answer["index"]
-        return index
+        heard = time.monotonic()
+        while time.monotonic() < min(limit, heard + HUNG_S):
+            answer = client.receive(_LOOK_S)
+            if answer is not None and answer["what"] in ("taken", "refused"):
+                return answer
+            if answer is not None:
+                heard = time.monotonic()
+                continue
+            reached = folder.read_counter(store)
+            if reached is None or reached["server"] != client.server or not store.is_busy():
+                return None
+            client.send({"what": "alive?"})
+        raise NoAnswer("no answer from the run that counts: 'metamori log' says whether there is a checkpoint")
     finally:
         client.close()
 

@@ -121,6 +121,8 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
                         store.close()
                         return None
                     other = client.job
+                    if other.partition(" ")[0] != identity.partition(" ")[0]:
+                        limit = 0.0        # not one that was queued again, and whose runs are on their way out
                 except NoAnswer:
                     pass
             if time.monotonic() > limit:

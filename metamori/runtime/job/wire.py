@@ -103,6 +103,7 @@ class Client:
     def __init__(self, reached: Message) -> None:
         self._context = zmq.Context()
         self._socket: Any = None
+        self.server: str = reached["server"]
         for address in _candidates(reached):
             self._connect(reached, address)
             began = now_ns()

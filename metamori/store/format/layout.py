@@ -19,7 +19,8 @@
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
     job                          how the runs of a live job reach the one that takes their checkpoints
     nodes/<name>/                the stores of a job's runs, until the job is over
-    folded/<k>                   which of their indexes the job's index k holds
+    nodes/folded/<k>             which of their indexes the job's index k holds
+    nodes.over                   what `nodes` is renamed to when the job is over, before it is removed
     kept/<name>                  backing files of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
     run/                         the run area of a live or unfinished run
@@ -147,7 +148,11 @@ class Layout:
         return self._in(b"nodes", name)
 
     def folded(self, index: int) -> bytes:
-        return self._in(b"folded", b"%d" % index)
+        return self._in(b"nodes", b"folded", b"%d" % index)
+
+    @property
+    def nodes_over(self) -> bytes:
+        return self._in(b"nodes.over")
 
     @property
     def alive(self) -> bytes:
@@ -160,7 +165,7 @@ class Layout:
     @property
     def unfinished(self) -> tuple[bytes, ...]:
         """What is there only while something is done, or after that was interrupted."""
-        return self.prune, self.intent, self.leaving, self.run_area, self.nodes
+        return self.prune, self.intent, self.leaving, self.run_area, self.nodes, self.nodes_over
 
     @property
     def run_intent(self) -> bytes:

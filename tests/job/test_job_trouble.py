@@ -1,0 +1,137 @@
+"""The filesystem that a job shares is full, the one that counts stands still, another job wants the store: what is
+refused is said, the programs go on, and no index is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import killing
+import pytest
+from disks import MB, NoMount, fill, mounted
+from lab import Lab, Tree, picture, wait_until
+from ranks import Rank, checkpoint, end, job
+from test_job import counter, everything_back
+
+pytest.importorskip("zmq")
+
+
+@pytest.fixture(params=["ext4", "tmpfs"])
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    try:
+        with mounted(tmp_path, request.param, 48) as disk:
+            (disk / "lab").mkdir()
+            yield Lab(disk / "lab", tmp_path)
+    except NoMount as why:
+        pytest.skip(str(why))
+
+
+def test_the_shared_filesystem_is_full(small: Lab) -> None:
+    random_ = random.Random(3)
+    (small.work / "shared").write_bytes(b"." * MB)
+    seen: dict[int, Tree] = {0: picture(small.work)}
+    ranks = job(small, 3)
+    for rank in ranks:
+        rank.do("write", "shared", 1000, "first")
+    checkpoint(small, seen)
+    refused = 0
+    for leave in (0, 4096, 20000, 60000, 150000):
+        filler = fill(small.folder, leave)
+        for number, rank in enumerate(ranks):
+            for _ in range(20):
+                rank.do("write", "shared", random_.randrange(MB), "abc" * random_.randrange(1000))
+            rank.do("append", f"own.{number}", "more" * 100)
+            rank.do("anew", f"new.{number}", "again" * 100)
+        done = small.verb("checkpoint", code=None, cwd=small.work)
+        now = picture(small.work)
+        assert done.returncode in (0, 1), done.stderr
+        if done.returncode:
+            refused += 1
+            assert "no checkpoint was taken" in done.stderr and "No space left" in done.stderr, done.stderr
+        else:
+            seen[int(done.stdout)] = now
+        filler.unlink()
+        checkpoint(small, seen)
+    assert refused
+    said = end(ranks)
+    assert "Traceback" not in said
+    everything_back(small, seen)
+
+
+def test_the_filesystem_is_full_when_the_job_ends(small: Lab) -> None:
+    seen: dict[int, Tree] = {0: picture(small.work)}
+    ranks = job(small, 3)
+    for number, rank in enumerate(ranks):
+        rank.do("write", "shared", 5000 * number, "first" * 1000)
+    last = checkpoint(small, seen)
+    for number, rank in enumerate(ranks):
+        rank.do("write", "shared", 5000 * number, "other" * 900)
+    seen[last + 1] = picture(small.work)
+    filler = fill(small.folder)
+    said = end(ranks)
+    filler.unlink()
+    small.verb("log")
+    assert "No space left" in said
+    everything_back(small, seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", range(5, 60, 11))
+def test_the_one_that_counts_stops_amid_a_checkpoint(lab: Lab, nth: int) -> None:
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    orders = [lab.folder / f"order.{number}" for number in range(3)]
+    ranks = [Rank(lab, order=order).ready() for order in orders]
+    for number, rank in enumerate(ranks):
+        rank.do("append", "common", f"{number}")
+    checkpoint(lab, seen)
+    one = counter(lab, ranks)
+    others = [rank for rank in ranks if rank is not one]
+    for rank in ranks:
+        rank.do("append", "common", "more")
+    now = picture(lab.work)
+    killing.order(orders[ranks.index(one)], nth, signal.SIGSTOP)
+    began = time.monotonic()
+    with subprocess.Popen(lab.argv("checkpoint"), env=lab.env, cwd=lab.work, stderr=subprocess.PIPE, text=True) as verb:
+        wait_until(lambda: " T " in Path(f"/proc/{one.process.pid}/stat").read_text(), "it stops")
+        for rank in others:                # frozen they may be, for some seconds
+            rank.do("append", "other", "goes on")
+        assert time.monotonic() - began < 20
+        if verb.wait(60):                  # else it stopped when all was done
+            assert verb.stderr and "no answer from the run that counts" in verb.stderr.read()
+    there = set(os.listdir(lab.store / "checkpoints"))
+    one.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: lab.verb("checkpoint", code=None, cwd=lab.work).returncode == 0, "a checkpoint once it goes on")
+    assert there <= set(os.listdir(lab.store / "checkpoints"))
+    indexes = [entry["index"] for entry in lab.log()["checkpoints"]]
+    seen[max(indexes)] = picture(lab.work)
+    if max(indexes) == 3:                  # that one came to be, as it was
+        seen[2] = now
+    end(ranks)
+    everything_back(lab, seen)
+
+
+def test_two_jobs_with_one_store(lab: Lab) -> None:
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 2, "one")
+    for rank in ranks:
+        rank.do("append", "file", "one")
+    checkpoint(lab, seen)
+    other = Rank(lab, "two")
+    other.process.wait()
+    assert other.process.returncode == 125
+    assert other.process.stderr and "is in use by job one" in other.process.stderr.read()
+    for rank in ranks:
+        rank.do("append", "file", "more")
+    checkpoint(lab, seen)
+    end(ranks)
+    ranks = job(lab, 2, "two")             # after it
+    ranks[0].do("append", "file", "two")
+    seen[3] = seen[2]
+    checkpoint(lab, seen)
+    end(ranks)
+    everything_back(lab, seen)
