@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
@@ -59,11 +60,8 @@ class Fold:
             examine(cut, area, self.before.names)
         self.run = area.head.run
         self.in_job = bool(area.head.flags & lib.MM_JOB)
-        self._known = {(pif.dev, pif.ino): inode for inode, pif in self.before.pifs.items()}
-        self._earlier: dict[Identity, list[int]] = {}   # files whose number has gone to another one since
-        if len(self._known) < len(self.before.pifs):
-            for inode, pif in self.before.pifs.items():
-                self._knows((pif.dev, pif.ino), inode)
+        self._known: dict[Identity, list[int]] | None = None   # the parent's files by identity, once somebody asks
+        self._met: dict[Identity, list[int]] = {}   # likewise those of the interval; the last one has the number now
         self.pifs: dict[int, PifEntry] = {}
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
@@ -120,10 +118,18 @@ class Fold:
     # -- files -----------------------------------------------------------------------------------
 
     def _knows(self, identity: Identity, inode: int) -> None:
-        last = self._known.get(identity, inode)
-        if last != inode:
-            self._earlier.setdefault(identity, []).append(last)
-        self._known[identity] = inode
+        met = self._met.setdefault(identity, [])
+        if inode not in met[-1:]:
+            met.append(inode)
+
+    def _have_had(self, identity: Identity) -> Iterator[int]:
+        """Files that have, or had, an inode number; the last one first."""
+        yield from reversed(self._met.get(identity, ()))
+        if self._known is None:
+            self._known = {}
+            for inode, pif in self.before.pifs.items():
+                self._known.setdefault((pif.dev, pif.ino), []).append(inode)
+        yield from reversed(self._known.get(identity, ()))
 
     def _has_birth(self, inode: int, btime_ns: int) -> bool:
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
@@ -138,8 +144,7 @@ class Fold:
         """The store's number of a file, and whether the store has not seen it before."""
         inode = 0
         if not fresh:
-            known = (self._known.get(identity, 0), *reversed(self._earlier.get(identity, ())))
-            inode = next((each for each in known if self._has_birth(each, btime_ns)), 0)
+            inode = next((each for each in self._have_had(identity) if self._has_birth(each, btime_ns)), 0)
             inode = inode or self.store.find_object(*identity, btime_ns)
         if inode:
             return inode, inode not in self.before.pifs

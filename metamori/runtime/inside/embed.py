@@ -6,6 +6,7 @@ Converts, catches, answers with -errno; decides nothing.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from metamori.runtime.rollback import resumed_job, rollback
 from metamori.store.read.store import Store
 
 PATIENCE_S = 10.0
+gc.set_threshold(100_000)                  # as the verbs do (cli/main.py): a checkpoint of many files makes what stays
 _sessions: dict[tuple[int, str], Session] = {}
 
 

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     _Record = TypeVar("_Record")
 
-META_ENTRIES = 50_000                      # names, files and descriptors in the records held: about 20 MB
+META_ENTRIES = 250_000                     # names, files and descriptors in the records held: at most about 100 MB
 STATES = 8                                 # held at a time
 _NAMED_MAX = 20                            # a damaged or hostile record may say that there were any number
 
 
 def _weight(meta: Meta) -> int:
-    """What a record takes in memory, in entries."""
-    return 1 + len(meta.names) + len(meta.initial_names) + len(meta.pifs) + len(meta.initial_pifs) + len(meta.fits)
+    """What a record takes in memory, in entries. Its initial ones are held for the whole store, whatever happens."""
+    return 1 + len(meta.names) + len(meta.pifs) + len(meta.fits)
 
 
 class Catalog(StoreLock):
