@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "sinfo", "scancel")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 SBIN = "/usr/sbin:/sbin"
-CONFIG = """
+CONFIG = r"""
 ClusterName=metamori
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
@@ -23,15 +24,14 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={port}
-SlurmdPort={port_d}
 SrunPortRange={port_low}-{port_high}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -40,14 +40,16 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,requeue_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
+SlurmdTimeout={silent}
 KillWait=5
 MailProg=/bin/true
 SwitchType=switch/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} CoresPerSocket={cpus} RealMemory=1000 State=UNKNOWN
+NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs={cpus} \
+  CoresPerSocket={cpus} RealMemory=1000 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PartitionName=p Nodes={host} Default=YES MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=2
-PartitionName=scavenge Nodes={host} MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
+PartitionName=p Nodes={nodes} Default=YES MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=2
+PartitionName=scavenge Nodes={nodes} MaxTime=60 State=UP OverTimeLimit=0 PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
 """
 
 
@@ -65,28 +67,46 @@ def wait_for(condition, what: str, seconds: float = 120):  # type: ignore[no-unt
     return found
 
 
-class Cluster:
-    """Up when made; `down` ends what was started, jobs first."""
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
-    def __init__(self, folder: Path) -> None:
+
+def _proc(pid: int, name: str) -> str:
+    """Of a process that may be gone."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+class Cluster:
+    """Up when made; `down` ends what was started, jobs first. Of one node, or of several, all on this machine."""
+
+    def __init__(self, folder: Path, count: int = 1, silent: int = 300) -> None:
+        """silent: seconds until a node that says nothing is taken for down."""
         self.folder = folder
+        host = socket.gethostname().split(".")[0]
+        self.nodes = [f"n{number + 1}" for number in range(count)] if count > 1 else [host]
         (folder / "munge").mkdir(parents=True)
-        for name in ("state", "spool"):
+        for name in ("state", *(f"spool.{node}" for node in self.nodes)):
             (folder / name).mkdir()
         folder.chmod(0o755)
         (folder / "munge").chmod(0o755)
         key = folder / "munge" / "key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(1024))
-        low = self._free_ports(24)
-        text = CONFIG.format(host=socket.gethostname().split(".")[0], user=getpass.getuser(), folder=folder,
-                             cpus=os.cpu_count(), port=low, port_d=low + 1, port_low=low + 2, port_high=low + 22)
+        low = self._free_ports(24 + count)
+        text = CONFIG.format(host=host, user=getpass.getuser(), folder=folder, cpus=os.cpu_count(), port=low,
+                             silent=silent, nodes=",".join(self.nodes),
+                             ports=",".join(str(low + 24 + each) for each in range(count)),
+                             port_low=low + 2, port_high=low + 22)
         (folder / "slurm.conf").write_text(text)
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "METAMORI"))}
         self.env = plain | {"SLURM_CONF": str(folder / "slurm.conf"),
                             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:{SBIN}"}
         self.daemons: list[subprocess.Popen[bytes]] = []
+        self.slurmd: dict[str, subprocess.Popen[bytes]] = {}
         self.hastened: set[tuple[str, ...]] = set()
         try:
             self._start()
@@ -113,13 +133,35 @@ class Cluster:
                      f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
         wait_for((munge / "socket").exists, "munged")
         self._daemon("slurmctld", "-D", "-c")
-        self._daemon("slurmd", "-D", "-c")
-        wait_for(lambda: self.ask("sinfo", "-h", "-o", "%T", check=False).strip() == "idle", "an idle node")
+        for node in self.nodes:
+            self.start_node(node)
+        wait_for(lambda: self.states() == ["idle"] * len(self.nodes), "idle nodes")
 
-    def _daemon(self, *command: str) -> None:
-        with open(self.folder / f"{command[0]}.out", "wb") as out:
+    def states(self) -> list[str]:
+        return self.ask("sinfo", "-h", "-N", "-p", "p", "-o", "%T", check=False).split()
+
+    def start_node(self, node: str) -> None:
+        self.slurmd[node] = self._daemon("slurmd", "-D", "-c", *(("-N", node) if len(self.nodes) > 1 else ()))
+
+    def kill_node(self, node: str) -> None:
+        """With all that runs on it, as when its power fails."""
+        self.daemons.remove(self.slurmd[node])
+        self.slurmd[node].kill()
+        self.slurmd[node].wait()
+        tasks = {pid for pid in _pids() if f"\0SLURMD_NODENAME={node}\0" in "\0" + _proc(pid, "environ") + "\0"}
+        for pid in tasks | {int(_proc(each, "stat").rpartition(")")[2].split()[1] or 0) for each in tasks
+                            if _proc(each, "stat")}:
+            if pid in tasks or _proc(pid, "comm").startswith("slurmstepd"):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def _daemon(self, *command: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / f"{command[0]}.{len(self.daemons)}.out", "wb") as out:
             self.daemons.append(subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
                                                  stderr=subprocess.STDOUT))
+        return self.daemons[-1]
 
     def ask(self, *command: str, cwd: Path | None = None, check: bool = True, **variables: str) -> str:
         done = subprocess.run(command, env=self.env | variables, cwd=cwd, capture_output=True, text=True, timeout=120,
