@@ -15,6 +15,8 @@ import stat
 from dataclasses import dataclass
 from typing import Any
 
+from metamori.errors import MetamoriError
+from metamori.runtime.job import folder
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -31,14 +33,16 @@ class Files:
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
         self.active = hasattr(self._library, "metamori_v1_active") and self._library.metamori_v1_active(0) > 0
-        self.store = os.environ.get("METAMORI_STORE", "") if self.active else ""
+        own = os.environ.get("METAMORI_STORE", "") if self.active else ""
+        self.store = folder.job_of(own)    # all nodes' where the run is one of a job: one index for all
+        self.is_of_job = self.store != own
         self.key = self.store              # by which the job's records know the store
         self.leader = False
         self.anywhere = self.active        # whether any process of the job has a store
 
     def elect(self, comm: Any, node: int) -> None:
         """Choose one process of each store. Everybody of the job calls it. node: this process's, by number."""
-        host = os.uname().nodename
+        host = "" if self.is_of_job else os.uname().nodename
         stores = comm.allgather((host, self.store) if self.active else None)
         if len({each[0] for each in stores if each and each[1] == self.store}) > 1:
             self.key = f"{self.store}@{node}"   # every host has one of this name
@@ -77,7 +81,19 @@ class Files:
 
     def back(self, index: int) -> None:
         """By the leader: the files of all of the run's processes are those of an index; descriptors stay open."""
+        if self.is_of_job:
+            self._require_at(index)
+            return
         self._call("metamori_v1_files_back", ctypes.c_int(index))
+
+    def _require_at(self, index: int) -> None:
+        """A job's files go back before its programs start; here it is only seen that they did."""
+        from metamori.runtime.job import finish
+
+        store = self.opened()
+        if finish.parent_of(store, finish.job_run(store)) != index or store.changed_outside():
+            raise MetamoriError(f"with --job they go back before the programs start: 'metamori restore --store "
+                                f"{self.store} {index}' or run --resume-at 'level *', and FTI_Recover before they change")
 
     def open_files(self) -> list[tuple[int, str]]:
         """Descriptors of this process on regular files, with the names that those have."""
