@@ -225,11 +225,13 @@ import hashlib, socket
 server = socket.socket(socket.AF_UNIX)
 server.bind("name"); server.listen()
 ends = []
-for n in range(2):
-    client = socket.socket(socket.AF_UNIX)
-    client.connect("name")
-    accepted, _ = server.accept()
-    gone, left = (client, accepted) if n else (accepted, client)
+tcp = socket.create_server(("127.0.0.1", 0))
+for n in range(4):
+    listens = tcp if n > 1 else server
+    client = socket.socket(listens.family)
+    client.connect(listens.getsockname())
+    accepted, _ = listens.accept()
+    gone, left = (client, accepted) if n % 2 else (accepted, client)
     gone.send(b"last words")
     gone.close()
     ends.append(left)
@@ -239,14 +241,14 @@ for n in range(20):
         state = hashlib.sha256(state * 10).digest()
     print(state.hex(), flush=True)
 for end in ends:
-    print(end.recv(100), end.recv(100), end.getsockname())
-print(ends[0].getpeername())
+    print(end.recv(100), end.recv(100))
+print(ends[0].getpeername(), ends[1].getsockname(), ends[2].getpeername() == ends[3].getsockname() == tcp.getsockname())
 server.close()
 """
 
 
 def test_what_the_other_end_said_before_it_closed(tmp_path: Path) -> None:
-    """A unix socket of a name: of the one that was accepted, and of the one that connected."""
+    """By a unix socket of a name, and by TCP: to the one that was accepted, and to the one that connected."""
     script = tmp_path / "program.py"
     script.write_text(CLOSED)
     case = Memory(tmp_path, ["/usr/bin/python3", script])

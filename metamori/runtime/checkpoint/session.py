@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from itertools import count
 
 from metamori._area import lib
 from metamori.errors import MetamoriError
@@ -35,7 +37,7 @@ if TYPE_CHECKING:                          # most runs need none of these
     from metamori.runtime.memory.tree import Images
 
 
-_TRIES = 10
+_PASSES_S = 2.0                            # what is waited for that passes
 
 
 class Session(SessionState):
@@ -89,7 +91,9 @@ class Session(SessionState):
         self.store.refresh(alone=self._records == self.area.head.records)
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
-        for tries in range(_TRIES):
+        deadline = time.monotonic() + _PASSES_S
+        for tries in count():
+            time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run
             image = self._freeze(index, with_memory)
             try:
                 if self.stopped:
@@ -98,8 +102,8 @@ class Session(SessionState):
                 if self.when_cut:
                     self.when_cut()
                 break
-            except MetamoriError as error:      # a process was killed while all were held
-                if not error.passes or tries == _TRIES - 1:
+            except MetamoriError as error:      # a process was killed while all were held, say
+                if not error.passes or time.monotonic() >= deadline:
                     raise
             finally:
                 self.area.thaw()

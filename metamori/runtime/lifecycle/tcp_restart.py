@@ -22,6 +22,10 @@ Ends = list[tuple[Fields, socket.socket]]
 def made(sockets: Sequence[Fields]) -> Ends:
     """Connected, empty; before the sockets that listen at their ports."""
     by_name = {(each["address"][0], each["to"][0]): each for each in sockets}
+    for (own, other), fields in list(by_name.items()):
+        if (other, own) not in by_name:    # whoever had it has closed it
+            by_name[other, own] = {**fields, "address": [other], "to": [own], "closes": [], "shut": ["0"],
+                                   "server": [str(1 - int(fields["server"][0]))], "waiting": []}
     found: Ends = []
     for (own, other), fields in by_name.items():
         peer = by_name[other, own]
@@ -32,7 +36,7 @@ def made(sockets: Sequence[Fields]) -> Ends:
 
 
 def fill(ends: Ends) -> None:
-    """What each was about to read is sent by the other one; then those are shut that were."""
+    """What each was about to read is sent by the other one; then those are shut or closed that were."""
     by_name = {(fields["address"][0], fields["to"][0]): end for fields, end in ends}
     for fields, _ in ends:
         other = by_name[fields["to"][0], fields["address"][0]]
@@ -41,7 +45,9 @@ def fill(ends: Ends) -> None:
             if other.send(bytes.fromhex(data)) != len(data) // 2:
                 raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
     for fields, end in ends:
-        if fields["shut"] == ["2"]:
+        if "closes" in fields:
+            end.close()
+        elif fields["shut"] == ["2"]:
             end.shutdown(socket.SHUT_WR)
 
 

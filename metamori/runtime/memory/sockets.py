@@ -34,7 +34,7 @@ from metamori.tables.record import record
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
 _MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
-_SYN_SENT, _CLOSED, _CLOSE_WAIT = 2, 7, 8  # of the kernel's list of states of TCP
+_SYN_SENT, _FIN_WAIT2, _CLOSED, _CLOSE_WAIT = 2, 5, 7, 8   # of the kernel's list of states of TCP
 _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING: nothing more is sent
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
@@ -195,13 +195,27 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
     if this.type != socket.SOCK_STREAM:
         return "sends" if other else "waits"
     if this.proto in (0, _TCP) and this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
-        return "tcp" if own and other and (other, own) in inside.connections else "reset"
+        return "tcp" if own and other and ((other, own) in inside.connections or _is_closed(other, own)) else "reset"
     poll = select.poll()
     poll.register(this, select.POLLRDHUP)
     events = dict(poll.poll(0)).get(this.fileno(), 0)
     if events & select.POLLERR or other or _to_read(this):
         return "reset"
     return "ended" if events & select.POLLRDHUP else "waits"
+
+
+def _is_closed(other: bytes, own: bytes) -> bool:
+    """The other end is here, and nobody has it any more: it has said that it sends nothing more."""
+    wanted = [_as_proc_says(other), _as_proc_says(own)]
+    with open("/proc/net/tcp6" if len(own) > 16 else "/proc/net/tcp", encoding="ascii") as file:
+        return any(words[1:3] == wanted and int(words[3], 16) == _FIN_WAIT2 and words[9] == "0"
+                   for words in map(str.split, file))
+
+
+def _as_proc_says(name: bytes) -> str:
+    address = name[8:24] if len(name) > 16 else name[4:8]
+    words = struct.unpack(f"={len(address) // 4}I", address)
+    return "".join(f"{word:08X}" for word in words) + f":{struct.unpack_from('>H', name, 2)[0]:04X}"
 
 
 def _is_on_its_way(this: socket.socket, other: bytes, inside: Inside) -> bool:
