@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,3 +208,25 @@ class Memory:
             self.goes_on(index)
         checked = self.verb("verify")
         assert checked.returncode == 0, checked.stderr
+
+
+def comes_back(case: Memory, every: str = "200ms") -> None:
+    """At the last index, at earlier ones, and at one of a branch."""
+    found = case.run_and_kill(every, 3)
+    case.everywhere(found, most=2)
+
+
+def killed_again(case: Memory, random_: random.Random, index: int) -> None:
+    """Gone on from an index, checkpoints on the way, SIGKILL at some moment."""
+    run = case.restart_in_background(index, "--every", "60ms")
+    try:
+        wanted = len(case.images()) + random_.randint(0, 2)
+        wait_until(lambda: len(case.images()) >= wanted or run.poll() is not None, "images")
+        time.sleep(random_.random() * 0.05)
+        if random_.random() < 0.5:
+            case.kill(run)
+        else:                              # `metamori restart` itself dies too
+            case.kill_with(run)
+        run.wait(PATIENCE)
+    finally:
+        run.kill()

@@ -8,9 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from comeback import Memory
-from test_lammps import INPUT, Lammps
-from test_trees import MPI, comes_back
+from comeback import PROGRAMS, Memory, comes_back
 
 pytestmark = [pytest.mark.usefixtures("installed"), pytest.mark.slow]
 
@@ -103,25 +101,12 @@ def mpi_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> tuple[str, str]:
 @pytest.mark.parametrize(("kind", "ranks"), [("openmpi", 4), ("mpich", 2)])
 def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ranks: int) -> None:
     run, compiler = mpi_run(monkeypatch, kind)
-    (tmp_path / "ring.c").write_text(MPI)
-    subprocess.run([compiler, "-O1", tmp_path / "ring.c", "-o", tmp_path / "ring"], check=True)
+    subprocess.run([compiler, "-O1", PROGRAMS / "ring.c", "-o", tmp_path / "ring"], check=True)
     more = "OMPI_MCA_orte_tmpdir_base=$PWD " if kind == "openmpi" else ""
     options = "--oversubscribe " if kind == "openmpi" else ""
     case = Memory(tmp_path, ["/bin/sh", "-c", f"{more}exec {run} {options}-n {ranks} {tmp_path}/ring 12000"])
     case.may_refuse = lambda line: "holds unread bytes" in line
     comes_back(case, "400ms")
-
-
-def test_lammps_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = mpi_run(monkeypatch, "openmpi")
-    program = shutil.which("lmp", path="/usr/bin:/usr/local/bin")
-    if not program:
-        pytest.skip("LAMMPS is not installed (apt-get install lammps)")
-    command = f"OMPI_MCA_orte_tmpdir_base=$PWD exec {run} --oversubscribe -n 2 {program} -in in.lj"
-    case = Lammps(tmp_path, ["/bin/sh", "-c", command], setup={"in.lj": INPUT})
-    assert case.native.status == 0
-    case.may_refuse = lambda line: "holds unread bytes" in line
-    comes_back(case, "300ms")
 
 
 SCRIPTS = {"a manager": (MANAGER, "/usr/bin/python3"), "a web server": (HTTP, "/usr/bin/python3"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 
 import pytest
-from comeback import Memory
-from lab import PATIENCE, difference, picture, wait_until
+from comeback import Memory, killed_again
+from lab import difference, picture
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -34,22 +33,6 @@ for i in range(4000):
             os.unlink("short")
 print(hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest())
 """
-
-
-def killed_again(case: Memory, random_: random.Random, index: int) -> None:
-    """Gone on from an index, checkpoints on the way, SIGKILL at some moment."""
-    run = case.restart_in_background(index, "--every", "60ms")
-    try:
-        wanted = len(case.images()) + random_.randint(0, 2)
-        wait_until(lambda: len(case.images()) >= wanted or run.poll() is not None, "images")
-        time.sleep(random_.random() * 0.05)
-        if random_.random() < 0.5:
-            case.kill(run)
-        else:                              # `metamori restart` itself dies too
-            case.kill_with(run)
-        run.wait(PATIENCE)
-    finally:
-        run.kill()
 
 
 def chain(folder: Path, seed: int, kills: int) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built
+from comeback import PROGRAMS, Memory, built, comes_back
 from lab import picture, wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -168,38 +168,6 @@ wait $server; echo "status $?"
 """
 
 
-MPI = """
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-int main(int count, char **words) {
-    int rank, ranks, size = 20000;
-    double *a = calloc(size + 2, 8), *b = calloc(size + 2, 8), *other, sum, all;
-    MPI_Init(&count, &words), MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    for (int i = 0; i < size + 2; i++) a[i] = i * rank % 17;
-    for (int t = 0; t < atoi(words[1]); t++, other = a, a = b, b = other) {
-        int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
-        MPI_Comm all_of = MPI_COMM_WORLD;
-        MPI_Sendrecv(&a[size], 1, MPI_DOUBLE, next, 1, &a[0], 1, MPI_DOUBLE, last, 1, all_of, MPI_STATUS_IGNORE);
-        MPI_Sendrecv(&a[1], 1, MPI_DOUBLE, last, 2, &a[size + 1], 1, MPI_DOUBLE, next, 2, all_of, MPI_STATUS_IGNORE);
-        for (int i = 1; i <= size; i++) b[i] = (a[i - 1] + a[i] + a[i + 1]) / 3;
-        if (t % 500) continue;
-        sum = 0;
-        for (int i = 1; i <= size; i++) sum += b[i];
-        MPI_Reduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-        if (!rank) printf("%d %.9f\\n", t, all), fflush(stdout);
-    }
-    return MPI_Finalize();
-}
-"""
-
-
-def comes_back(case: Memory, every: str = "200ms") -> None:
-    """At the last index, at earlier ones, and at one of a branch."""
-    found = case.run_and_kill(every, 3)
-    case.everywhere(found, most=2)
-
-
 @pytest.mark.parametrize("what", ["kin", "memory", "files"])
 def test_what_processes_share_and_wait_for(tmp_path: Path, what: str) -> None:
     comes_back(Memory(tmp_path, [built(tmp_path, "tree.c"), what]))
@@ -266,8 +234,7 @@ def test_mpirun_and_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Its session folder lies with the files of the run; what is on its way to its terminals must have been read."""
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")
-    (tmp_path / "ring.c").write_text(MPI)
-    subprocess.run(["mpicc", "-O1", tmp_path / "ring.c", "-o", tmp_path / "ring"], check=True)
+    subprocess.run(["mpicc", "-O1", PROGRAMS / "ring.c", "-o", tmp_path / "ring"], check=True)
     command = f"OMPI_MCA_orte_tmpdir_base=$PWD exec mpirun --oversubscribe -n 2 {tmp_path}/ring 20000"
     case = Memory(tmp_path, ["/bin/sh", "-c", command])
     case.may_refuse = lambda line: "holds unread bytes" in line

@@ -103,8 +103,12 @@ class Session(SessionState):
                     self.when_cut()
                 break
             except MetamoriError as error:      # a process was killed while all were held, say
-                if not error.passes or time.monotonic() >= deadline:
+                if not error.passes:
                     raise
+                if time.monotonic() >= deadline:
+                    from metamori.runtime.memory.proc_inspect import Refused
+
+                    raise Refused(str(error)) from None
             finally:
                 self.area.thaw()
                 if self.stopped:

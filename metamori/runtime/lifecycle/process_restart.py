@@ -8,6 +8,7 @@ finds its descriptors open, and the preload library fills its memory before anyt
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 
 from metamori._area import lib
@@ -21,6 +22,8 @@ from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image, image_chain
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+
+_ENDS_S = 1.0                              # that killed processes may take
 
 
 class CannotComeBack(MetamoriError):
@@ -48,8 +51,19 @@ def check(store: Store, index: int) -> tuple[MemoryEntry, ...]:
 
 
 def check_free(store: Store, index: int) -> None:
-    """Nobody has what the programs had. HeldElsewhere, InUse, NameTaken. Not while they are alive."""
-    meta = store.meta(index)
+    """Nobody has what the programs had. HeldElsewhere, InUse, KeyTaken, NameTaken. Not while they are alive: one that was
+    killed may take a moment."""
+    deadline = time.monotonic() + _ENDS_S
+    while True:
+        try:
+            return _check_free(store.meta(index))
+        except MetamoriError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
+def _check_free(meta: Meta) -> None:
     for entry in meta.memory:
         file_locks.check(entry.descriptors)
     socket_restart.check(tree_restart.descriptions(meta))

@@ -13,6 +13,7 @@ from metamori.runtime.memory.proc_inspect import Refused
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, SharedEntry
 from metamori.tables.record import replace
 
+_AREA_PLACE = b"610000000000-"             # MM_AREA_PLACE of shim_c/src/memory/engine.h
 _EXIT_STATUS = 49                          # of the words of /proc/PID/stat, from the state on
 
 
@@ -22,6 +23,22 @@ def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
     writers = {image.memory.writer for image in images}
     return [(image, child) for image in images for child in proc_inspect.children(image.pid, writers)
             if child not in pids and not _has_ended(child)]
+
+
+def none_is_unborn(area: Area) -> bool:
+    """The run is frozen, so nobody forks: a child that has no place in the run yet has its parent's mappings. Those that
+    were killed before are counted for ever else."""
+    known = set(area.pids())
+    header = b" %d " % os.stat(os.path.join(area.path, "header")).st_ino
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                if pid not in known and any(line.startswith(_AREA_PLACE) and header in line for line in file):
+                    return False
+        except OSError:
+            continue                       # it has ended, or is somebody else's
+    area.head.births = 0
+    return True
 
 
 def _has_ended(pid: int) -> bool:

@@ -50,6 +50,18 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
             raise
 
 
+def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]:
+    """NotBegun, when a process is killed that is just looked at: nothing is left of it in /proc."""
+    def looks(images: Images) -> None:
+        try:
+            what(images)
+        except (FileNotFoundError, ProcessLookupError) as error:
+            if any(proc_inspect.state(image.pid) in (b"", b"Z", b"X") for image in images.all):
+                raise NotBegun(str(error)) from None
+            raise
+    return looks
+
+
 class Images:
     """Of all processes. The run is frozen until `go` or `give_up`."""
 
@@ -60,9 +72,11 @@ class Images:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
         self.all: list[Image] = []
 
+    @_unless_one_ends
     def hold(self) -> None:
         """Every thread of every process parked. Refused, NotAtRest; NotBegun: not yet, all run on."""
-        self.area.await_births()
+        if self.area.head.births and not family.none_is_unborn(self.area):
+            raise NotBegun("a process of the program has just begun")
         self.all = self._processes()
         for image in self.all:
             image.require_ready()
@@ -119,6 +133,7 @@ class Images:
             image.gather()
         self._each(Image.stop)
 
+    @_unless_one_ends
     def look(self) -> None:
         """What the kernel keeps for them."""
         opens = [open_files.of_process(image.pid, image.own) for image in self.all]
@@ -129,7 +144,7 @@ class Images:
             except Refused as error:
                 if len(self.all) == 1:
                     raise
-                raise Refused(f"{image.named}: {error}") from None
+                raise type(error)(f"{image.named}: {error}") from None
         self.segments = segments.found(self.area, [image.pid for image in self.all],
                                        (each for own in opens for each in own))
         self.family = family.found(self.area, self.all)

@@ -21,11 +21,12 @@ _STEP_MS = 20                              # and no longer where the clock is a 
 
 
 def identity_now(door: Door, path: bytes) -> Identity:
-    """Folders change their times with whatever untracked file they hold: of them only dev and ino count."""
+    """Folders change their times with whatever untracked file they hold, fifos with what passes through them: of them
+    only dev and ino count."""
     found = lstat_or_none(door, path)
     if found is None:
         return Identity(path, 0, 0, 0, 0, 0)
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
         return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
     return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 

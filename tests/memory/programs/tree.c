@@ -1,6 +1,7 @@
 /* tree.c - processes that share and wait: what they print depends on nothing but themselves, also after they were brought back.
  *
  *   tree kin | memory | files        one kind of thing each, in STEPS steps of some milliseconds
+ *   tree churn                       has children all the time that end, are killed, become other programs, have children
  *   tree back                        goes back to its own checkpoint once, with its child and what is on its way to it
  */
 #define _GNU_SOURCE
@@ -136,6 +137,42 @@ static void kin(void)
     printf(" killed %d", waitpid(killed, &status, 0) == killed ? WTERMSIG(status) : -1);
     MUST(kill(late, SIGTERM) == 0 && waitid(P_ALL, 0, &info, WEXITED) == 0 && info.si_pid == late);
     printf(" late %d, %d\n", info.si_status, wait(NULL) == -1 && errno == ECHILD);
+}
+
+/* -- churn: children that come and go ------------------------------------------------------------------------------------- */
+
+static int has_one(int n)
+{
+    int status;
+    pid_t pid = child(ends, n);
+    MUST(waitpid(pid, &status, 0) == pid);
+    return WEXITSTATUS(status);
+}
+static int becomes(int n)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", n);
+    execl("/bin/sh", "sh", "-c", "exit $0", text, NULL);
+    return 99;
+}
+
+static void churn(void)
+{
+    int (*kinds[])(int) = { ends, has_one, becomes, sleeps };
+    uint32_t state = 1, sum = 0;
+    for (int i = 0; i < 400; i++) {
+        int status, kind = i % 4, number = i % 60;
+        pid_t pid = child(kinds[kind], number);
+        for (int k = 0; k < 100000; k++)
+            state = state * 1664525u + 1013904223u;
+        if (kind == 3)
+            MUST(kill(pid, SIGKILL) == 0);
+        MUST(waitpid(pid, &status, 0) == pid);
+        MUST(kind == 3 ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == number);
+        sum = sum * 31 + (uint32_t)status;
+        if (i % 10 == 0)
+            printf("%d %u %u\n", i, state, sum);
+    }
 }
 
 /* -- memory: shared mappings and what lies in them ----------------------------------------------------------------------- */
@@ -342,6 +379,7 @@ int main(int count, char **words)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const char *what = count > 1 ? words[1] : "kin";
-    strcmp(what, "memory") == 0 ? memory() : strcmp(what, "files") == 0 ? files() : strcmp(what, "back") == 0 ? back() : kin();
+    strcmp(what, "memory") == 0 ? memory() : strcmp(what, "files") == 0 ? files() : strcmp(what, "back") == 0 ? back()
+        : strcmp(what, "churn") == 0 ? churn() : kin();
     return 0;
 }
