@@ -1,6 +1,7 @@
 """What users wait for as their files and ranges grow: programs and verbs as anybody runs them, in CPU seconds.
 
-Of n files one is another, of n ranges one is written to again, and yet all of it is in front of Metamori.
+Of n files one is another, of n ranges one is written to again, and yet all of it is in front of Metamori. Pauses are
+the longest time, in ms, that one write of another thread took during a checkpoint.
 """
 from __future__ import annotations
 
@@ -33,6 +34,32 @@ with open("d/5", "r+") as file: file.write("z")
 cpu("restore inside, 1 of n files", lambda: restore(then))
 with open("d/6", "r+") as file: file.write("z")
 cpu("checkpoint, 1 of n files", checkpoint)
+"""
+_NEW = """
+import os, sys, threading, time
+from metamori import checkpoint
+n, longest, over = int(sys.argv[1]), 0, False
+def beat():
+    global longest
+    fd, last = os.open("beat", os.O_WRONLY | os.O_CREAT), time.monotonic()
+    while not over:
+        os.pwrite(fd, b"x", 0)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+        time.sleep(0.0005)
+beside = threading.Thread(target=beat)
+beside.start()
+checkpoint()
+for each in range(n):
+    if each % 1000 == 0: os.mkdir(f"d{each // 1000}")
+    with open(f"d{each // 1000}/{each}", "w") as file: file.write("x" * 100)
+for what in ("n new files", "1 of n files"):
+    longest = 0
+    checkpoint()
+    print(f"pause, {what}, ms", longest * 1e3, sep="\t")
+    with open("d0/5", "r+") as file: file.write("z")
+over = True
+beside.join()
 """
 _KEEP = _COMMON + """
 os.mkdir("d")
@@ -69,8 +96,8 @@ def one_run(folder: Path, count: int) -> measure.Numbers:
     def script(text: str, *options: str) -> measure.Numbers:
         command = [sys.executable, "-c", text, str(count)]
         done = measure.timed([measure.metamori(), "run", *options, "--", *command], folder)
-        return {f"{what}, CPU s": float(value) for what, value in
-                (line.split("\t") for line in done.output.splitlines())}
+        rows = (line.split("\t") for line in done.output.splitlines())
+        return {what if what.endswith(", ms") else f"{what}, CPU s": float(value) for what, value in rows}
 
     def verb(what: str, *words: str) -> measure.Numbers:
         return {f"{what}, CPU s": measure.timed([measure.metamori(), *words], folder).cpu_s}
@@ -83,6 +110,8 @@ def one_run(folder: Path, count: int) -> measure.Numbers:
     found = script(_KEEP, "--keep-last", "4")
     begin()
     found |= script(_FILES) | verb("run that changes nothing, n files", "run", "--", "true")
+    begin()
+    found |= script(_NEW)
     begin()
     found |= script(_RANGES)
     found |= verb("diff, n/10 ranges", "diff", "5", "6") | verb("restore, 1 of n ranges", "restore", "--", "-2")

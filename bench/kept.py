@@ -1,4 +1,7 @@
-"""A file that stays: written in sequence, or written over, with the run's start, its end and the commit counted in."""
+"""A file that stays: written in sequence, or written over, with the run's start, its end and the commit counted in.
+
+`limit`: native, and where old bytes are written over, that which any checkpoint of them costs: one durable copy before.
+"""
 from __future__ import annotations
 
 import argparse
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from bench import measure, table
 
-KINDS: dict[str, list[str] | None] = {"native": None, "default": [], "isolate": ["--isolate"]}
+KINDS: dict[str, list[str] | None] = {"native": None, "limit": None, "default": [], "isolate": ["--isolate"]}
 WAYS = ("written new", "written over")
 
 
@@ -15,7 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file-size", type=int, default=2048, metavar="MIB", help="size of the file (2048)")
 
 
-def one_run(options: list[str] | None, way: str, args: argparse.Namespace) -> measure.Finished:
+def one_run(kind: str, way: str, args: argparse.Namespace) -> measure.Finished:
+    options = KINDS[kind]
     with measure.fresh_folder(args.dir) as folder:
         file = Path(folder / "kept")
         if way == "written over":
@@ -25,22 +29,24 @@ def one_run(options: list[str] | None, way: str, args: argparse.Namespace) -> me
             os.sync()
         command = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={args.file_size}", "conv=fsync,notrunc",
                    "status=none"]
+        if kind == "limit" and way == "written over":
+            copy = f"dd if={file} of={folder / 'copy'} bs=1M conv=fsync status=none"
+            command = ["sh", "-c", f"{copy} && {' '.join(command)}"]
         if options is not None:
             command = [measure.metamori(), "run", "--store", str(folder / "store"), *options, "--", *command]
         return measure.timed(command, folder)
 
 
-def numbers(options: list[str] | None, args: argparse.Namespace) -> measure.Numbers:
+def numbers(kind: str, args: argparse.Namespace) -> measure.Numbers:
     found: measure.Numbers = {}
     for way in WAYS:
-        done = one_run(options, way, args)
+        done = one_run(kind, way, args)
         found |= {f"{way}: wall s": done.wall_s, f"{way}: CPU s": done.cpu_s, f"{way}: peak MiB": done.peak_mib}
     return found
 
 
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
-    return measure.alternate({name: (lambda options=options: numbers(options, args))
-                              for name, options in KINDS.items()}, args.rounds)
+    return measure.alternate({kind: (lambda kind=kind: numbers(kind, args)) for kind in KINDS}, args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:

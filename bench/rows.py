@@ -35,9 +35,11 @@ def _bonnie(results: Results) -> Iterator[tuple[str, float, float]]:
 
 def _kept(results: Results) -> Iterator[tuple[str, float, float]]:
     for variant in results:
-        for way in ("written new", "written over"):
-            if variant != "native":
-                yield f"kept file, {way}, {variant}", _ratio(results, variant, f"{way}: wall s", True), 0.98
+        if variant not in ("native", "limit"):
+            new, over = (f"written {way}: wall s" for way in ("new", "over"))
+            yield f"kept file, written new, {variant}", _ratio(results, variant, new, True), 0.98
+            limit, ours = (_value(results, each, over) for each in ("limit", variant))
+            yield f"kept file, written over, {variant}, beside one durable copy more", limit / ours, 0.87
 
 
 def _fio(results: Results) -> Iterator[tuple[str, float, float]]:
@@ -83,6 +85,8 @@ def _limits(bench: str, results: Results) -> Iterator[tuple[str, float, float, s
         for metric, name in [(metric, name) for metrics, name in last.items() for metric in metrics]:
             if metric.endswith("CPU s"):
                 yield f"{name}: {metric.removesuffix(', CPU s')}", _value(results, name, metric), 1.0, "CPU s"
+            elif metric.startswith("pause"):
+                yield f"{name}: {metric.removesuffix(', ms')}", _value(results, name, metric), 20.0, "ms"
 
 
 def rows(found: dict[str, Any]) -> Iterator[Row]:

@@ -29,10 +29,14 @@ def run(arguments: argparse.Namespace) -> int:
     newest = parse_count(arguments.newest) if arguments.newest is not None else None
     with opening.for_reading(arguments) as store:
         losses, known, taken = _losses(store), store.history.indexes, sizes.by_index(store)
-        entries = [_entry(store, index) | {"bytes": taken[index]} | {"lost": _lost(store, losses, index)}
-                   for index in known[-newest if newest else 0:]]
+        entries, gone = [], {}
+        for index in known[-newest if newest else 0:]:
+            lost = _lost(store, losses, index)
+            entries.append(_entry(store, index) | {"bytes": taken[index], "lost": _fields(lost, arguments.json)})
+            gone[index] = f" [{listed(lost, output.path_text)} lost]" if lost else ""
         head = within.head(store)
-        text = "\n".join(_lines(store, {entry["index"]: entry for entry in entries}, head, output.terminal_width()))
+        shown = {entry["index"]: entry | {"gone": gone[entry["index"]]} for entry in entries}
+        text = "\n".join(_lines(store, shown, head, output.terminal_width()))
         problems = verify(store, whole=False).problems
     output.result(arguments, {"head": head, "checkpoints": entries}, text)
     for problem in problems:
@@ -61,12 +65,17 @@ def _losses(store: Store) -> Losses | None:
         return None
 
 
-def _lost(store: Store, losses: Losses | None, index: int) -> list[dict[str, Any]]:
+def _fields(lost: list[bytes], asked: bool) -> list[dict[str, Any]]:
+    """For --json: of ten thousand files in a thousand checkpoints they would take gigabytes."""
+    return [output.path_fields(path) for path in lost] if asked else []
+
+
+def _lost(store: Store, losses: Losses | None, index: int) -> list[bytes]:
     """Files of a checkpoint that nothing holds any more."""
     if losses is None or not store.is_restorable(index) or index not in store.indexes:
         return []
     try:
-        return [output.path_fields(path) for path in losses.at(index)]
+        return losses.at(index)
     except Damaged:                        # what cannot be read is verify's to tell
         return []
 
@@ -111,10 +120,8 @@ def _header(room: int) -> str:
 
 def _said(entry: dict[str, Any]) -> tuple[str, str]:
     """A checkpoint's message, and what besides: its memory, what of it is lost."""
-    gone = [output.path_bytes(each) for each in entry["lost"]]
-    lost = f" [{listed(gone, output.path_text)} lost]" if gone else ""
     memory = "" if entry["memory"] is None else f" [memory {output.size_text(entry['memory'])}]"
-    return line_text(os.fsdecode(output.path_bytes(entry, "message"))), memory + lost
+    return line_text(os.fsdecode(output.path_bytes(entry, "message"))), memory + entry.get("gone", "")
 
 
 def _short(entry: dict[str, Any], name: str, room: int, width: int) -> str:

@@ -127,6 +127,22 @@ def test_the_way_to_an_index_costs_what_differs(tmp_path: Path) -> None:
     assert many[0] < 1.2 * few[0] and many[1] < 1.2 * few[1]
 
 
+def test_lost_files_that_nobody_spoke_of_are_looked_at_once(lab: Lab) -> None:
+    """All of a project is gone, and its log asks at every checkpoint what of it is lost."""
+    text = "from metamori import checkpoint\nfor each in range(50): open(f'f{each}', 'w').write('a' * 300000)\n" \
+           "for each in range(20):\n    open('f0', 'a').write('b')\n    checkpoint()\n"
+    lab.run([sys.executable, "-c", text]).check_returncode()
+    for file in lab.work.iterdir():
+        file.unlink()
+    with Store.open(str(lab.store)) as store:
+        losses = Losses(store)
+        if not losses.at(20):
+            pytest.skip("the run's end shares the blocks of what it leaves, so nothing is lost")
+        losses = Losses(store)
+        first, *others = (calls(lambda index=index: losses.at(index)) for index in range(1, 21))
+    assert max(others) < first / 2
+
+
 def test_one_name_among_many_is_found_by_itself() -> None:
     """What a restore asks first: which names and files may not be the same."""
     def asked(names: int) -> int:

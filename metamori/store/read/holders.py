@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from metamori.store.format.records import NO_LIMIT, Identity
 from metamori.store.io import commit
+from metamori.store.read.apart import objects_between
 from metamori.store.read.head import born_then, identity_now, kept_now, same_bytes
+from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
 
@@ -73,21 +75,29 @@ class Losses:
         unfinished = any(commit.exists(store.door, path) for path in store.layout.unfinished)
         self._holders = None if unfinished else holders or Holders(store)   # not as head noted, with reason
         self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else set())
+        self._last: tuple[State, set[int]] | None = None   # the state last asked for, and what is lost there
 
     def objects(self, index: int) -> list[int]:
         """Those that have a name at an index and of which some byte is lost."""
         state = self._store.state(index)
-        suspects = {inode for inode in self._suspects if inode in state.pifs}
-        if self._holders is not None:      # neither head's nor kept: only buffers can have its bytes
-            suspects |= state.pifs.keys() - self._holders.named
-        return [inode for inode in sorted(suspects) if any(self._lost(index, inode, _FIRST_LOOK))]
+        if self._last is None:
+            known, anew = set[int](), set(state.pifs)
+        else:
+            before, known = self._last
+            anew = objects_between(self._store.undo_log, before, state)
+        lost = known - anew
+        lost.update(inode for inode in anew if self._is_suspect(inode) and inode in state.pifs
+                    and any(self._lost(state, inode, _FIRST_LOOK)))
+        self._last = state, lost
+        return sorted(inode for inode in lost if state.paths(inode))
 
-    def _lost(self, index: int, inode: int, step: int = NO_LIMIT) -> Iterator[tuple[int, int]]:
+    def _is_suspect(self, inode: int) -> bool:
+        """Neither head's nor kept: only buffers can have its bytes."""
+        return inode in self._suspects or (self._holders is not None and inode not in self._holders.named)
+
+    def _lost(self, state: State, inode: int, step: int = NO_LIMIT) -> Iterator[tuple[int, int]]:
         """In file order, looked for in so many bytes first, and then in more at a time: most of a file may be lost."""
-        state = self._store.state(index)
         size, at = state.pifs[inode].size, 0
-        if not size or not state.paths(inode):
-            return
         at_home = self._holders is None or inode in self._holders.sound
         while at < size:
             for piece in state.pieces(inode, at, min(at + step, size)):
@@ -103,7 +113,7 @@ class Losses:
     def ranges(self, index: int) -> list[tuple[bytes, int, int]]:
         """The lost bytes of each path, sorted."""
         state = self._store.state(index)
-        return sorted((path, start, end) for inode in self.objects(index) for start, end in self._lost(index, inode)
+        return sorted((path, start, end) for inode in self.objects(index) for start, end in self._lost(state, inode)
                       for path in state.paths(inode))
 
 
@@ -114,6 +124,6 @@ def sentence(index: int, paths: Iterable[bytes], text: Callable[[bytes], str] = 
 
 def listed(paths: Iterable[bytes], text: Callable[[bytes], str] = os.fsdecode) -> str:
     """`a, b and 3 more are`."""
-    names = [text(path) for path in paths]
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more + (" is" if len(names) == 1 else " are")
+    all_of = [*paths]
+    more = f" and {len(all_of) - _NAMED_MAX} more" if len(all_of) > _NAMED_MAX else ""
+    return ", ".join(map(text, all_of[:_NAMED_MAX])) + more + (" is" if len(all_of) == 1 else " are")
