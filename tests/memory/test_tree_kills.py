@@ -1,4 +1,4 @@
-"""Trees of processes, killed at any moment of a checkpoint or a restart: the older index is whole, and all come back."""
+"""Trees of processes killed at any moment of a checkpoint or a restart: the older index is whole, and all come back."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pytest
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
+from metamori.runtime.checkpoint.cut import Looks
 
 FAR = 1 << 30
 SLOT = 1
@@ -101,3 +102,6 @@ def test_a_journal_that_cannot_be_read(area: Area) -> None:
     area.head.journal_tail = 100
     with pytest.raises(MetamoriError, match="the run area's journal is broken at byte 8"):
         list(area.journal(8))
+    area.head.committed_journal = 8
+    with area.frozen(), pytest.raises(MetamoriError, match="the run area's journal is broken at byte 8"):
+        Looks(area)

@@ -18,6 +18,7 @@ from typing import Any
 from metamori.errors import MetamoriError
 from metamori.runtime.job import folder
 
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A store as a job finds it: its key and number, and the indexes from its first to where its files are now."""
@@ -93,7 +94,8 @@ class Files:
         store = self.opened()
         if finish.parent_of(store, finish.job_run(store)) != index or store.changed_outside():
             raise MetamoriError(f"with --job they go back before the programs start: 'metamori restore --store "
-                                f"{self.store} {index}' or run --resume-at 'level *', and FTI_Recover before they change")
+                                f"{self.store} {index}' or run --resume-at 'level *', and FTI_Recover before "
+                                "anything changes")
 
     def open_files(self) -> list[tuple[int, str]]:
         """Descriptors of this process on regular files, with the names that those have."""

@@ -33,6 +33,13 @@ class NotAtRest(MetamoriError):
     errno = errno.EAGAIN
 
 
+class BrokenJournal(MetamoriError):
+    """A record of it cannot be read."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(f"the run area's journal is broken at byte {at}")
+
+
 @record
 class Touch:
     """A path as it was before the run first changed it in an epoch. mode 0: nothing was there."""
@@ -461,7 +468,7 @@ class Area:
             words = ffi.cast("uint32_t *", lib.mm_record_at(self._area, at))
             length, kind = words[0], words[1]
             if length < 8:
-                raise MetamoriError(f"the run area's journal is broken at byte {at}")
+                raise BrokenJournal(at)
             if kind == lib.MM_TOUCH:
                 yield touch_of(words)
             elif kind == lib.MM_PREIMAGE:

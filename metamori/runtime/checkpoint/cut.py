@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
-from metamori.runtime.area.run_area import Area, Preimage, Touch, placed
+from metamori.runtime.area.run_area import Area, BrokenJournal, Preimage, Touch, placed
 from metamori.store.format.records import InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.io.xattrs import Xattrs
@@ -68,6 +68,8 @@ class Looks:
         if raw == ffi.NULL:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         self.raw = ffi.gc(raw, lib.mm_looks_free)
+        if raw.broken:
+            raise BrokenJournal(raw.broken)
         self.area = area
         self._since = area.head.committed_epoch
 

@@ -51,8 +51,8 @@ def check(store: Store, index: int) -> tuple[MemoryEntry, ...]:
 
 
 def check_free(store: Store, index: int) -> None:
-    """Nobody has what the programs had. HeldElsewhere, InUse, KeyTaken, NameTaken. Not while they are alive: one that was
-    killed may take a moment."""
+    """Nobody has what the programs had. HeldElsewhere, InUse, KeyTaken, NameTaken. Not while they are alive: one that
+    was killed may take a moment."""
     deadline = time.monotonic() + _ENDS_S
     while True:
         try:

@@ -408,6 +408,7 @@ struct mm_cut_file {
 };
 struct mm_looks {
     uint64_t bytes;            /* of all of it */
+    uint64_t broken;           /* 0, or where the journal cannot be read */
     uint32_t names, files, preimages, folders, look;
     struct mm_looked *looked;
     struct mm_cut_file *file;

@@ -182,7 +182,7 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
     for (uint64_t at = h->committed_journal; at < h->journal_tail;) {
         const struct mm_touch *r = mm_record_at(a, at);
         if (r->length < 8)
-            break;                         /* Python says so, when it reads it */
+            break;
         names += r->type == MM_TOUCH, preimages += r->type == MM_PREIMAGE;
         text += r->type == MM_TOUCH ? r->path_length + 1u : 0;
         at += r->length;
@@ -216,8 +216,10 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
     l->text = at + part[6];
     for (uint64_t place = h->committed_journal; place < h->journal_tail;) {
         const struct mm_touch *note = mm_record_at(a, place);
-        if (note->length < 8)
+        if (note->length < 8) {
+            l->broken = place;
             break;
+        }
         if (note->type == MM_PREIMAGE)
             l->preimage[l->preimages++] = place;
         else if (note->type == MM_TOUCH) {
