@@ -32,7 +32,7 @@ def area(pids: list[int], high: int = 2) -> Any:
     """With processes of these numbers."""
     return SimpleNamespace(
         processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1], outside=0),
-        pids=lambda but: pids, head=SimpleNamespace(process_high=high), pointer=None)
+        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=None)
 
 
 def image(pid: int) -> Any:
