@@ -24,6 +24,7 @@ checkpoint ext4
 fio        ext4  --file-size 64 --seconds 1
 memory     ext4  --sizes 1024 --percents 1
 growth     ext4  --only-largest
+job        ext4  --runs 1,4,16 --members 256,1024
 calls      ext4  --file-size 4
 peers      ext4  --sizes 20,200
 bonnie     tmpfs --size 512m --phases blocks
@@ -49,6 +50,7 @@ checkpoint ext4  --sizes 20,5000 --changed 100 --counts 25
 memory     ext4  --sizes 16
 calls      ext4  --file-size 1
 growth     ext4  --largest 1
+job        ext4  --runs 1 --members 16
 peers      ext4  --sizes 4
 fio        tmpfs --file-size 8 --seconds 1 --only sparse
 checkpoint xfs   --sizes 20 --changed= --counts=

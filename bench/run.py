@@ -18,6 +18,7 @@ from bench import (
     disk,
     exec_cost,
     growth,
+    job,
     kept,
     levels,
     machine,
@@ -37,7 +38,7 @@ BENCHES: dict[str, Any] = {
     "bonnie": bonnie, "breakdown": breakdown, "calls": calls, "fio": disk, "kept": kept, "exec": exec_cost,
     "static": static, "names": names,
     "programs": programs, "checkpoint": checkpoint, "growth": growth, "memory": memory, "levels": levels,
-    "peers": peers}
+    "peers": peers, "job": job}
 
 
 def parser() -> argparse.ArgumentParser:

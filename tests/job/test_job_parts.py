@@ -41,6 +41,18 @@ def test_a_round_that_one_gives_up_is_over_for_all() -> None:
     assert round_.take(b"b", {"what": "frozen", "round": 1}) is None
 
 
+def test_a_round_is_short_when_one_that_is_awaited_ends() -> None:
+    round_ = Round(1, {b"a", b"b"})
+    round_.leave(b"c")
+    assert not round_.is_short
+    for message in ({"what": "frozen", "round": 1}, {"what": "written", "round": 1, "index": 1}):
+        round_.take(b"a", message)
+    round_.leave(b"a")
+    assert not round_.is_short
+    round_.leave(b"b")
+    assert round_.is_short
+
+
 def test_names_of_runs_and_jobs() -> None:
     assert identity("", {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}) == "12 1"
     assert identity("mine", {"SLURM_JOB_ID": "12"}) == "mine"

@@ -35,9 +35,10 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     While a program lives that is not tracked, or what it forked and gave such a file, they stay in place.
     """
     area.relink_mapped()
-    lived = bool(area.head.outsiders)
-    alive = any(area.process(slot).outside for slot in area.processes()) or (lived and held_outside(area, shown(area)))
-    area.head.outsiders = 1 if area.head.outside_for_good or alive else 0
+    lived, for_good = bool(area.head.outsiders), area.head.outside_for_good
+    alive = any(area.process(slot).outside for slot in area.processes()) or (
+        lived and not for_good and held_outside(area, shown(area)))
+    area.head.outsiders = 1 if for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
     found = mappings(area, {area.pif(slot).ino for slot in flagged}) if flagged else []

@@ -10,6 +10,7 @@ one takes it along.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ FREEZE_S = 5.0                             # until all are frozen: meanwhile tho
 WRITE_S = 120.0                            # until all have written; programs go on meanwhile
 SILENT_S = 4.0                             # without a message from a run that lives
 DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
+LOOK_S = 0.02                              # of which no more than this is spent on asking
 _JOIN_S = 5.0
 
 
@@ -45,6 +47,7 @@ class Round:
         self.frozen, self.written = set(runs), set(runs)     # those still awaited
         self.indexes: dict[bytes, int] = {}
         self.why = ""
+        self.is_short = False              # one that is awaited has ended
 
     def start(self) -> Message:
         return {"what": "cut", "round": self.number}
@@ -62,6 +65,9 @@ class Round:
         if message["what"] == "failed":
             return self.give_up(message["why"])
         return None
+
+    def leave(self, who: bytes) -> None:
+        self.is_short = self.is_short or who in self.frozen or who in self.written
 
     def give_up(self, why: str) -> Message:
         self.why = why
@@ -135,6 +141,8 @@ class Counter(threading.Thread):
                                                                      for each in self._runs.values())})
         elif what == "leave":
             self._runs.pop(who, None)
+            if round_ is not None:
+                round_.leave(who)
         elif what == "alive?":             # one that had joined the one before us, or that we took for dead
             self._server.send(who, {"what": "alive" if who in self._runs else "who?"})
         if who in self._runs:
@@ -150,8 +158,7 @@ class Counter(threading.Thread):
         self._server.send(who, {"what": "joined"})
 
     def _tell(self, message: Message) -> None:
-        for who in self._runs:
-            self._server.send(who, message)
+        self._server.send_all(self._runs, message)
 
     def _serve(self) -> None:
         """Those that ask for the same have the same: it is later than all of them asked."""
@@ -190,15 +197,14 @@ class Counter(threading.Thread):
         while not round_.is_over:
             if not (all_frozen or round_.frozen):
                 limit, all_frozen = time.monotonic() + WRITE_S, True
-            gone = not set(self._runs) >= (round_.frozen | round_.written)
-            if gone or time.monotonic() >= limit:
+            if round_.is_short or time.monotonic() >= limit:
                 self._tell(round_.give_up(self._who_fails(round_)))
                 break
             self._hear(0.05, round_)
             if time.monotonic() > look:
+                dead = self._killed(round_.frozen | round_.written)
                 look = time.monotonic() + DIED_S
-                if dead := [who for who in round_.frozen | round_.written
-                            if who in self._runs and not folder.is_alive(self.store, self._runs[who].name)]:
+                if dead:
                     self._tell(round_.give_up("a run ended meanwhile"))
                     for who in dead:
                         del self._runs[who]
@@ -207,6 +213,18 @@ class Counter(threading.Thread):
             raise Refused(round_.why)
         return self._fold(message, "checkpoint", {self._runs[who].name: index for who, index in round_.indexes.items()},
                           ended)
+
+    def _killed(self, awaited: set[bytes]) -> list[bytes]:
+        """As many as there is time to look at while all stand still."""
+        found, ends = [], time.monotonic() + LOOK_S
+        left = list(awaited & self._runs.keys())
+        random.shuffle(left)
+        for who in left:
+            if not folder.is_alive(self.store, self._runs[who].name):
+                found.append(who)
+            if time.monotonic() > ends:
+                break
+        return found
 
     def _who_fails(self, round_: Round) -> str:
         awaited = round_.frozen or round_.written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
 JOIN_S = 60.0
+SWITCH_S = 0.0002                          # programs stand still while one thread waits for another (5 ms by default)
 
 
 @record
@@ -60,6 +62,7 @@ def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Ve
     if shown:
         raise MetamoriError(f"{command[0]}: programs without the library are not tracked with --job")
     child_loop.hold_all()
+    sys.setswitchinterval(SWITCH_S)
     host = socket.gethostname()
     identity = member.identity(config.job or "", dict(os.environ))
     store = Store.create_or_open(config.store)

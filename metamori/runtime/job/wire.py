@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import zmq
@@ -90,6 +91,11 @@ class Server:
 
     def send(self, who: bytes, message: Message) -> None:
         self._socket.send_multipart([who, json.dumps(message).encode()])
+
+    def send_all(self, all_: Iterable[bytes], message: Message) -> None:
+        data = json.dumps(message).encode()
+        for who in all_:
+            self._socket.send_multipart([who, data])
 
     def close(self) -> None:
         self._socket.close()
