@@ -26,8 +26,8 @@ def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
 
 
 def none_is_unborn(area: Area) -> bool:
-    """The run is frozen, so nobody forks: a child that has no place in the run yet has its parent's mappings. Those
-    that were killed before are counted for ever else."""
+    """The run is frozen, so nobody forks: a child that has no place in the run yet has its parent's mappings. One
+    that was killed before is still counted, and no longer."""
     known = set(area.pids())
     header = b" %d " % os.stat(os.path.join(area.path, "header")).st_ino
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
