@@ -173,6 +173,11 @@ def test_what_processes_share_and_wait_for(tmp_path: Path, what: str) -> None:
     comes_back(Memory(tmp_path, [built(tmp_path, "tree.c"), what]))
 
 
+@pytest.mark.parametrize("what", ["timerfd", "signalfd", "epoll", "nested"])
+def test_what_several_wait_at(tmp_path: Path, what: str) -> None:
+    comes_back(Memory(tmp_path, [built(tmp_path, "watch.c"), what]))
+
+
 def test_a_pipeline_that_is_held_up(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, ["/bin/bash", "-c", PIPELINE]))
 

@@ -145,7 +145,10 @@ def _timer(entry: DescriptorEntry) -> int:
         seconds, nanoseconds = proc_inspect.numbers(info, name)[0].strip("()").split(",")
         return int(seconds), int(nanoseconds)
 
-    value = struct.pack("=qqqq", *pair("it_interval"), *pair("it_value"))
+    left = pair("it_value")
+    if int(proc_inspect.numbers(info, "ticks")[0]) and not any(left):
+        left = 0, 1                        # it has gone off, and the kernel waits for whoever reads that
+    value = struct.pack("=qqqq", *pair("it_interval"), *left)
     return int(lib.mm_timerfd(clock, entry.flags & os.O_NONBLOCK, value))
 
 
