@@ -56,9 +56,8 @@ def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]
         try:
             what(images)
         except (FileNotFoundError, ProcessLookupError) as error:
-            if any(proc_inspect.state(image.pid) in (b"", b"Z", b"X") for image in images.all):
-                raise NotBegun(str(error)) from None
-            raise
+            images.require_alive()
+            raise error
     return looks
 
 
@@ -148,6 +147,12 @@ class Images:
         self.segments = segments.found(self.area, [image.pid for image in self.all],
                                        (each for own in opens for each in own))
         self.family = family.found(self.area, self.all)
+        self.require_alive()
+
+    def require_alive(self) -> None:
+        """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
+        if any(proc_inspect.state(image.pid) in (b"", b"Z", b"X") for image in self.all):
+            raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:
         for image in self.all:

@@ -222,8 +222,9 @@ static int still_open(int fd)
 /* A slot of its own. */
 static void begin_child(void)
 {
-    uint32_t pid = (uint32_t)sys_getpid(), process = 0;
+    uint32_t pid = (uint32_t)sys_getpid(), process = 0, *counted = mm_as_a_call;
     int referenced = mm_forking;
+    mm_as_a_call = NULL;                   /* the parent's count: it would not go down again if we were killed */
     if (mm_forking) {
         mm_depth--;
         mm_holding--;
@@ -251,6 +252,7 @@ static void begin_child(void)
     mm_self = mm_proc(mm_area, process);
     mm_self->unfollowed = unfollowed;
     mm_self->calls = mm_depth > 0;
+    mm_as_a_call = counted ? &mm_self->calls : NULL;
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         uint32_t fit = mm_fds[fd].fit;
         if (!fit)
