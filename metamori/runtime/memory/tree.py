@@ -57,7 +57,7 @@ def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]
             what(images)
         except (FileNotFoundError, ProcessLookupError) as error:
             images.require_alive()
-            raise error
+            raise
     return looks
 
 
