@@ -118,10 +118,13 @@ EXPORT FILE *popen(const char *command, const char *mode)
 {
     struct mm_image image;
     char **before = lent(&image);
+    uint32_t numbers = mm_numbers;
+    mm_numbers = mm_memory_head != NULL;   /* brought back with the kernel's number, it would take that for one that it knows */
     FILE *f = REAL(popen)(command, mode);
-    taken_back(&image, before);
     if (UNLIKELY(mm_memory_head != NULL) && f)
         *noted_child(f) = mm_number_out(*noted_child(f));
+    mm_numbers = numbers;
+    taken_back(&image, before);
     return f;
 }
 
