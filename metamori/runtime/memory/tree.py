@@ -55,7 +55,7 @@ def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]
     def looks(images: Images) -> None:
         try:
             what(images)
-        except (FileNotFoundError, ProcessLookupError) as error:
+        except (FileNotFoundError, ProcessLookupError):
             images.require_alive()
             raise
     return looks
