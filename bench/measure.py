@@ -63,14 +63,14 @@ def metamori() -> str:
     return found
 
 
-def compiled(name: str, into: Path) -> Path:
+def compiled(name: str, into: Path, *options: str) -> Path:
     """Compile bench/``name``.c with the public header of the installed package."""
     import metamori as package
     include = Path(package.__path__[0]) / "include"
     program = into / name
     source = Path(__file__).with_name(f"{name}.c")
     compiler = os.environ.get("CC", "gcc")
-    subprocess.run([compiler, "-O2", "-Wall", f"-I{include}", "-o", program, source, "-lpthread"], check=True)
+    subprocess.run([compiler, "-O2", "-Wall", *options, f"-I{include}", "-o", program, source, "-lpthread"], check=True)
     return program
 
 
@@ -95,6 +95,11 @@ def alternate(variants: dict[str, Callable[[], Numbers]], rounds: int) -> dict[s
             for metric, value in variants[name]().items():
                 results[name].setdefault(metric, []).append(value)
     return results
+
+
+def alternate_with_native(numbers: Callable[[bool], Numbers], rounds: int) -> dict[str, Series]:
+    """numbers: of one run, natively or tracked."""
+    return alternate({"native": lambda: numbers(False), "metamori": lambda: numbers(True)}, rounds)
 
 
 def median(values: list[float]) -> float:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 from pathlib import Path
 
 from bench import measure, table
@@ -24,15 +23,9 @@ def numbers(tracked: bool, program: Path, args: argparse.Namespace) -> measure.N
 
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
     with measure.fresh_folder(args.dir) as folder:
-        program = folder / "names"
-        subprocess.run(["gcc", "-O2", "-Wall", "-o", program, Path(__file__).with_name("names.c")], check=True)
-        kinds = {"native": lambda: numbers(False, program, args), "metamori": lambda: numbers(True, program, args)}
-        return measure.alternate(kinds, args.rounds)
+        program = measure.compiled("names", folder)
+        return measure.alternate_with_native(lambda tracked: numbers(tracked, program, args), args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:
-    rows = []
-    for metric in results["native"]:
-        native, ours = (measure.median(results[kind][metric]) for kind in ("native", "metamori"))
-        rows.append([metric, table.number(native), table.number(ours), table.ratio(native, ours)])
-    return table.render(["", "native", "metamori", ""], rows)
+    return table.beside(results, "", smaller_is_better=True)

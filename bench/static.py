@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 from pathlib import Path
 
 from bench import measure, table
@@ -40,11 +39,8 @@ def numbers(tracked: bool, program: Path, args: argparse.Namespace) -> measure.N
 
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
     with measure.fresh_folder(args.dir) as folder:
-        program = folder / "notified"
-        source = Path(__file__).with_name("notified.c")
-        subprocess.run(["gcc", "-O2", "-Wall", "-static", "-o", program, source], check=True)
-        kinds = {"native": lambda: numbers(False, program, args), "metamori": lambda: numbers(True, program, args)}
-        return measure.alternate(kinds, args.rounds)
+        program = measure.compiled("notified", folder, "-static")
+        return measure.alternate_with_native(lambda tracked: numbers(tracked, program, args), args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:
