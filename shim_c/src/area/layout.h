@@ -388,36 +388,6 @@ struct mm_ahead {
                                   is the copy, too */
 };
 
-/* What stands at a path (looks.c). */
-struct mm_looked {
-    uint64_t note;             /* the first note of the path in the journal; 0: a file's own path that no note names */
-    uint64_t path;             /* offset in `text` */
-    uint32_t path_length;
-    uint32_t known;            /* 0: what follows is not told */
-    uint64_t dev, ino, size, nlink, mtime_ns, ctime_ns;
-    uint32_t mode, uid, gid;   /* mode 0: nothing is there */
-    uint32_t slot;             /* of its PIF, 0: it has none */
-};
-/* A file that was touched.  Not plain: what follows is not told. */
-#define MM_NOT_LOOKED 4294967295
-struct mm_cut_file {
-    uint32_t slot, plain;
-    uint32_t looked;           /* what stands at its path; MM_NOT_LOOKED */
-    uint32_t flags, refs, old_uid, old_gid, old_mode;
-    uint64_t object, dev, ino, btime_ns, created, size, home_limit, cut, mtime_ns, old_size, old_mtime_ns;
-};
-struct mm_looks {
-    uint64_t bytes;            /* of all of it */
-    uint64_t broken;           /* 0, or where the journal cannot be read */
-    uint32_t names, files, preimages, folders, look;
-    struct mm_looked *looked;
-    struct mm_cut_file *file;
-    uint64_t *preimage;        /* places of such records in the journal */
-    char *text;
-    uint64_t text_used;
-    void *folder, *places;     /* of looks.c alone */
-};
-
 struct mm_area;
 struct mm_memory *mm_memory_of(struct mm_area *area, uint32_t process);
 int mm_memory_ask(struct mm_area *area, uint32_t process, uint32_t pid);
@@ -492,12 +462,6 @@ void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
 void mm_room_give(struct mm_area *area, int records);
 int mm_sound(struct mm_area *area, char *why, long room);
-struct mm_looks *mm_looks_take(struct mm_area *area, int look);
-void mm_looks_free(struct mm_looks *looks);
-uint32_t mm_looks_present(const struct mm_looks *looks, const char *folder);
-uint32_t mm_pif_due(struct mm_area *area, uint32_t slot);
-int mm_looks_cut(struct mm_area *area, const struct mm_looks *looks);
-void mm_pif_cut(struct mm_area *area, uint32_t slot, uint64_t size);
 int mm_rules_have(const struct mm_rule *rules, const char *path);
 int mm_in_scope(struct mm_area *area, const char *path);
 int mm_scope_uneven(struct mm_area *area, const char *folder);

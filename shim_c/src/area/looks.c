@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "area/area.h"
 #include "area/area_internal.h"
+#include "area/looks.h"
 
 #include <sys/stat.h>
 
