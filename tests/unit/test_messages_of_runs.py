@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -10,22 +11,24 @@ import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lab import Lab, wait_until
+from lab import ROOT, Lab, wait_until
 
 import metamori
 from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError
-from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed, tcp_restart
-from metamori.runtime.memory import family, images, open_files, proc_inspect, sockets, terminals, tree
+from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed, sysv_restart, tcp_restart
+from metamori.runtime.memory import family, images, open_files, proc_inspect, sockets, sysv, terminals, tree
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.rollback import live_rollback, rollback, sole_process
-from metamori.store.format.records import FamilyEntry
+from metamori.store.format.records import FamilyEntry, SegmentEntry
 
 
 def area(pids: list[int], high: int = 2) -> Any:
@@ -325,3 +328,34 @@ def test_a_run_left_in_numbers_that_nothing_can_have(lab: Lab, capfd: pytest.Cap
     monkeypatch.setattr(recover, "finish", finish)
     assert main.main(["log", "--store", str(lab.store)]) == 12
     assert f"what the last run left in {lab.store}/run makes no sense: a length below 0" in capfd.readouterr().err
+
+
+def test_a_key_of_system_v_that_somebody_else_has() -> None:
+    key = os.getpid() | 0x4d000000
+    real = sysv_restart.lib.mm_sysv_get(sysv.SEMAPHORES, key, 2, 0o3600)
+    assert real >= 0
+    try:
+        with pytest.raises(sysv_restart.KeyTaken, match="is there and in use, or is not the program's own"):
+            sysv_restart.check([SegmentEntry(sysv.SEMAPHORES, 0, 1, b"%d 7" % key)])
+    finally:
+        ctypes.CDLL(None).semctl(real, 0, 0)           # IPC_RMID
+    sysv_restart.check([SegmentEntry(sysv.SEMAPHORES, 0, 1, b"%d 7" % key)])
+
+
+def test_shared_memory_of_which_the_run_does_not_know() -> None:
+    nobody = SimpleNamespace(head=SimpleNamespace(tree=SimpleNamespace(sysv_lost=0, sysv=[])))
+    with pytest.raises(Refused, match="System V shared memory of which the run does not know: number 5"):
+        sysv.found(nobody, (), {5: []})  # type: ignore[arg-type]
+
+
+def test_a_member_in_another_ipc_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "readlink", lambda path: str(path))
+    with pytest.raises(Refused, match="is in another IPC namespace"):
+        sysv._require_own([os.getpid()])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may have another group")
+def test_a_program_whose_rights_are_not_those_of_its_user() -> None:
+    text = "import os; os.setegid(65534); from metamori.runtime.lifecycle import elf; print(elf.look('/bin/true').why)"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "real and effective user or group differ" in done.stdout

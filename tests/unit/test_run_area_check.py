@@ -89,6 +89,7 @@ def cut(area: Area) -> None:
     (put_process, "the descriptors of process 1 lie outside"),
     (put_frame, "frame 1 lies outside"),
     (put_chunk, "a chunk leads to no frame"),
+    (put("free_page", 1), "page 1 is free and in use"),
     (behind_the_end, "pifs holds something behind its end"),
     (put("journal_tail", 100), "the journal is broken at byte 8"),
 ])

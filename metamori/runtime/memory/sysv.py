@@ -20,7 +20,7 @@ from metamori.store.format.records import SegmentEntry
 from metamori.tables.record import record
 
 MEMORY, SEMAPHORES, QUEUE = lib.MM_SYSV_SHM, lib.MM_SYSV_SEM, lib.MM_SYSV_MSG
-NAMES = {MEMORY: "shared memory", SEMAPHORES: "semaphores", QUEUE: "a message queue"}
+NAMES = {MEMORY: "shared memory", SEMAPHORES: "semaphores", QUEUE: "message queue"}
 REMOVED = 0o1000                           # SHM_DEST: it lives as long as somebody has it mapped
 _READ_WRITE, _PERMISSIONS = 0o600, 0o777
 _MOST = 64 << 20
@@ -56,7 +56,7 @@ def state(kind: int, real: int) -> State | None:
 
 def title(kind: int, key: int, number: int) -> str:
     """For people."""
-    return f"System V {NAMES[kind].removeprefix('a ')} {number}" + (f" of key {key & 0xffffffff:#x}" if key else "")
+    return f"System V {NAMES[kind]} {number}" + (f" of key {key & 0xffffffff:#x}" if key else "")
 
 
 def found(area: Area, pids: Collection[int], mapped: Mapped) -> tuple[SegmentEntry, ...]:
