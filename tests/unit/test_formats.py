@@ -49,6 +49,14 @@ def test_an_intent_from_before_steps_were_counted_has_done_none():
     assert files.encode_intent(Intent(7, done=3), 0) == by_hand(b"mtmrMOVE", payload + struct.pack("<Q", 3))
 
 
+def test_a_record_with_nothing_new_in_it_is_one_that_older_programs_read():
+    payload = struct.pack("<Q", 7) + bytes(4 * 5)
+    assert [files.encode_intent(Intent(7), 0) for _ in range(300)] == [by_hand(b"mtmrMOVE", payload)] * 300
+    launch = Launch(b"/a", (), (), b"/")
+    plain, launched = (files.encode_meta(Meta(1, 0, 0, "", "", 1, 1, launch=each))[24:-4] for each in ((), (launch,)))
+    assert launched == plain + struct.pack("<I", 1) + files.encode_launch(launch)[24:-4]
+
+
 @pytest.mark.parametrize("path", [b"a", b"/a/../b", b"/..", b"//a", b"/a/", b"/a/./b", b"/a\0"])
 def test_a_path_that_leads_elsewhere_is_refused(path):
     with pytest.raises(FormatError, match="not a path"):

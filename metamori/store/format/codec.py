@@ -309,14 +309,15 @@ class Record:
         self._left = self._written = _ONE_BY_ONE
 
     def later(self, *names: str) -> Record:
-        """The last fields, which older files end without: they are then as the class says. For a file's own record."""
+        """The last fields, left out while they are empty or 0, which the class says too: older files end without
+        them, and an older program reads what has nothing new in it. For a file's own record."""
         self.optional = frozenset(names)
         self.least -= sum(codec.least for form, given, codec in self.steps if not form and given[0] in self.optional)
         return self
 
     def put(self, out: list[bytes], value: Any) -> None:
         self._written -= 1
-        if self._written < 0:
+        if self._written < 0 and not self.optional:
             from metamori.store.format import quick
 
             self.put = quick.writer_of(self, COUNT.pack, Output)   # type: ignore[assignment,method-assign]
@@ -325,7 +326,10 @@ class Record:
 
     def write(self, out: list[bytes], value: Any) -> None:
         """One field after the other."""
-        for form, names, codec in self.steps:
+        steps = self.steps
+        while steps[-1][1][0] in self.optional and not getattr(value, steps[-1][1][0]):
+            steps = steps[:-1]
+        for form, names, codec in steps:
             if form is None:
                 codec.put(out, getattr(value, names[0]))
                 continue

@@ -24,7 +24,7 @@ Payloads, fields in this order:
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
     process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
     u64 offset_entries, u64 merged, bool rootless, u64 undos (seq of the last undo record then),
-    launch[], memory[], family[] family, segment[] segments (older files end before these)
+    launch[], memory[], family[] family, segment[] segments (the last of these are left out while empty)
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -73,7 +73,7 @@ Payloads, fields in this order:
 
 "mtmrMOVE"  a move in progress: intent
     u64 target, write[], size[], change[], kept[] (as in head), attributes[], u64 done (changes that must
-    not be done once more; an older file ends before it)
+    not be done once more; left out while 0)
   write      u64 inode, bytes path, u64 start, u64 end, u64 run (0: zeros), u64 buffer_start
   size       u64 inode, bytes path, u64 size, u32 mode, u32 uid, u32 gid, i64 mtime_ns
   change     u8 op (0 unlink, 1 rmdir, 2 mkdir, 3 symlink, 4 link, 5 keep, 6 drop, 7 rename, 8 fifo,
