@@ -55,6 +55,11 @@ def timed(command: list[str], cwd: Path) -> Finished:
                         process.returncode, output.read().decode(errors="replace"))
 
 
+def durable_copy(file: Path) -> Finished:
+    """What it costs at least to have the bytes of a file once more, until they are on its disk."""
+    return timed(["dd", f"if={file}", f"of={file}.copy", "bs=1M", "conv=fsync", "status=none"], file.parent)
+
+
 def metamori() -> str:
     """The ``metamori`` command of the Python that runs the bench, else the one on PATH."""
     found = shutil.which("metamori", path=str(Path(sys.executable).parent)) or shutil.which("metamori")
