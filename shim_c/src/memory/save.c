@@ -6,11 +6,14 @@
  */
 #include "memory/engine.h"
 
+#include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #define GIVE_UP_US 200000
 #define WRITERS 0x80000000ul   /* __WCLONE: children that end without a signal */
+#define WRITER_WAITS 1          /* mm_memory.writer_ready: its descriptors are its own; */
+#define WRITER_WRITES 2         /* the program runs */
 #define FORK_PAYS 8     /* a fork copies the page tables of all memory: about as long as copying an eighth of it aside */
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
@@ -91,7 +94,24 @@ static const char *image_path(void)
     return path;
 }
 
-/* In a process of its own. */
+/* Until the program runs again: the processors are the pause's.  Not longer than whoever ends it lives. */
+static void await_program(void)
+{
+    struct mm_memory *m = mm_my_memory;
+    while (__atomic_load_n(&m->writer_ready, __ATOMIC_ACQUIRE) == WRITER_WAITS)
+        if (sys_futex_wait(&m->writer_ready, WRITER_WAITS, GIVE_UP_US) == -ETIMEDOUT
+            && (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_IDLE || mm_ended("/proc/", m->asker)))
+            break;
+}
+
+static void tell_writer(uint32_t ready)
+{
+    __atomic_store_n(&mm_my_memory->writer_ready, ready, __ATOMIC_RELEASE);
+    sys_futex_wake(&mm_my_memory->writer_ready, 1 << 30);
+}
+
+/* In a process of its own, which shares the program's descriptors until here: not for a moment does it hold any of them open
+ * itself, whatever the program closes. */
 static void write_out(void)
 {
     struct mm_engine *e = ENGINE;
@@ -99,21 +119,17 @@ static void write_out(void)
     struct out out = { .fd = -1 };
     uint64_t hint = 0;
     const char *path = image_path();
-    out.fd = (int)sys_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    long own = sys(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
+    tell_writer(WRITER_WAITS);
+    await_program();
+    out.fd = own < 0 ? (int)own : (int)sys_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     uint64_t limit[2];
     if (sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) == 0) {   /* the program's own files are what it is meant for */
         limit[0] = limit[1];
         sys(SYS_prlimit64, 0, RLIMIT_FSIZE, limit, 0);
     }
-    if (out.fd < 0) {
+    if (out.fd < 0)
         out.error = out.fd;
-    } else {
-        /* the program's descriptors are not ours to keep open */
-        sys(SYS_close_range, 0, out.fd - 1, 0);
-        sys(SYS_close_range, out.fd + 1, ~0u, 0);
-    }
-    __atomic_store_n(&m->writer_ready, 1, __ATOMIC_RELEASE);
-    sys_futex_wake(&m->writer_ready, 1);
     put_tables(&out, page_bytes);
     if (from_stage)
         emit(&out, e->stage, page_bytes);
@@ -229,7 +245,7 @@ static int start_writer(void)
     long pid;
     /* Beside the program under `metamori run`; elsewhere the parent would see a child that it never had.  There it is a child of
      * ours that ends without a signal: no wait of the program's sees it. */
-    long whose = (uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0;
+    long whose = CLONE_FILES | ((uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0);
     if (e->writer)
         sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0);
     m->written = m->write_error = m->writer_ready = 0;
@@ -246,10 +262,16 @@ static int start_writer(void)
     if (pid < 0)
         return (int)pid;
     m->writer = (uint32_t)pid;
-    e->writer = whose ? 0 : (uint32_t)pid;
+    e->writer = whose & CLONE_PARENT ? 0 : (uint32_t)pid;
+    return 0;
+}
+
+/* The program's descriptors are its own again; while somebody shares them they would outlive it. */
+static void await_writer(void)
+{
+    struct mm_memory *m = mm_my_memory;
     for (long waited = 0; !__atomic_load_n(&m->writer_ready, __ATOMIC_ACQUIRE) && waited < 10000; waited++)
         sys_futex_wait(&m->writer_ready, 0, 1000);
-    return 0;
 }
 
 /* To whoever asked; 0: it has given up meanwhile. */
@@ -313,6 +335,8 @@ static void make_image(uint64_t begun)
         e->last = m->index;                /* the asker names it as a base only once it is committed */
         wait_while(MM_MEMORY_STOPPED);
     }
+    if (r == 0)
+        await_writer();
 }
 
 void mm_save(void)
@@ -339,4 +363,5 @@ void mm_save(void)
     }
     mm_release_others();
     m->pause_ns = own_now() - begun;
+    tell_writer(WRITER_WRITES);
 }
