@@ -25,6 +25,9 @@ while not os.path.exists("go"):
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 QUEUE = ("import ctypes; q = ctypes.CDLL(None); n = b'/metamori-%d' % os.getpid();"
          "assert q.mq_open(n, 0o102, 0o600, None) >= 0")
+# without a descriptor of its own, as Python's would have
+MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
+          "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
 CASES = {
     "a stopped child": ("import signal, subprocess; child = subprocess.Popen(['sleep', '6000']);"
                         "os.kill(child.pid, signal.SIGSTOP); os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)",
@@ -61,16 +64,16 @@ CASES = {
                              "is a memory file that is sealed"),
     "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",
                  "is io_uring, which cannot come back with the program"),
-    "a mapped ring": ("import ctypes, mmap; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 4, p);"
-                      "m = mmap.mmap(ring, 4096); os.close(ring)", "", "io_uring is in use"),
+    "a mapped ring": ("import ctypes; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 64, p);"
+                      + MAPPED + "os.close(ring)", "", "io_uring is in use"),
     "asynchronous I/O": ("import ctypes; ctypes.CDLL(None).syscall(206, 4, ctypes.byref(ctypes.c_ulong()))", "",
                          "asynchronous I/O of the kernel is in use"),
     "a private mapping of a memory file": (
         "import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE);"
         "os.close(fd)", "", "it maps a memory file privately"),
     "an object of the kernel": (
-        "import ctypes, mmap; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
-        "m = mmap.mmap(ring, 8192); os.close(ring)", "", "it maps an object of the kernel"),
+        "import ctypes; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
+        + MAPPED + "os.close(ring)", "", "it maps an object of the kernel"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "a timer that starts threads": (

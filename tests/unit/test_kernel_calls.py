@@ -47,11 +47,12 @@ def test_when_a_file_was_made(tmp_path: Path) -> None:
 def test_a_copy_of_a_descriptor_is_the_same_description(tmp_path: Path) -> None:
     first = os.open(tmp_path, os.O_RDONLY)
     copy, other = os.dup(first), os.open(tmp_path, os.O_RDONLY)
-    assert lib.mm_same_description(os.getpid(), first, os.getpid(), copy)
-    assert not lib.mm_same_description(os.getpid(), first, os.getpid(), other)
+    assert lib.mm_order_of_descriptions(os.getpid(), first, os.getpid(), copy) == 0
+    assert {lib.mm_order_of_descriptions(os.getpid(), *two) for two in ((first, os.getpid(), other),
+                                                                        (other, os.getpid(), first))} == {1, 2}
     process = os.pidfd_open(os.getpid())
     taken = lib.mm_take_descriptor(process, first)
-    assert taken < 0 or lib.mm_same_description(os.getpid(), first, os.getpid(), taken)
+    assert taken < 0 or lib.mm_order_of_descriptions(os.getpid(), first, os.getpid(), taken) == 0
     assert lib.mm_take_descriptor(process, 100000) < 0
     for fd in (first, copy, other, process, *([taken] if taken >= 0 else ())):
         os.close(fd)

@@ -25,7 +25,7 @@ from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed, sysv_restart, tcp_restart
-from metamori.runtime.memory import family, images, open_files, proc_inspect, sockets, sysv, terminals, tree
+from metamori.runtime.memory import family, images, open_files, proc_inspect, proc_look, sockets, sysv, terminals, tree
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.rollback import live_rollback, rollback, sole_process
 from metamori.store.format.records import FamilyEntry, SegmentEntry
@@ -43,6 +43,12 @@ def image(pid: int) -> Any:
     made.area, made.slot, made.pid, made.known = area([pid]), 1, pid, pid
     made.memory = SimpleNamespace(writer=0, message=images.ffi.new("char[8]"))
     return made
+
+
+def opened(fd: int) -> open_files.Open:
+    """Of this process."""
+    seen, = proc_look.looks([os.getpid()], [images.ffi.new("int32_t[]", [-1])])
+    return next(each for each in open_files.of_process(seen) if each.fd == fd)
 
 
 def all_images(pids: list[int]) -> Any:
@@ -102,10 +108,9 @@ def test_a_kernel_that_forbids_the_return(result: int, said: str, monkeypatch: p
     assert images.no_return() == said
 
 
-def test_a_program_with_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc_inspect, "_status", lambda pid, field: b"0 1 0 0")
+def test_a_program_with_two_users() -> None:
     with pytest.raises(Refused, match="the program runs under a user that is not its own"):
-        proc_inspect.owner(1)
+        proc_inspect.owner(SimpleNamespace(users=([b"0", b"1", b"0"], [b"0"])))  # type: ignore[arg-type]
 
 
 def test_a_pipe_that_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +125,7 @@ def test_a_pipe_that_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pipe_whose_other_end_is_outside() -> None:
     reader, writer = os.pipe()
-    this = open_files.Open(os.getpid(), reader)
+    this = opened(reader)
     with pytest.raises(Refused, match=f"descriptor {reader} is a pipe to another process"):
         open_files._pipe(this, open_files.Run([[this]]))
     os.close(writer)
@@ -130,7 +135,7 @@ def test_a_pipe_whose_other_end_is_outside() -> None:
 
 def test_terminals_that_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = os.openpty()
-    this = open_files.Open(os.getpid(), master)
+    this = opened(master)
     assert terminals.look(this).startswith(b"master ")
     os.write(slave, b"to be read\n")
     with pytest.raises(NotBegun, match=f"descriptor {master} is a terminal of the run's own that holds unread bytes"):

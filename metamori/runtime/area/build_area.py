@@ -13,8 +13,8 @@ _cdef = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_cdef)
 
 ffibuilder = cffi.FFI()
-for _header in ("area/layout.h", "area/looks.h", "base/crc.h", "process/stream_state.h", "process/runtime.h",
-                "process/program.h", "process/listener.h"):
+for _header in ("area/layout.h", "area/looks.h", "process/proc_look.h", "base/crc.h", "process/stream_state.h",
+                "process/runtime.h", "process/program.h", "process/listener.h"):
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
 ffibuilder.cdef("""
 int syncfs(int fd);
@@ -22,7 +22,7 @@ long mm_rename_new(const char *from, const char *to);
 long mm_punch_hole(int fd, int64_t start, int64_t length);
 long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
-long mm_same_description(int pid, int fd, int other_pid, int other);
+long mm_order_of_descriptions(int pid, int fd, int other_pid, int other);
 long mm_tee(int from, int to, size_t count);
 long mm_take_descriptor(int process, int fd);
 long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *length);
@@ -57,6 +57,7 @@ ffibuilder.set_source(
 #include <sys/shm.h>
 #include "area/layout.h"
 #include "area/looks.h"
+#include "process/proc_look.h"
 #include "base/sys.h"
 #include "base/crc.h"
 #include "process/listener.h"
@@ -89,9 +90,10 @@ static int64_t mm_birth_ns(const char *path, int follow)
     return r < 0 ? r : st.stx_mask & STATX_BTIME ? st.stx_btime.tv_sec * 1000000000 + st.stx_btime.tv_nsec : 0;
 }
 
-static long mm_same_description(int pid, int fd, int other_pid, int other)
+/* 0: they are one; 1 and 2: which comes first. */
+static long mm_order_of_descriptions(int pid, int fd, int other_pid, int other)
 {
-    return sys(SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other) == 0;
+    return sys(SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other);
 }
 
 static long mm_tee(int from, int to, size_t count) { return sys(SYS_tee, from, to, count, SPLICE_F_NONBLOCK); }

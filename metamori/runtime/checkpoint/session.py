@@ -148,7 +148,7 @@ class Session(SessionState):
                                 Capture(self.store, self.area, parent))
             instants.examine(cut, self.area, parent.names)
             if image:
-                image.look()
+                image.taken()
             # the new epoch's writes must not be taken for bytes that the new index does without
             self.area.head.newest = index
             instants.advance(self.area, cut, index)

@@ -9,8 +9,9 @@ from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.memory import proc_inspect
 from metamori.runtime.memory.images import Image
+from metamori.runtime.memory.open_files import Descriptions
 from metamori.runtime.memory.proc_inspect import Refused
-from metamori.store.format.records import DescriptorEntry, FamilyEntry, SharedEntry
+from metamori.store.format.records import FamilyEntry, SharedEntry
 from metamori.tables.record import replace
 
 _AREA_PLACE = b"610000000000-"             # MM_AREA_PLACE of shim_c/src/memory/engine.h
@@ -21,8 +22,8 @@ def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
     """Live children that are no processes of the run, with their parents."""
     pids = {image.pid for image in images}
     writers = {image.memory.writer for image in images}
-    return [(image, child) for image in images for child in proc_inspect.children(image.pid, writers)
-            if child not in pids and not _has_ended(child)]
+    return [(image, child) for image in images for child in image.seen.children
+            if child not in pids and child not in writers and not _has_ended(child)]
 
 
 def none_is_unborn(area: Area) -> bool:
@@ -52,19 +53,18 @@ def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     """While they are stopped: the processes in this order, then children that nobody has waited for. Refused."""
     outer = os.getsid(area.head.supervisor or 0)
     pids = {image.pid for image in images}
-    living = [_entry(area, image.pid, pids, outer) for image in images]
-    ended = [_entry(area, child, pids, outer) for image in images
-             for child in proc_inspect.children(image.pid, (image.memory.writer,)) if child not in pids]
+    living = [_entry(area, image.pid, image.seen.stat_words, pids, outer) for image in images]
+    ended = [_entry(area, child, proc_inspect.stat_words(child), pids, outer) for image in images
+             for child in image.seen.children if child not in pids and child != image.memory.writer]
     _require_leaders(area, living, ended)
     return tuple(replace(process, shared=shared) for process, shared in
                  zip(living, _shared(images), strict=True)) + tuple(ended)
 
 
-def _entry(area: Area, pid: int, pids: set[int], outer: int) -> FamilyEntry:
+def _entry(area: Area, pid: int, words: list[bytes], pids: set[int], outer: int) -> FamilyEntry:
     def known(real: int) -> int:
         return int(lib.mm_known_number(area.pointer, real))
 
-    words = proc_inspect.stat_words(pid)
     parent, group, session = map(int, words[1:4])
     return FamilyEntry(known(pid), known(parent) if parent in pids else 0, known(group),
                        0 if session == outer else known(session),
@@ -92,20 +92,15 @@ def _line(by_pid: dict[int, FamilyEntry], process: FamilyEntry) -> Iterator[Fami
 
 def _shared(images: Sequence[Image]) -> list[tuple[SharedEntry, ...]]:
     """Of each process's descriptors, those whose open description an earlier process has, too."""
-    first: dict[bytes, list[tuple[Image, DescriptorEntry]]] = {}
+    first, known = Descriptions(), {image.pid: image.known for image in images}
     found: list[tuple[SharedEntry, ...]] = []
     for image in images:
         own: list[SharedEntry] = []
         for entry in image.descriptors:
             if entry.same_as >= 0 or entry.kind == "standard":
                 continue
-            alike = first.setdefault(entry.path, [])
-            for other, its in alike:
-                same = lib.mm_same_description
-                if other is not image and same(image.pid, entry.descriptor, other.pid, its.descriptor):
-                    own.append(SharedEntry(entry.descriptor, other.known, its.descriptor))
-                    break
-            else:
-                alike.append((image, entry))
+            other, its = first.met(entry.path, image.pid, entry.descriptor)
+            if other != image.pid:
+                own.append(SharedEntry(entry.descriptor, known[other], its))
         found.append(tuple(own))
     return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 
 from metamori._area import ffi, lib
 from metamori.errors import Damaged
@@ -18,6 +18,7 @@ from metamori.runtime.area import launch_record
 from metamori.runtime.area.run_area import Area, NotAtRest
 from metamori.runtime.memory import open_files, proc_inspect
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.runtime.memory.proc_look import ProcLook
 from metamori.store.format import layout
 from metamori.store.format.records import DescriptorEntry, Launch, MemoryEntry, SharedEntry
 from metamori.store.read import image, image_chain
@@ -55,6 +56,9 @@ def no_return() -> str:
 
 class Image:
     """One image, from the stop of its process to the entry in the meta file."""
+
+    descriptors: Sequence[DescriptorEntry]
+    gathers = is_written = False           # it is being made; a writer has it
 
     def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int) -> None:
         self.store, self.area, self.index, self.slot = store, area, index, slot
@@ -99,9 +103,12 @@ class Image:
     def gather(self) -> None:
         """Its image, now that all processes are held; `stop` waits until nothing more is taken from the process."""
         lib.mm_memory_gather(self.area.pointer, self.slot)
+        self.gathers = True
 
     def stop(self) -> None:
+        self.gathers = False
         self._require(lib.mm_memory_gathered(self.area.pointer, self.slot))
+        self.is_written = True
 
     def _require(self, result: int) -> None:
         if result == 0:
@@ -118,11 +125,6 @@ class Image:
         raise Refused(f"the memory of {self.named} cannot be saved: {os.strerror(-result)}")
 
     @property
-    def own(self) -> set[int]:
-        """Descriptors of the preload library."""
-        return set(takewhile(lambda fd: fd >= 0, self.memory.own))
-
-    @property
     def followed(self) -> dict[int, open_files.Followed]:
         """Descriptors of tracked files."""
         descriptors = self.area.descriptors(self.slot)
@@ -130,12 +132,17 @@ class Image:
         return {fd: open_files.Followed(slot, self._files(fits[slot]), fits[slot].position if fits[slot].owned else -1)
                 for fd, slot in descriptors.items()}
 
-    def look(self, descriptors: list[DescriptorEntry]) -> None:
+    def look(self, seen: ProcLook) -> None:
         """While it is parked: what the kernel keeps for the process."""
-        self.descriptors = descriptors
+        self.seen = seen
+        self.opens = open_files.of_process(seen)
+        self.owner = proc_inspect.owner(self.seen)
+        self.was_started = not self.memory.come_from
+
+    def recall(self, stats: Mapping[bytes, os.stat_result]) -> None:
+        """What was seen, taken apart when the process runs again. stats: of mapped files."""
         self.launch = self._launch()
-        self.owner = proc_inspect.owner(self.pid)
-        self.mapped = tuple(proc_inspect.mapped(self.pid))
+        self.mapped = tuple(proc_inspect.mapped(self.seen.files, stats))
 
     def _files(self, fit: mm_fit) -> set[tuple[int, int]]:
         """What a tracked descriptor may lead to: the file that was opened, or that stands for it since."""
@@ -144,8 +151,8 @@ class Image:
 
     def _launch(self) -> Launch:
         """How the program was started; /proc does not know it of one that came back."""
-        now = proc_inspect.launch(self.pid)
-        if not self.memory.come_from:
+        now = self.seen.launch()
+        if self.was_started:
             return now
         before = launch_record.of_process(self.area, self.known)
         return replace(now, argv=before.argv, env=before.env)
@@ -188,10 +195,14 @@ class Image:
 
     def give_up(self) -> None:
         """The instant could not be had after all: nothing will name the image."""
+        if self.gathers:
+            self.gathers = False
+            self.is_written = lib.mm_memory_gathered(self.area.pointer, self.slot) == 0
         self.go()
-        while lib.mm_memory_wait(self.area.pointer, self.slot, 1000) == -errno.EAGAIN:
+        while self.is_written and lib.mm_memory_wait(self.area.pointer, self.slot, 1000) == -errno.EAGAIN:
             pass
-        _reap(self.memory.writer)
+        if self.is_written:
+            _reap(self.memory.writer)
         self.drop()
 
     def drop(self) -> None:

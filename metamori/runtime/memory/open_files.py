@@ -12,7 +12,7 @@ import select
 import stat
 import struct
 import termios
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:                          # which few programs need
     from typing import Any, NamedTuple
 
+    from metamori.runtime.memory.proc_look import ProcLook, SeenFd
     from metamori.runtime.memory.sockets import Inside
     from metamori.store.format.records import DescriptorKind
 else:
@@ -43,20 +44,35 @@ class Followed(NamedTuple):
     position: int
 
 
-def _same_description(pid: int, fd: int, other_pid: int, other: int) -> bool:
-    return bool(lib.mm_same_description(pid, fd, other_pid, other))
+class Descriptions:
+    """Open descriptions, each by the descriptor of it that was met first. The kernel has an order of them."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[bytes, list[tuple[int, int]]] = {}
+
+    def met(self, path: bytes, pid: int, fd: int) -> tuple[int, int]:
+        """Process and descriptor that were the first: these, where no other was met before."""
+        alike = self._by_path.setdefault(path, [])
+        low, high = 0, len(alike)
+        while low < high:
+            middle = (low + high) // 2
+            order = lib.mm_order_of_descriptions(pid, fd, *alike[middle])
+            if not order:
+                return alike[middle]
+            low, high = (low, middle) if order == 1 else (middle + 1, high)
+        alike.insert(low, (pid, fd))
+        return pid, fd
 
 
 class Open:
-    """One descriptor as /proc shows it."""
+    """One descriptor as /proc shows it. standard: which of the descriptors that the run inherited this is, -1 none."""
 
-    def __init__(self, pid: int, fd: int) -> None:
-        self.pid, self.fd = pid, fd
-        self.link = b"/proc/%d/fd/%d" % (pid, fd)
-        self.path, self.st = os.readlink(self.link), os.stat(self.link)
-        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
-            self.info = file.read()
-        words = self.info.split()
+    standard = -1
+
+    def __init__(self, pid: int, seen: SeenFd) -> None:
+        self.pid, (self.fd, self.path, self.st, self.info) = pid, seen
+        self.link = b"/proc/%d/fd/%d" % (pid, self.fd)
+        words = self.info.split(None, 4)
         flags = int(words[3], 8)
         self.position, self.close_on_exec, self.flags = int(words[1]), bool(flags & _CLOEXEC), flags & ~_CLOEXEC
 
@@ -69,19 +85,21 @@ class Open:
         """Its file locks, a line each as /proc has them."""
         return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
 
-    @property
-    def standard(self) -> int:
-        """Which of the descriptors that the run inherited this is, -1 none."""
-        return next((fd for fd in (0, 1, 2, self.fd) if _same_description(self.pid, self.fd, os.getpid(), fd)), -1)
-
     def entry(self, kind: DescriptorKind, **more: Any) -> DescriptorEntry:
         return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
                                **{"position": self.position, "path": self.path, **more})
 
 
-def of_process(pid: int, own: Collection[int]) -> list[Open]:
-    """own: those of the preload library, which are left out."""
-    return [Open(pid, fd) for fd in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))) if fd not in own]
+def of_process(look: ProcLook) -> list[Open]:
+    return [Open(look.pid, seen) for seen in look.descriptors()]
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    try:
+        st = os.fstat(fd)
+    except OSError:
+        return 0, 0
+    return st.st_dev, st.st_ino
 
 
 class Run:
@@ -94,13 +112,24 @@ class Run:
         self.ends: dict[bytes, set[int]] = {}
         self.terminals: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
+        self.inherited: dict[int, tuple[int, int]] = {}        # this process's own: device and inode
         for this in (each for opens in self.opens for each in opens):
+            this.standard = self._standard(this)
             if stat.S_ISFIFO(this.st.st_mode):
                 self.ends.setdefault(this.path, set()).add(this.flags & os.O_ACCMODE)
             elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (len(self.opens) > 1 and this.standard < 0)):
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
                 self.terminals.update(int(each) for each in proc_inspect.numbers(this.info, "tty-index"))
+
+    def _standard(self, this: Open) -> int:
+        identity, own = (this.st.st_dev, this.st.st_ino), self.inherited
+        for fd in (0, 1, 2, this.fd):
+            if fd not in own:
+                own[fd] = _identity(fd)
+            if own[fd] == identity and lib.mm_order_of_descriptions(this.pid, this.fd, os.getpid(), fd) == 0:
+                return fd
+        return -1
 
     def has_both_ends(self, path: bytes) -> bool:
         ends = self.ends[path]
@@ -109,7 +138,7 @@ class Run:
 
 def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -> list[DescriptorEntry]:
     """All of a stopped process's descriptors. Refused."""
-    seen: list[Open] = []
+    seen = Descriptions()
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
@@ -120,10 +149,8 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
             found.append(this.entry("followed", same_as=by_fit.get(known.fit, -1), data=locks, position=position))
             by_fit.setdefault(known.fit, this.fd)
             continue
-        alike = (each.fd for each in seen if each.path == this.path)
-        first = next((other for other in alike if _same_description(this.pid, this.fd, this.pid, other)), -1)
-        found.append(this.entry("file", same_as=first) if first >= 0 else _entry(this, run))
-        seen.append(this)
+        _, first = seen.met(this.path, this.pid, this.fd)
+        found.append(this.entry("file", same_as=first) if first != this.fd else _entry(this, run))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What /proc says of a process whose memory is saved: how it was started, what it has mapped.
+"""What /proc says of a process whose memory is saved: what it is doing, whose it is, what it has mapped.
 
 Whatever could not come back with it is refused here, with a message, while nothing has been changed yet.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
-from metamori.store.format.records import Launch, MappedEntry
+from metamori.store.format.records import MappedEntry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from metamori.runtime.memory.proc_look import ProcLook
 
 _BUILD_ID_MAX = 64
 MASTERS = (b"/dev/ptmx", b"/dev/pts/ptmx") # of pseudoterminals
@@ -44,32 +47,12 @@ def _status(pid: int, field: bytes) -> bytes:
     return b""
 
 
-def launch(pid: int) -> Launch:
-    """How the program that a process now is was started."""
-    return Launch(
-        os.readlink(b"/proc/%d/exe" % pid), tuple(_read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]),
-        tuple(filter(None, _read(f"/proc/{pid}/environ").split(b"\0"))), os.readlink(b"/proc/%d/cwd" % pid),
-        int(_status(pid, b"Umask") or b"022", 8),
-        tuple(resource.prlimit(pid, number) for number in range(16)))
-
-
-def owner(pid: int) -> tuple[int, int]:
+def owner(look: ProcLook) -> tuple[int, int]:
     """Effective user and group; Refused when it runs under several."""
-    users, groups = _status(pid, b"Uid").split(), _status(pid, b"Gid").split()
-    if len({*users[:3]}) > 1 or len({*groups[:3]}) > 1:
+    users, groups = look.users
+    if len({*users}) > 1 or len({*groups}) > 1:
         raise Refused("the program runs under a user that is not its own")
     return int(users[1]), int(groups[1])
-
-
-def children(pid: int, but: Collection[int] = ()) -> list[int]:
-    """Live (or not yet reaped) children."""
-    found: list[int] = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        try:
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
-        except OSError:
-            continue
-    return [child for child in found if child not in but]
 
 
 def catches(pid: int, number: int) -> bool:
@@ -133,24 +116,19 @@ def _build_id(path: bytes, size: int, mtime_ns: int) -> bytes:
     room = ffi.new("char[]", _BUILD_ID_MAX)
     try:
         with open(path, "rb") as file:
+            st = os.fstat(file.fileno())
+            if (st.st_size, st.st_mtime_ns) != (size, mtime_ns):
+                return b""                 # another one by now
             return bytes(ffi.buffer(room, max(0, lib.mm_build_id(file.fileno(), room, _BUILD_ID_MAX))))
     except OSError:
         return b""
 
 
-def mapped(pid: int) -> Iterator[MappedEntry]:
-    """The files that a process has mapped, those mapped shared and writable left out: they belong to its files."""
-    seen = set()
-    for line in _read(f"/proc/{pid}/maps").splitlines():
-        words = line.split(None, 5)
-        if len(words) < 6 or not words[5].startswith(b"/") or words[1][3:4] == b"s" or words[5] in seen:
-            continue
-        seen.add(words[5])
-        try:
-            st = os.stat(words[5])
-        except OSError:
-            continue                       # the engine has refused those that are gone
-        yield MappedEntry(words[5], st.st_size, st.st_mtime_ns, _build_id(words[5], st.st_size, st.st_mtime_ns))
+def mapped(files: Iterable[bytes], stats: Mapping[bytes, os.stat_result]) -> Iterator[MappedEntry]:
+    """As they were when their process stood still; the engine has refused those that are gone."""
+    for path in files:
+        if st := stats.get(path):
+            yield MappedEntry(path, st.st_size, st.st_mtime_ns, _build_id(path, st.st_size, st.st_mtime_ns))
 
 
 def changed(entry: MappedEntry) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.memory import sysv
@@ -21,6 +22,7 @@ NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/en
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
 _DELETED = b" (deleted)"
 _GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) \S+ (\d+) +(/.*)$", re.MULTILINE)
 _LARGE = 1 << 16                           # a block of what lies in large pages
 
 
@@ -41,27 +43,24 @@ def _kind(path: bytes) -> int:
     return POSIX if path.startswith(b"/dev/shm/") else 0
 
 
-def found(area: Area, pids: Collection[int], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
-    """All of a run's, while its processes are stopped. Refused."""
+def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
+    """All of a run's, while its processes are stopped. maps: by process. Refused."""
     segments: dict[tuple[int, int], _Segment] = {}
     attached: sysv.Mapped = {}
-    for pid in pids:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            for line in file:
-                words = line.rstrip(b"\n").split(None, 5)
-                if len(words) < 6 or words[1][3:4] != b"s" or not (kind := _kind(words[5])):
-                    continue
-                start, end = (int(each, 16) for each in words[0].split(b"-"))
-                offset, inode = int(words[2], 16), int(words[4])
-                if kind == SYSV:
-                    attached.setdefault(inode, []).append((pid, start - offset, end - start))
-                    continue
-                this = segments.setdefault((kind, inode), _Segment(kind, inode, words[5]))
-                this.mapped.append((offset, offset + end - start))
+    for pid, text in maps.items():
+        for *numbers, inode_, path in _SHARED.findall(text):
+            if not (kind := _kind(path)):
+                continue
+            (start, end, offset), inode = (int(each, 16) for each in numbers), int(inode_)
+            if kind == SYSV:
+                attached.setdefault(inode, []).append((pid, start - offset, end - start))
+                continue
+            this = segments.setdefault((kind, inode), _Segment(kind, inode, path))
+            this.mapped.append((offset, offset + end - start))
     for each in opens:
         if (kind := _kind(each.path)) and each.path != b"/dev/zero":
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
-    return (*map(_entry, segments.values()), *sysv.found(area, pids, attached))
+    return (*map(_entry, segments.values()), *sysv.found(area, maps.keys(), attached))
 
 
 def _entry(this: _Segment) -> SegmentEntry:
@@ -70,8 +69,8 @@ def _entry(this: _Segment) -> SegmentEntry:
     if this.open is None:
         size, mode = max(end for _, end in this.mapped), 0o600
         if named:
-            st = os.stat(path)
-            size, mode = st.st_size, st.st_mode & 0o7777
+            now = os.stat(path)
+            size, mode = now.st_size, now.st_mode & 0o7777
         return SegmentEntry(this.kind, this.inode, size, path, mode)
     st = this.open.st
     fd = os.open(this.open.link, os.O_RDONLY | os.O_CLOEXEC)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Protocol
 
+    from metamori.runtime.memory.proc_look import Stat
+
     class Open(Protocol):
         """A descriptor of a process."""
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         fd: int
         path: bytes
         info: bytes
-        st: os.stat_result
+        st: Stat
 
 SETTINGS, SIZE = 36, 8                     # bytes of the kernel's struct termios and of struct winsize
 _PACKETS = 0x80045438                      # TIOCGPKT

@@ -1,18 +1,22 @@
 """The memory of all processes of a run, at one instant: held together, saved each by itself, or not at all.
 
-Each process is asked to park; when all are parked their images are taken, files are cut, and all run on. A process that
-begins, becomes another program or ends meanwhile is waited for: the next try finds what came of it.
+Each process is asked to park; when all are parked the kernel is asked about them, their images and the files are taken
+side by side, and all run on. A process that begins, becomes another program or ends meanwhile is waited for: the next
+try finds what came of it.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.memory import family, open_files, proc_inspect, segments
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.runtime.memory.proc_look import looks
 from metamori.store.format import layout
 from metamori.store.format.records import FamilyEntry, MemoryEntry, SegmentEntry
 from metamori.store.read.store import Store
@@ -70,6 +74,8 @@ class Images:
     def __init__(self, store: Store, area: Area, index: int, durable: bool, outside: str) -> None:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
         self.all: list[Image] = []
+        self.failed: list[Exception] = []
+        self.stats: dict[bytes, os.stat_result] = {}           # of mapped files
 
     @_unless_one_ends
     def hold(self) -> None:
@@ -81,8 +87,11 @@ class Images:
             image.require_ready()
         for image in self.all:
             image.ask()
-        self._each(Image.hold)
+        self._each_held()
         try:
+            seen = looks([image.pid for image in self.all], [image.memory.own for image in self.all])
+            for image, each in zip(self.all, seen, strict=True):
+                image.look(each)
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
                 raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
@@ -105,23 +114,36 @@ class Images:
                 raise Refused(f"{image.named} is stopped")
         return sorted(found, key=lambda image: image.pid != head.first_pid)
 
-    def _each(self, what: Callable[[Image], None]) -> None:
-        """With all of them, also where one fails: then those that it went well with run on, and so do all."""
-        failed: list[Exception] = []
-        done: list[Image] = []
-        for image in self.all:
-            try:
-                what(image)
-                done.append(image)
-            except Exception as error:
-                failed.append(error)
+    def _each_held(self) -> None:
+        held = [image for image in self.all if self._goes_well(image.hold)]
+        if self.failed:
+            for image in held:
+                image.go()
+        self._require_none_failed()
+
+    def _goes_well(self, what: Callable[[], None]) -> bool:
+        """Where it fails with one, the others are waited for all the same."""
+        try:
+            what()
+            return True
+        except Exception as error:
+            self.failed.append(error)
+            return False
+
+    def _require_none_failed(self) -> None:
+        failed, self.failed = self.failed, []
         if failed:
-            for image in done:
-                image.go() if what is Image.hold else image.give_up()
             raise next((error for error in failed if not isinstance(error, NotBegun)), failed[0])
 
+    @_unless_one_ends
     def stop(self) -> None:
-        """Their images are on the way; all are parked until `go`."""
+        """What the kernel keeps for them is known, and their images are on the way; all are parked until `go`. If that
+        cannot be, nothing was taken from any of them."""
+        try:
+            self._look()
+        except BaseException:
+            self.go()
+            raise
         tree = self.area.head.tree
         first = self.store.layout.memory(self.index, 0)
         before, after = layout.temporary(first).rsplit(b"0", 1)
@@ -130,23 +152,28 @@ class Images:
         ffi.buffer(tree.claimed)[:] = bytes(8 * len(tree.claimed))
         for image in self.all:
             image.gather()
-        self._each(Image.stop)
 
-    @_unless_one_ends
-    def look(self) -> None:
-        """What the kernel keeps for them."""
-        opens = [open_files.of_process(image.pid, image.own) for image in self.all]
-        run = open_files.Run(opens, self.outside)
-        for image, own in zip(self.all, opens, strict=True):
+    def _look(self) -> None:
+        run = open_files.Run([image.opens for image in self.all], self.outside)
+        for image in self.all:
             try:
-                image.look(open_files.entries(run, own, image.followed))
+                image.descriptors = open_files.entries(run, image.opens, image.followed)
             except Refused as error:
                 if len(self.all) == 1:
                     raise
                 raise type(error)(f"{image.named}: {error}") from None
-        self.segments = segments.found(self.area, [image.pid for image in self.all],
-                                       (each for own in opens for each in own))
+        self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
+                                       (each for image in self.all for each in image.opens))
         self.family = family.found(self.area, self.all)
+        for path in {path for image in self.all for path in image.seen.files}:
+            with suppress(OSError):
+                self.stats[path] = os.stat(path)
+
+    def taken(self) -> None:
+        """Nothing more is taken from any of them."""
+        for image in self.all:
+            self._goes_well(image.stop)
+        self._require_none_failed()
         self.require_alive()
 
     def require_alive(self) -> None:
@@ -175,12 +202,12 @@ class Images:
             raise
 
     def _all_written(self) -> list[MemoryEntry]:
-        found, failed = [], []
+        found: list[MemoryEntry] = []
         for image in self.all:
-            try:
-                found.append(image.written())
-            except Exception as error:     # the others are waited for all the same
-                failed.append(error)
+            image.recall(self.stats)
+        for image in self.all:
+            self._goes_well(lambda image=image: found.append(image.written()))  # type: ignore[misc]
+        failed, self.failed = self.failed, []
         if failed:
             raise failed[0]
         return found

@@ -326,10 +326,6 @@ static void make_image(uint64_t begun)
     m->page_bytes = page_bytes;
     m->threads = (uint32_t)e->image.threads;
     m->known_pid = (uint32_t)e->image.pid;
-    int own = 0;
-    for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
-        m->own[own++] = fd;
-    m->own[own] = -1;
     m->error = (uint32_t)-r;
     if (mm_answer(MM_MEMORY_GATHER, r < 0 ? MM_MEMORY_FAILED : MM_MEMORY_STOPPED) && r == 0) {
         e->last = m->index;                /* the asker names it as a base only once it is committed */
@@ -337,6 +333,15 @@ static void make_image(uint64_t begun)
     }
     if (r == 0)
         await_writer();
+}
+
+/* For whoever looks at the program's descriptors while all are parked. */
+static void name_own(struct mm_memory *m)
+{
+    int own = 0;
+    for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
+        m->own[own++] = fd;
+    m->own[own] = -1;
 }
 
 void mm_save(void)
@@ -356,6 +361,7 @@ void mm_save(void)
         mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
         return;
     }
+    name_own(m);
     if (!e->again && mm_answer(MM_MEMORY_ASKED, MM_MEMORY_HELD)) {
         wait_while(MM_MEMORY_HELD);
         if (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_GATHER)
