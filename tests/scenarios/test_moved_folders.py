@@ -55,6 +55,8 @@ CASES = {
                            "checkpoint(); exchange('one', 'two'); put('one/to/c')",
     "a link in its place": "put('one/b'); rename('one', 'three'); os.symlink('three', 'one'); put('one/b'); "
                            "put('one/a')",
+    "a link in its place, to a new file": "open('one/n', 'w').close(); checkpoint(); rename('one', 'three'); "
+                                          "os.symlink('three', 'one'); checkpoint(); unlink('three/n')",
     "a name is added": "rename('one', 'three'); link('three/b', 'three/z'); link('three/b', 'two/z')",
     "replaced after": "rename('one', 'three'); rename('two/a', 'three/a')",
     "three times round": "rename('one', 't'); rename('two', 'one'); rename('t', 'two'); put('one/a'); checkpoint(); "

@@ -31,6 +31,21 @@ def identity_now(door: Door, path: bytes) -> Identity:
     return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
+def name_now(door: Door, path: bytes, noted: int, tracked: Container[bytes]) -> Identity:
+    """The same of one of the `tracked` names. Where nothing was noted, what is seen through a symbolic link that stands
+    for a tracked folder is not there: it has names of its own."""
+    now = identity_now(door, path)
+    return now if noted or not now.ino or not _is_behind_link(door, path, tracked) else Identity(path, 0, 0, 0, 0, 0)
+
+
+def _is_behind_link(door: Door, path: bytes, tracked: Container[bytes]) -> bool:
+    while len(path := os.path.dirname(path)) > 1:
+        found = lstat_or_none(door, path) if path in tracked else None
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            return True
+    return False
+
+
 def same_bytes(one: Identity, other: Identity) -> bool:
     """Whether a file that was `one` and is `other` has the same content, as far as the filesystem tells."""
     return one.ino != 0 and (one.dev, one.ino, one.size, one.mtime_ns) == (
@@ -66,7 +81,8 @@ def present_head(door: Door, layout: Layout, before: Head, known: State, state: 
     if kept is None:
         kept = kept_homes(door, layout, before, state)
     noter = Noter(before, known, state, touched)
-    identities = tuple(noter.noted(identity_now(door, path)) for path in sorted(state.names))
+    identities = tuple(noter.noted(name_now(door, path, state.names[path].kind != "absent", state.names))
+                       for path in sorted(state.names))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
     return Head(state.index, identities, homes)
 

@@ -22,7 +22,7 @@ from metamori.store.io.owner import require_own
 from metamori.store.read import create, invalidated
 from metamori.store.read.catalog import STATES, Catalog
 from metamori.store.read.checksums import Checked, signed_ranges
-from metamori.store.read.head import born_then, identity_now, objects_at, present_head, wait_past
+from metamori.store.read.head import born_then, name_now, objects_at, present_head, wait_past
 from metamori.tables.lru import Recent
 from metamori.tables.record import replace
 
@@ -115,7 +115,9 @@ class Store(Catalog):
 
     def changed_outside(self) -> list[bytes]:
         """Tracked paths that are not as they were when head was written."""
-        return [each.path for each in self.head.identities if identity_now(self.door, each.path) != each]
+        identities = self.head.identities
+        tracked = {each.path for each in identities}
+        return [each.path for each in identities if name_now(self.door, each.path, each.ino, tracked) != each]
 
     # -- numbers ---------------------------------------------------------------------------------
 
