@@ -12,7 +12,7 @@ from conftest import Compile
 from surface import attempt
 
 MODES = [[], ["--isolate"], ["--mode=single"]]
-KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56]  # seeds that once found something
+KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56, 1018, 1039]  # seeds that once found something
 
 # a file size limit on O_DSYNC; the time of change omitted, or kept while bytes are written back
 # a link of a nameless file, a copy beyond every limit; the ACL of a device

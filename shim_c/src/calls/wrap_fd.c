@@ -427,6 +427,16 @@ static int lock(int fd, uint32_t slot, int command, struct flock *l)
     return r;
 }
 
+/* The same of a file that is only read so far. */
+static int lock_untracked(int fd, int command, struct flock *l)
+{
+    uint32_t place = mm_locking_untracked(fd);
+    int r = REAL(fcntl)(fd, command, l);
+    if (r < 0)
+        mm_not_locked(place);
+    return r;
+}
+
 EXPORT int fcntl(int fd, int command, ...)
 {
     va_list list;
@@ -437,7 +447,7 @@ EXPORT int fcntl(int fd, int command, ...)
     if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
         return lock(fd, slot, command, argument);
     if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && has_fit(fd))
-        mm_locking(0, fd);             /* only read so far: another may write to it later */
+        return lock_untracked(fd, command, argument);
     if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit) {
         enter_as(1);                   /* a checkpoint sees both or one */
         int to = REAL(fcntl)(fd, command, argument);
@@ -458,14 +468,18 @@ EXPORT int fcntl(int fd, int command, ...)
 
 EXPORT int lockf(int fd, int command, off_t length)
 {
-    uint32_t slot = pif_of(fd);
+    uint32_t slot = pif_of(fd), place = 0;
+    int untracked = !slot && has_fit(fd);
     if (slot) {
         mm_locking(slot, fd);
         mm_give_position(fd);
-    } else if (has_fit(fd)) {
-        mm_locking(0, fd);
+    } else if (untracked) {
+        place = mm_locking_untracked(fd);
     }
-    return REAL(lockf)(fd, command, length);
+    int r = REAL(lockf)(fd, command, length);
+    if (r < 0 && untracked)
+        mm_not_locked(place);
+    return r;
 }
 
 #define CALL(group, type, name, parameters)

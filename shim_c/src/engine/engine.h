@@ -15,6 +15,8 @@
 int mm_home_reader(uint32_t slot, int fd);
 int mm_own_reader(uint32_t slot, int fd);
 void mm_locking(uint32_t slot, int fd);
+uint32_t mm_locking_untracked(int fd);
+void mm_not_locked(uint32_t place);
 int mm_locked_reader(uint32_t slot);
 void mm_drop_reader(uint32_t slot);
 void mm_readers_before_fork(void);

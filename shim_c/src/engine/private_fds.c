@@ -13,16 +13,17 @@ static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
-/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode. */
-static uint8_t locked[READERS], locked_before[READERS / 8];
+/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode: how often,
+ * at most MANY. */
+#define MANY 255
+static uint8_t locked[READERS], locked_before[READERS];
 static int any_locked;
 
 static int is_locked(uint32_t slot)
 {
     if (LIKELY(!any_locked))
         return 0;
-    uint64_t bit = mm_pif_at(mm_area, slot)->ino % READERS;
-    return locked[slot % READERS] || (locked_before[bit / 8] >> bit % 8 & 1);
+    return locked[slot % READERS] || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
 }
 
 int mm_is_ours(int fd)
@@ -208,20 +209,34 @@ int mm_home_reader(uint32_t slot, int fd)
     return mm_own_reader(slot, fd);
 }
 
-/* The program is about to lock a file: the reader that may be needed is opened while closing still harms nobody. */
+/* The program is about to lock a tracked file: the reader that may be needed is opened while closing still harms nobody. */
 void mm_locking(uint32_t slot, int fd)
 {
-    if (slot && locked[slot % READERS])
+    if (locked[slot % READERS])
         return;
     any_locked = 1;
-    if (!slot) {
-        uint64_t bit = mm_fit_at(mm_area, mm_fds[fd].fit)->ino % READERS;
-        __atomic_or_fetch(&locked_before[bit / 8], 1 << bit % 8, __ATOMIC_RELAXED);
-        return;
-    }
     mm_own_reader(slot, fd);
     locked[slot % READERS] = 1;
 }
+
+static void count_locked(uint32_t place, int by)
+{
+    uint8_t times = __atomic_load_n(&locked_before[place], __ATOMIC_RELAXED);
+    while (times != MANY && !__atomic_compare_exchange_n(&locked_before[place], &times, (uint8_t)(times + by), 0, __ATOMIC_ACQ_REL,
+                                                         __ATOMIC_RELAXED))
+        ;
+}
+
+/* Or one that is only read so far, and that another may write to later.  What mm_not_locked takes if the lock is refused. */
+uint32_t mm_locking_untracked(int fd)
+{
+    uint32_t place = (uint32_t)(mm_fit_at(mm_area, mm_fds[fd].fit)->ino % READERS);
+    any_locked = 1;
+    count_locked(place, 1);
+    return place;
+}
+
+void mm_not_locked(uint32_t place) { count_locked(place, -1); }
 
 /* Our descriptor of a file that the program has locked, or -1. */
 int mm_locked_reader(uint32_t slot)
