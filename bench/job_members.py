@@ -62,7 +62,7 @@ class Members:
             line.curve_publickey, line.curve_secretkey = reached["public"].encode(), reached["secret"].encode()
             line.connect(f"tcp://127.0.0.1:{reached['port']}")
             self.lines.append(line)
-            self.send(number, {"what": "join", "name": f"m{number}", "clock": [0, 0]})
+            self.send(number, {"what": "join", "name": f"m{number}"})
             self.later(time.monotonic() + ALIVE_S * (1 + number / count), number, {"what": "alive?"})
             self.selector.register(line.getsockopt(zmq.FD), selectors.EVENT_READ, number)
             self.take(number)

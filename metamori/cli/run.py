@@ -173,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
         if config.job is not None:
             from metamori.cli import opening, resume
 
-            verb = job.Verb(opening.complete, resume.files_back, _looked_at, environment, own_part)
+            verb = job.Verb(opening.complete, resume.files_back, looked_at, environment, own_part)
             return job.run(config, command, resumes, arguments.stdio, verb)
         return _run(config, command, resumes, arguments.stdio)
     except child_loop.CannotStart as error:
@@ -200,7 +200,7 @@ def environment(config: Config, before: Mapping[str, str] = os.environ) -> dict[
     """The command's: ours is added to what was preloaded before, never put in its place."""
     env = dict(before)
     preloaded = [each for each in env.get("LD_PRELOAD", "").replace(":", " ").split() if each != LIBRARY]
-    for name in ("METAMORI_MEMORY", "METAMORI_LIBPYTHON"):
+    for name in ("METAMORI_MEMORY", "METAMORI_LIBPYTHON", "METAMORI_ELSEWHERE"):
         env.pop(name, None)
     env.update(LD_PRELOAD=":".join([LIBRARY, *preloaded]), METAMORI_STORE=config.store, METAMORI_SUPERVISED="1",
                METAMORI_PYTHON=sys.executable)
@@ -243,7 +243,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         if given.get("METAMORI_STORE") == config.store and "METAMORI_SUPERVISED" in given:
             return _join(command, {name: given[name] for name in given if name.startswith("METAMORI_")})
         raise
-    command, file, refuses, shown = _looked_at(command, config)
+    command, file, refuses, shown = looked_at(command, config)
     if config.memory:
         from metamori.runtime.memory import images
 
@@ -291,7 +291,7 @@ def too_old(libc: str) -> str:
     return libc if version and version < OLDEST_LIBC else ""
 
 
-def _looked_at(command: list[str], config: Config) -> tuple[list[str], str, bool, bool]:
+def looked_at(command: list[str], config: Config) -> tuple[list[str], str, bool, bool]:
     """The command; its file; whether it must not even be offered the library; whether its calls are tracked without.
 
     One line when it cannot be tracked at all.

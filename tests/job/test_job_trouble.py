@@ -20,6 +20,8 @@ from test_job import counter, everything_back
 
 pytest.importorskip("zmq")
 
+from metamori.runtime.job.counter import WRITE_S
+
 
 @pytest.fixture(params=["ext4", "tmpfs"])
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
@@ -111,6 +113,38 @@ def test_the_one_that_counts_stops_amid_a_checkpoint(lab: Lab, nth: int) -> None
     seen[max(indexes)] = picture(lab.work)
     if max(indexes) == 3:                  # that one came to be, as it was
         seen[2] = now
+    end(ranks)
+    everything_back(lab, seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", range(2, 14, 3))
+def test_a_run_stops_amid_its_record(lab: Lab, nth: int) -> None:
+    """It is not waited for as long as for one whose disk is slow, which says each second that it lives."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    orders = [lab.folder / f"order.{number}" for number in range(3)]
+    ranks = [Rank(lab, order=order).ready() for order in orders]
+    for rank in ranks:
+        rank.do("append", "common", "one")
+    checkpoint(lab, seen)
+    for rank in ranks:
+        rank.do("append", "common", "more")
+    stops = next(rank for rank in ranks if rank is not counter(lab, ranks))
+    killing.order(orders[ranks.index(stops)], nth, signal.SIGSTOP)
+    began = time.monotonic()
+    done = lab.verb("checkpoint", code=None, cwd=lab.work)
+    assert time.monotonic() - began < WRITE_S / 2
+    if done.returncode:
+        assert "no answer from" in done.stderr, done.stderr
+    else:                                  # it stopped later
+        seen[int(done.stdout)] = picture(lab.work)
+    for rank in ranks:
+        if rank is not stops:
+            rank.do("append", "other", "goes on")
+    killing.order(orders[ranks.index(stops)], killing.NEVER)
+    stops.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: lab.verb("checkpoint", code=None, cwd=lab.work).returncode == 0, "a checkpoint once it goes on")
+    seen[max(entry["index"] for entry in lab.log()["checkpoints"])] = picture(lab.work)
     end(ranks)
     everything_back(lab, seen)
 

@@ -14,7 +14,8 @@ from rooms import MOST_FILES, Uses, circles
 
 # From the top down: a room uses itself and those below it (docs/ARCHITECTURE.md). It is a folder, or a module in none.
 ROOMS = [
-    "__main__", "cli", "cli/options", "cli/shells", "report", "pytest_plugin", "metamori", "reading", "indexes",
+    "__main__", "elsewhere", "cli", "cli/options", "cli/shells", "report", "pytest_plugin", "metamori", "reading",
+    "indexes",
     "levels", "levels/api", "levels/protect", "levels/formats", "levels/setup",
     "runtime/job", "runtime/inside", "runtime/lifecycle", "runtime/recovery", "runtime/rollback", "runtime/checkpoint",
     "runtime/memory", "runtime/area", "runtime",

@@ -2,7 +2,7 @@
 found it as the last checkpoint knows it (docs/adr/0051).
 
 Beside the store's records, in lines of fixed length that are only appended: kind, key (a place in the buffer, or a hash
-of the path), time on the monotonic clock.
+of the path), time by CLOCK_MONOTONIC_RAW.
 """
 
 from __future__ import annotations

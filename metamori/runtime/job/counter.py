@@ -18,13 +18,14 @@ from collections.abc import Callable
 from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import finish, folder
+from metamori.runtime.job.clock import now_ns
 from metamori.runtime.job.fold import JobFold, Part
-from metamori.runtime.job.wire import Message, Server, now_ns
+from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable
 
-FREEZE_S = 5.0                             # until all are frozen: meanwhile those that are stand still
-WRITE_S = 120.0                            # until all have written; programs go on meanwhile
+FREEZE_S = 4.0                             # until all are frozen: meanwhile those that are stand still
+WRITE_S = 120.0                            # until all have written, and say so each second; programs go on meanwhile
 SILENT_S = 4.0                             # without a message from a run that lives
 DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
 LOOK_S = 0.02                              # of which no more than this is spent on asking
@@ -84,16 +85,17 @@ class Run:
 
     name: bytes
     heard: float
-    shift_ns: int = 0
-    doubt_ns: int = 0
 
 
 class Counter(threading.Thread):
     """`store` is the job's, locked; it belongs to this thread until it has ended."""
 
-    def __init__(self, store: Store, identity: str, job_run: int, durable: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, identity: str, job_run: int, durable: bool, say: Callable[[str], None],
+                 base: tuple[int, int] = (0, 0)) -> None:
+        """base: between this machine's clock and the job's (clock.py)."""
         super().__init__(name="metamori job", daemon=True)
         self.store, self.identity, self.job_run, self.durable, self.say = store, identity, job_run, durable, say
+        self._base = base
         self._server = Server()
         self._runs: dict[bytes, Run] = {}
         self._parts: dict[bytes, Part] = {}
@@ -102,7 +104,7 @@ class Counter(threading.Thread):
         self._processes: dict[tuple[bytes, int], int] = {}
         self._round = 0
         self._over = threading.Event()
-        self._since = time.monotonic()
+        self._looked = self._since = time.monotonic()
         folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
 
     def stop(self) -> None:
@@ -128,7 +130,7 @@ class Counter(threading.Thread):
         who, message = got
         what = message.get("what")
         if what == "hello?":
-            self._server.send(who, {"what": "hello", "job": self.identity, "clock": now_ns()})
+            self._server.send(who, {"what": "hello", "job": self.identity})
         elif what == "join":
             if round_ is None:
                 self._join(who, message)
@@ -144,7 +146,8 @@ class Counter(threading.Thread):
             if round_ is not None:
                 round_.leave(who)
         elif what == "alive?":             # one that had joined the one before us, or that we took for dead
-            self._server.send(who, {"what": "alive" if who in self._runs else "who?"})
+            self._server.send(who, {"what": "alive" if who in self._runs else "who?", "sent": message.get("sent"),
+                                    "clock": (now_ns(), *self._base)})
         if who in self._runs:
             self._runs[who].heard = time.monotonic()
             if round_ is not None and (answer := round_.take(who, message)):
@@ -154,7 +157,7 @@ class Counter(threading.Thread):
         name = os.fsencode(message["name"])
         for other in [other for other, run in self._runs.items() if run.name == name]:
             del self._runs[other]          # its line was cut
-        self._runs[who] = Run(os.fsencode(message["name"]), time.monotonic(), *message["clock"])
+        self._runs[who] = Run(os.fsencode(message["name"]), time.monotonic())
         self._server.send(who, {"what": "joined"})
 
     def _tell(self, message: Message) -> None:
@@ -197,8 +200,11 @@ class Counter(threading.Thread):
         while not round_.is_over:
             if not (all_frozen or round_.frozen):
                 limit, all_frozen = time.monotonic() + WRITE_S, True
+            if silent := self._silent(round_) if all_frozen else ():
+                self._tell(round_.give_up(self._who_fails(silent)))
+                break
             if round_.is_short or time.monotonic() >= limit:
-                self._tell(round_.give_up(self._who_fails(round_)))
+                self._tell(round_.give_up(self._who_fails(round_.frozen or round_.written)))
                 break
             self._hear(0.05, round_)
             if time.monotonic() > look:
@@ -226,8 +232,16 @@ class Counter(threading.Thread):
                 break
         return found
 
-    def _who_fails(self, round_: Round) -> str:
-        awaited = round_.frozen or round_.written
+    def _silent(self, round_: Round) -> set[bytes]:
+        """Of those that write; one says each second that it lives. Not where this one itself stood still meanwhile."""
+        now, before = time.monotonic(), self._looked
+        self._looked = now
+        if now - before > 1:
+            self._since = now
+        return {who for who in round_.written & self._runs.keys()
+                if now - max(self._runs[who].heard, self._since) > SILENT_S}
+
+    def _who_fails(self, awaited: set[bytes]) -> str:
         names = sorted(os.fsdecode(self._runs[who].name) for who in awaited if who in self._runs)
         if not names:
             return "a run ended meanwhile"
@@ -257,20 +271,15 @@ class Counter(threading.Thread):
     def _fold(self, message: str, reason: str, indexes: dict[bytes, int], ended: set[bytes]) -> int:
         self.store.refresh()
         upto, mapped = folder.folded(self.store)
-        runs = {run.name: run for run in self._runs.values()}
         parts = []
         for name in sorted({*indexes, *ended}):
             part = self._parts.get(name)
             if part is None:
                 node = Store.open(self.store.layout.node(name), door=self.store.door)
-                part = self._parts[name] = Part(name, node, Stamps(node), 0, 0)
+                part = self._parts[name] = Part(name, node, Stamps(node), folder.boot_of(self.store, name), 0, 0)
             part.store.refresh()
             part.since, part.live = upto.get(name, 0), name in indexes
             part.upto = indexes.get(name, part.store.newest)
-            if name in runs:
-                part.shift_ns, part.doubt_ns = runs[name].shift_ns, runs[name].doubt_ns
-            else:
-                part.doubt_ns = finish.doubt_of(self.store, name)
             if part.upto > part.since:
                 parts.append(part)
         parent = finish.parent_of(self.store, self.job_run)

@@ -11,7 +11,6 @@ from metamori.runtime.job import folder
 from metamori.runtime.job.fold import JobFold, Part
 from metamori.runtime.lifecycle import resume_point
 from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
-from metamori.store.format.records import NO_LIMIT
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.store.restore import restore
@@ -35,11 +34,6 @@ def complete_run(store: Store, name: bytes) -> str:
     return f"{os.fsdecode(name)}: {said}" if said else ""
 
 
-def doubt_of(store: Store, name: bytes) -> int:
-    """How far the clock of a run that is gone may be from this machine's: nobody can ask it any more."""
-    return 0 if folder.boot_of(store, name) == folder.boot() else NO_LIMIT
-
-
 def finish(store: Store, durable: bool = True) -> list[str]:
     """Complete a job of which no run lives; the caller holds the lock. StoreBusy. Lines for a person."""
     if not folder.is_there(store):
@@ -59,8 +53,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
         if node.newest:
             reasons.append(node.meta(node.newest).reason)
         if node.newest > upto.get(name, 0):
-            parts.append(Part(name, node, Stamps(node), upto.get(name, 0), node.newest,
-                              doubt_ns=doubt_of(store, name), live=False))
+            parts.append(Part(name, node, Stamps(node), folder.boot_of(store, name), upto.get(name, 0), node.newest,
+                              live=False))
     run = job_run(store)
     parent = parent_of(store, run)
     index = parent

@@ -15,7 +15,8 @@ from collections.abc import Container, Iterable
 
 from metamori.runtime.checkpoint.delta import GONE
 from metamori.runtime.checkpoint.job_stamps import Stamps, hashed, moved
-from metamori.runtime.job import folder
+from metamori.runtime.job import clock, folder
+from metamori.runtime.job.clock import Moment, Timeline
 from metamori.store.format.records import (
     NO_LIMIT,
     Meta,
@@ -35,24 +36,24 @@ Identity = tuple[int, int]
 
 @mutable
 class Part:
-    """What a run has recorded after `since`, up to and with `upto`. shift_ns: to be added to its clock; doubt_ns: how
-    far that may be wrong. live: it was frozen with the others when it recorded `upto`."""
+    """What a run has recorded after `since`, up to and with `upto`. machine: by whose clock. live: it was frozen with
+    the others when it recorded `upto`."""
 
     name: bytes
     store: Store
     stamps: Stamps
+    machine: str
     since: int
     upto: int
-    shift_ns: int = 0
-    doubt_ns: int = 0
     live: bool = True
 
 
 class _Said:
     """A part's records as one; its own numbers."""
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
+    def __init__(self, part: Part, timeline: Timeline | None) -> None:
+        """timeline: of its machine, where there is more than one."""
+        self.part, self._timeline = part, timeline
         metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
         offsets = [part.store.offsets(index) for index in range(part.since + 1, part.upto + 1)]
         part.stamps.refresh()
@@ -63,16 +64,18 @@ class _Said:
         self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
             - part.store.state(part.since).pifs.keys()
         self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)]
-        self.undos: list[tuple[int | None, UndoEntry]] = []
+        self.undos: list[tuple[Moment | None, UndoEntry]] = []
         for undo in part.store.undos:
             if part.since <= undo.after_index < part.upto:
                 self.undos += [(self._stamp(part.stamps.preimages.get(entry.buffer_start)), entry)
                                for entry in undo.entries]
 
-    def _stamp(self, found: int | None) -> int | None:
-        return None if found is None else found + self.part.shift_ns
+    def _stamp(self, found: int | None) -> Moment | None:
+        if found is None:
+            return None
+        return self._timeline.at(found) if self._timeline else (found, 0)
 
-    def named_at(self, path: bytes) -> int | None:
+    def named_at(self, path: bytes) -> Moment | None:
         """When the run first noted a name."""
         found = self.part.stamps.names.get(hashed(path))
         return self._stamp(found[0]) if found else None
@@ -88,8 +91,10 @@ class JobFold:
         self.state = store.state(parent)
         self.dev = store.door.lstat(store.layout.format).st_dev
         # who has ended, or was killed, has looked at its files at another time: the last look at each counts
-        self.of = [_Said(part) for part in sorted(parts, key=lambda each: (
-            each.live, each.store.meta(each.upto).time_ns))]
+        parts = sorted(parts, key=lambda each: (each.live, each.store.meta(each.upto).time_ns))
+        told = [(part.machine, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
+        times = clock.timelines(told)
+        self.of = [_Said(part, times[part.machine]) for part in parts]
         self.mapped = set(mapped)
         self.said: list[str] = []
         self._known: dict[Identity, list[int]] = {}
@@ -265,38 +270,41 @@ class JobFold:
                 if same and new.size != found[inode].size:
                     self._lost.add(inode)  # nobody can say which was first
                 at = said.named_at(pif.filename)     # another mode leaves the time as it is
-                now = (new.mtime_ns, NO_LIMIT if at is None else at)
+                now = (new.mtime_ns, at[0] if at else NO_LIMIT)
                 if inode not in found or now < order[inode]:
                     found[inode], order[inode] = new, now
         return found
 
     def _initial_names(self, names: dict[bytes, NameEntry], initial: dict[int, PifEntry]) -> dict[bytes, NameEntry]:
-        found: dict[bytes, tuple[int, NameEntry]] = {}
+        found: dict[bytes, tuple[Moment, str, NameEntry]] = {}
         for said in self.of:
             for entry in said.meta.initial_names:
                 if entry.path in self.state.names:
                     continue
                 inode = self.number(said, entry.inode)
-                at = said.named_at(entry.path)
-                order = NO_LIMIT if at is None else at
+                at = said.named_at(entry.path) or (NO_LIMIT, 0)
                 new = replace(entry, inode=inode)
                 if entry.kind == "file" and inode not in initial and inode not in self.state.pifs:
                     new = NameEntry(entry.path, "absent")        # a run has made it since
                 if entry.kind == "file" and inode in initial:
                     first = initial[inode]
                     new = replace(new, mode=first.mode, uid=first.uid, gid=first.gid, mtime_ns=first.mtime_ns)
-                if entry.path not in found or order < found[entry.path][0]:
-                    found[entry.path] = order, new
+                known = found.get(entry.path)
+                if known and known[1] != said.part.machine and abs(at[0] - known[0][0]) < at[1] + known[0][1] and \
+                        (new.kind, new.inode) != (known[2].kind, known[2].inode):
+                    self._lost |= {new.inode, known[2].inode} - {0}      # nobody can say which of them was there
+                if known is None or at[0] < known[0][0]:
+                    found[entry.path] = at, said.part.machine, new
         for path in names:
             if path not in found and path not in self.state.names:
-                found[path] = NO_LIMIT, NameEntry(path, "absent")
-        return {path: entry for path, (_, entry) in found.items()}
+                found[path] = (NO_LIMIT, 0), "", NameEntry(path, "absent")
+        return {path: entry for path, (_, _, entry) in found.items()}
 
     # -- bytes -----------------------------------------------------------------------------------
 
     def _undos(self, known: Container[int]) -> list[UndoEntry]:
         """Of a byte that several have saved the first entry counts: the earliest."""
-        by_file: dict[int, list[tuple[int | None, _Said, UndoEntry]]] = {}
+        by_file: dict[int, list[tuple[Moment | None, _Said, UndoEntry]]] = {}
         for said in self.of:
             for stamp, entry in said.undos:
                 inode = self.number(said, entry.inode)
@@ -307,11 +315,11 @@ class JobFold:
         for inode, entries in by_file.items():
             if len({said.part.name for _, said, _ in entries}) > 1:
                 found += self._doubtful(inode, entries)
-                entries.sort(key=lambda each: each[0] or 0)
+                entries.sort(key=lambda each: each[0][0] if each[0] else 0)
             found += [entry for _, _, entry in entries]
         return found
 
-    def _doubtful(self, inode: int, entries: list[tuple[int | None, _Said, UndoEntry]]) -> list[UndoEntry]:
+    def _doubtful(self, inode: int, entries: list[tuple[Moment | None, _Said, UndoEntry]]) -> list[UndoEntry]:
         """Bytes that two runs have saved, differing, of which nobody can say which is older: lost."""
         found = []
         rows = sorted(entries, key=lambda each: each[2].start)
@@ -321,8 +329,8 @@ class JobFold:
                     break
                 if said is other_said:
                     continue
-                doubt = said.part.doubt_ns + other_said.part.doubt_ns
-                if stamp is not None and other_stamp is not None and abs(stamp - other_stamp) >= doubt:
+                if stamp and other_stamp and (said.part.machine == other_said.part.machine or
+                                              abs(stamp[0] - other_stamp[0]) >= stamp[1] + other_stamp[1]):
                     continue
                 found += self._differing(one, other)
         return found

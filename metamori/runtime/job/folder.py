@@ -103,6 +103,11 @@ def boot() -> str:
         return file.read().strip()
 
 
+def clock(store: Store, name: bytes) -> bytes:
+    """What a run knows of the job's time (clock.py)."""
+    return os.path.join(store.layout.node(name), b"clock")
+
+
 def note_boot(store: Store, name: bytes) -> None:
     path = os.path.join(store.layout.node(name), b"boot")
     commit.write_file(store.door, path, boot().encode(), durable=False)

@@ -7,11 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from metamori.errors import MetamoriError, StoreBusy
 from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
+from metamori.runtime.job.clock import Clock, now_ns
 from metamori.runtime.job.counter import FREEZE_S, Counter
 from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.store.read.store import Store
@@ -19,6 +21,7 @@ from metamori.store.read.store import Store
 ANSWER_S = 180.0
 HUNG_S = 30.0                              # without any sign; it gives none while it writes the job's record
 _ALIVE_S, _LOOK_S = 1.0, 0.5
+_CLOCK_S, _TIMES = 10.0, 6                 # between notes of the time; questions when a line is new
 _END_S = 30.0
 
 
@@ -34,6 +37,7 @@ class Member(threading.Thread):
         self._client: Client | None = None
         self._over = threading.Event()
         self._heard = 0.0
+        self._clock, self._clock_written = Clock(), 0.0
         self._store = Store(path)          # to look whether somebody counts
 
     # -- for the thread of the command ---------------------------------------------------------------
@@ -93,8 +97,10 @@ class Member(threading.Thread):
                 continue
             assert self._client is not None
             if time.monotonic() - said > _ALIVE_S:
-                self._client.send({"what": "alive?"})
+                self._client.send({"what": "alive?", "sent": now_ns()})
                 said = time.monotonic()
+                if said - self._clock_written > _CLOCK_S:
+                    self._note_clock()
             message = self._client.receive(0.1)
             if message is not None:
                 self._heard = time.monotonic()
@@ -102,9 +108,28 @@ class Member(threading.Thread):
             if not self.counts and self._nobody_answers():
                 self._client.close()
                 self._client = None
+        self._note_clock()
         if self._client is not None:
             self._client.send({"what": "leave"})
             self._client.close()
+
+    def _note_clock(self) -> None:
+        """Where it fails what is in doubt is lost, and said."""
+        self._clock_written = time.monotonic()
+        with suppress(OSError):
+            self._clock.write(self.session.store.door, os.path.join(self.session.store.layout.root, b"clock"))
+
+    def _ask_time(self) -> None:
+        """More than once: the first answers come late."""
+        assert self._client is not None
+        for _ in range(_TIMES):
+            self._client.send({"what": "alive?", "sent": now_ns()})
+            if (answer := self._client.receive(_LOOK_S)) is not None:
+                self._hear_time(answer)
+
+    def _hear_time(self, answer: Message) -> None:
+        if answer.get("clock") and answer.get("sent") and self._client is not None:
+            self._clock.heard(answer["sent"], now_ns(), answer, self._client.is_same_machine)
 
     def _nobody_answers(self) -> bool:
         """The one that counts has died, or does not speak to us any more."""
@@ -123,7 +148,9 @@ class Member(threading.Thread):
         except NoAnswer:
             return False
         self._heard = time.monotonic()
-        self._client.send({"what": "join", "name": self.name_, "clock": self._client.clock})
+        self._ask_time()
+        self._note_clock()
+        self._client.send({"what": "join", "name": self.name_})
         return True
 
     def _count_if_nobody_does(self) -> None:
@@ -136,22 +163,36 @@ class Member(threading.Thread):
         except (StoreBusy, FileNotFoundError):
             store.close()
             return
-        self.counter = Counter(store, self.identity, run, self.session.durable, self.say)
+        self.counter = Counter(store, self.identity, run, self.session.durable, self.say, self._clock.base)
         self.counter.start()
 
     def _take(self, message: Message) -> None:
+        self._hear_time(message)
         if message["what"] == "joined":
             self.joined.set()
         elif message["what"] == "cut":
             self._cut(message["round"])
         elif message["what"] == "who?" and self._client is not None:
-            self._client.send({"what": "join", "name": self.name_, "clock": self._client.clock})
+            self._client.send({"what": "join", "name": self.name_})
 
     def _cut(self, number: int) -> None:
         assert self._client is not None
-        self.session.when_cut = lambda: self._wait(number)
+        written = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(written,), daemon=True)
+
+        def cut() -> None:
+            self._wait(number)
+            beat.start()
+
+        self.session.when_cut = cut
         try:
-            index = self.session.checkpoint()
+            try:
+                index = self.session.checkpoint()
+                self._note_clock()
+            finally:
+                written.set()
+                if beat.is_alive():
+                    beat.join()
             self._client.send({"what": "written", "round": number, "index": index})
         except (MetamoriError, OSError, ValueError, LookupError) as error:
             self._client.send({"what": "failed", "round": number,
@@ -159,6 +200,12 @@ class Member(threading.Thread):
         finally:
             self.session.when_cut = None
             self._heard = time.monotonic()
+
+    def _beat(self, written: threading.Event) -> None:
+        """While the record is written, which a slow disk makes long. The line is this thread's meanwhile."""
+        assert self._client is not None
+        while not written.wait(_ALIVE_S):
+            self._client.send({"what": "alive?", "sent": now_ns()})
 
     def _wait(self, number: int) -> None:
         """Frozen, until all are."""

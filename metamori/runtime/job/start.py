@@ -14,6 +14,7 @@ from metamori.config import Config
 from metamori.errors import MetamoriError, StoreBusy, Usage
 from metamori.runtime.area import launch_record
 from metamori.runtime.job import folder
+from metamori.runtime.job.elsewhere import VARIABLE, Elsewhere, Over, text
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.start_run import begin_area
 from metamori.store.io import commit
@@ -23,6 +24,8 @@ from metamori.store.restore import external_changes
 from metamori.tables.record import record, replace
 
 if TYPE_CHECKING:
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.job import member
     from metamori.runtime.job.counter import Counter
 
 _REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
@@ -52,22 +55,41 @@ def require_possible(arguments: argparse.Namespace) -> None:
         raise Usage(f"--mode {arguments.mode} is not possible with --job")
 
 
+@record
+class Begun:
+    """A run that has joined its job; its command is not started yet. own: the settings of its own store."""
+
+    own: Config
+    session: Session
+    one: member.Member
+    environ: dict[str, str]
+    ours: dict[str, str]
+
+
 def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Verb) -> int:
     """The exit status. MetamoriError; CannotStart."""
-    from metamori.runtime.checkpoint.session import Session
-    from metamori.runtime.job import member
-    from metamori.runtime.lifecycle.run_controller import Live, follow
-
     command, _, refuses, shown = verb.looked_at(command, config)
     if shown:
         raise MetamoriError(f"{command[0]}: programs without the library are not tracked with --job")
+    begun = begin(config, command, verb, resumes, stdio)
+    if refuses:
+        del begun.environ["LD_PRELOAD"]
+    return follow(begun, command)
+
+
+def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False, stdio: bool = False,
+          elsewhere: Elsewhere | None = None) -> Begun:
+    """MetamoriError, OSError. elsewhere: of a process of the job that is on another machine than its run."""
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.job import member
+
     child_loop.hold_all()
     sys.setswitchinterval(SWITCH_S)
     host = socket.gethostname()
-    identity = member.identity(config.job or "", dict(os.environ))
-    store = Store.create_or_open(config.store)
+    identity = elsewhere.identity if elsewhere else member.identity(config.job or "", dict(os.environ))
+    store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
     _require_shared(store, config)
-    counter = _begin_or_join(store, config, identity, resumes, stdio, verb)
+    counter = _begin_or_join(store, config, identity, resumes, stdio, None if elsewhere else verb)
     node, name = _own_store(store, member.name_of(dict(os.environ), host))
     own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
     area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
@@ -75,24 +97,42 @@ def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Ve
     session = Session(node, area)
     one = member.Member(store.path, name, session, identity, child_loop.say, counter)
     environ = verb.environment(own)
-    if refuses:
-        del environ["LD_PRELOAD"]
+    environ[VARIABLE] = text(config, replace(elsewhere, file="") if elsewhere else Elsewhere(identity, os.getcwd()))
+    begun = Begun(own, session, one, environ, verb.own_part(environ))
     one.start()
+    if not one.joined.wait(JOIN_S):
+        _give_up(begun)
+        raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
+    return begun
+
+
+def follow(begun: Begun, command: list[str], file: str = "", folder: int = -1) -> int:
+    """The exit status. CannotStart. file: what is executed; else the command says it. folder: in which, likewise."""
+    from metamori.runtime.lifecycle.run_controller import Live
+    from metamori.runtime.lifecycle.run_controller import follow as follow_run
+
+    def first() -> None:
+        if folder >= 0:
+            os.fchdir(folder)
+        begun.session.area.is_first()
+
     try:
-        if not one.joined.wait(JOIN_S):
-            raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
-        pid = child_loop.spawn(command, environ, area.is_first)
-    except (MetamoriError, child_loop.CannotStart):
-        one.leave()
-        area.remove()
-        node.close()
-        one.end()
+        pid = child_loop.spawn(command, begun.environ, first, file)
+    except child_loop.CannotStart:
+        _give_up(begun)
         raise
-    live = Live(session, own, pid, verb.own_part(environ))
-    live.job = one
-    status = follow(live)
-    one.end()
+    live = Live(begun.session, begun.own, pid, begun.ours)
+    live.job = begun.one
+    status = follow_run(live)
+    begun.one.end()
     return status
+
+
+def _give_up(begun: Begun) -> None:
+    begun.one.leave()
+    begun.session.area.remove()
+    begun.session.store.close()
+    begun.one.end()
 
 
 def _require_shared(store: Store, config: Config) -> None:
@@ -104,8 +144,9 @@ def _require_shared(store: Store, config: Config) -> None:
 
 
 def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, stdio: bool,
-                   verb: Verb) -> Counter | None:
-    """The counter, where this is the first run of the job; None where another one counts."""
+                   verb: Verb | None) -> Counter | None:
+    """The counter, where this is the first run of the job; None where another one counts. verb: None where this can
+    only join."""
     from metamori.runtime.job.counter import Counter
     from metamori.runtime.job.wire import Client, NoAnswer
 
@@ -140,6 +181,9 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
                 raise StoreBusy(f"the store {store.path} is in use by a live job")
             continue
         break
+    if verb is None:
+        store.close()
+        raise Over
     verb.complete(store)
     if resumes:
         verb.files_back(store, config, stdio)

@@ -90,11 +90,7 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
     if pid == 0:
         os.close(reader)
         try:
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):   # Python ignores them; the command must not
-                signal.signal(number, signal.SIG_DFL)
-            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:   # as a script's command in the background has it
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            _signals_as(before)
             become()
         except OSError as error:
             path = error.filename if isinstance(error.filename, (str, bytes)) else name   # of a descriptor: a number
@@ -116,6 +112,20 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
         code, _, path = said.partition(b"\0")
         raise CannotStart(int(code), os.strerror(int(code)), os.fsdecode(path))
     return pid
+
+
+def _signals_as(before: set[int]) -> None:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):    # Python ignores them; the command must not
+        signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:    # as a script's command in the background has it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def become(command: list[str], environ: dict[str, str], file: str) -> None:
+    """This process itself, with the signals that it was given. OSError."""
+    _signals_as(signal.pthread_sigmask(signal.SIG_BLOCK, ()) if _before is None else _before)
+    os.execve(file, command, environ)
 
 
 def _out_of_the_way(fd: int) -> int:

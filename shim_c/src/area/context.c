@@ -54,5 +54,5 @@ int mm_memory_run(void)
  * where the run is alone. */
 uint64_t mm_stamp_of_job(const struct mm_header *h)
 {
-    return h->flags & MM_JOB ? sys_now_ns() : 0;
+    return h->flags & MM_JOB ? sys_quartz_ns() : 0;
 }

@@ -353,7 +353,7 @@ struct mm_touch {
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
     uint32_t check;                        /* of all of it but `length` and itself: such a note is true after a power cut */
-    uint64_t stamp_ns;         /* in a job: on the monotonic clock, between the look and the change */
+    uint64_t stamp_ns;         /* in a job: by CLOCK_MONOTONIC_RAW, between the look and the change */
 };
 
 struct mm_preimage {

@@ -161,7 +161,7 @@ static void begin(void)
         pthread_atfork(mm_fork_begin, mm_fork_in_parent, in_child);
         MM_STOP("init.joins");
         mm_holding++;
-        int e = join(store);
+        int e = !is_proxy && UNLIKELY(mm_become_run()) ? -EREMOTE : join(store);
         mm_holding--;
         mm_deliver_if_free();
         if (UNLIKELY(is_proxy))

@@ -9,6 +9,9 @@
 
 #pragma GCC visibility push(hidden)
 
+/* elsewhere.c: 0 where this machine is that of the run; comes back from another one only if nothing could be executed */
+int mm_become_run(void);
+
 #pragma GCC visibility pop
 
 #endif
