@@ -55,7 +55,7 @@ static void change_all(unsigned long percent)
         change(i, many);
 }
 
-static int to_child[64], from_child[64], children;
+static int to_child[1024], from_child[1024], children;
 
 /* Each waits for a number of percent, changes them, and says so. */
 static void become_tree(int processes)
@@ -67,6 +67,8 @@ static void become_tree(int processes)
             exit(1);
         if (fork() == 0) {
             close(asked[1]), close(said[0]);
+            for (int i = 0; i < children; i++)
+                close(to_child[i]), close(from_child[i]);
             change_all(100);               /* its own from here on */
             for (; write(said[1], "", 1) == 1 && read(asked[0], &percent, 1) == 1;)
                 change_all(percent);
@@ -91,7 +93,7 @@ int main(int argc, char **argv)
     char line[64];
     unsigned long seed = 1;
     pages = mib * 256;
-    heap = mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    heap = mmap(NULL, (mib << 20) + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < mib << 20; i += 8) {
         seed = seed * 6364136223846793005ul + 1442695040888963407ul;
         *(unsigned long *)(heap + i) = seed;

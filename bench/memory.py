@@ -30,6 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="sizes of the program's memory, in MiB (100,1024)")
     parser.add_argument("--trees", type=numbers, default=(8,), metavar="N,...",
                         help="processes that have the largest size together, and change the first percentage (8)")
+    parser.add_argument("--idle", type=numbers, default=(500,), metavar="N,...",
+                        help="processes that do nothing (500)")
     parser.add_argument("--overhead", type=numbers, default=SIZES_MIB[-1:], metavar="MIB,...",
                         help="sizes for which the overhead is measured, too; '' for none (1024)")
     parser.add_argument("--percents", type=numbers, default=PERCENTS, metavar="N,...",
@@ -100,7 +102,7 @@ def one_run(size_mib: int, percent: int, binary: Path, args: argparse.Namespace,
         program.kill()
         restart_s = _restart(binary, size_mib, folder)
         shutil.rmtree(folder / "store", ignore_errors=True)
-        pages = processes * size_mib * 256 * percent // 100
+        pages = processes * size_mib * 256 * percent // 100 or 1
         return {"first pause, ms": first["pause, ms"], **last, "restart, s": restart_s,
                 "us per first write": measure.median(armed) / pages, "full copy, ms": full_copy / 1e3}
 
@@ -166,6 +168,8 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
 
         kinds = {f"{size} MiB, {percent} %": cell(size, percent) for size in args.sizes
                  for percent in args.percents}
+        for processes in args.idle:
+            kinds[f"{processes} idle processes"] = lambda processes=processes: one_run(0, 0, binary, args, processes)
         for processes in args.trees:
             each = args.sizes[-1] // processes
             kinds[f"{processes} processes of {each} MiB, {args.percents[0]} %"] = \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import random
 import re
 import shutil
@@ -12,8 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab import PATIENCE, ROOT, difference, gone, picture, wait_until
@@ -74,8 +77,10 @@ class Memory:
     """One program in folders of its own."""
 
     def __init__(self, folder: Path, command: Sequence[str | Path], stdin: bytes = b"",
-                 setup: dict[str, bytes] | None = None, ends: bool = True) -> None:
+                 setup: dict[str, bytes] | None = None, ends: bool = True, user: str | None = None) -> None:
+        """user: who runs it, where root may not; the folder must be open to all."""
         self.folder, self.command = folder, [str(word) for word in command]
+        self.user = pwd.getpwnam(user) if user else None
         self.store = folder / "store"
         self.input = folder / "input"
         self.input.write_bytes(stdin)
@@ -88,21 +93,30 @@ class Memory:
     def _place(self, name: str) -> Path:
         place = self.folder / name
         place.mkdir()
+        if self.user:
+            for each in (self.folder, place):
+                os.chown(each, self.user.pw_uid, self.user.pw_gid)
         for path, content in self.setup.items():
             (place / path).write_bytes(content)
         return place
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("METAMORI")}
+        if self.user:
+            kept["HOME"] = str(self.folder)
         return {**kept, "PYTHONHASHSEED": "1", "METAMORI_STORE": str(self.store), "PYTHONPATH": str(Path.cwd()),
                 **self.added}
+
+    @property
+    def _as_user(self) -> dict[str, Any]:
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
 
     def _uninterrupted(self) -> Uninterrupted:
         # the same working folder's name, so that nothing that depends on it differs
         place = self._place("work")
         with self.input.open("rb") as stdin:
             done = subprocess.run(self.command, cwd=place, env=self.environment(), stdin=stdin, capture_output=True,
-                                  timeout=PATIENCE * 2, check=False)
+                                  timeout=PATIENCE * 2, check=False, **self._as_user)
         files = picture(place)
         place.rename(self.folder / "uninterrupted")
         return Uninterrupted(done.returncode, done.stdout, files)
@@ -113,11 +127,12 @@ class Memory:
         command = [*within, *METAMORI, "run", "--memory", *options, "--", *self.command]
         with self.input.open("rb") as stdin, (self.folder / "out").open("wb") as out, \
                 (self.folder / "err").open("wb") as err:
-            return subprocess.Popen(command, cwd=self.work, env=self.environment(), stdin=stdin, stdout=out, stderr=err)
+            return subprocess.Popen(command, cwd=self.work, env=self.environment(), stdin=stdin, stdout=out, stderr=err,
+                                    **self._as_user)
 
     def verb(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run([*METAMORI, *words], cwd=self.work, env=self.environment(), stdin=stdin,
-                              capture_output=True, timeout=PATIENCE * 2, check=False)
+                              capture_output=True, timeout=PATIENCE * 2, check=False, **self._as_user)
 
     def errors(self) -> str:
         return (self.folder / "err").read_text(errors="replace")
@@ -160,9 +175,33 @@ class Memory:
         finally:
             if run.poll() is None:
                 run.kill()
+        self._require_none_refused()
+        return self.images()
+
+    def _require_none_refused(self) -> None:
         refused = [line for line in self.errors().splitlines() if "no checkpoint" in line and not self.may_refuse(line)]
         assert refused == [], self.errors()
-        return self.images()
+
+    def branch(self, index: int, every: str) -> list[int]:
+        """Gone on with from an index, checkpoints on the way, all killed: those of them with memory."""
+        milliseconds, before = int(every.removesuffix("ms")), set(self.images())
+        while True:
+            self._branch(index, f"{milliseconds}ms", before)
+            if found := sorted(set(self.images()) - before):
+                return found
+            assert milliseconds > 1, f"no checkpoint of a branch holds memory: {self.errors()}"
+            milliseconds //= 2
+
+    def _branch(self, index: int, every: str, before: set[int]) -> None:
+        run = self.restart_in_background(index, "--every", every)
+        try:
+            wait_until(lambda: len(set(self.images()) - before) > 1 or run.poll() is not None,
+                       f"images of a branch: {self.errors()}")
+            self.kill_with(run)
+            run.wait(PATIENCE)
+        finally:
+            run.kill()
+        self._require_none_refused()
 
     def kill_with(self, run: subprocess.Popen[bytes]) -> None:
         """The program and what started it. That stands still while its children are looked for: it would have another
@@ -172,6 +211,22 @@ class Memory:
         victims = descendants(run.pid)
         run.kill()
         self.kill_all(victims)
+        self._kill_orphans(run)
+
+    def _kill_orphans(self, run: subprocess.Popen[bytes]) -> None:
+        """Those that are nobody's children, and what they have begun meanwhile."""
+        while left := [pid for pid in self.of_the_run() if pid != run.pid]:
+            self.kill_all(left)
+
+    def of_the_run(self) -> list[int]:
+        """By their environment, wherever they are in the tree by now."""
+        wanted = f"METAMORI_STORE={self.store}".encode()
+        found = []
+        for each in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if wanted in Path(f"/proc/{each}/environ").read_bytes().split(b"\0"):
+                    found.append(int(each))
+        return found
 
     def kill_all(self, pids: Sequence[int]) -> None:
         for pid in pids:
@@ -186,11 +241,12 @@ class Memory:
         first, *others = sorted(descendants(run.pid), key=started) or [0]
         self.kill_all([first] if first else [])
         self.kill_all(others)
+        self._kill_orphans(run)
 
     def restart_in_background(self, index: int, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / "err").open("ab") as err:
             return subprocess.Popen([*METAMORI, "restart", *options, str(index)], cwd=self.work, env=self.environment(),
-                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, **self._as_user)
 
     def goes_on(self, index: int, *options: str) -> None:
         """From an index to the end: output, status and files as if nothing had happened."""
@@ -214,6 +270,17 @@ def comes_back(case: Memory, every: str = "200ms") -> None:
     """At the last index, at earlier ones, and at one of a branch."""
     found = case.run_and_kill(every, 3)
     case.everywhere(found, most=2)
+    case.goes_on(case.branch(found[0], every)[-1])
+    case.goes_on(found[-1])
+
+
+class Printing(Memory):
+    """Compared by what it prints: its files carry times, and numbers of their own."""
+
+    def goes_on(self, index: int, *options: str) -> None:
+        done = self.verb("restart", *options, str(index))
+        assert done.returncode == self.native.status, (index, done.returncode, done.stderr.decode(errors="replace"))
+        assert self.native.output.endswith(done.stdout), (index, done.stdout[-300:], self.native.output[-300:])
 
 
 def killed_again(case: Memory, random_: random.Random, index: int) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from comeback import PROGRAMS, Memory, comes_back
+from comeback import PROGRAMS, Memory, Printing, comes_back
 
 pytestmark = [pytest.mark.usefixtures("installed"), pytest.mark.slow]
 
@@ -75,6 +77,21 @@ for n in $(seq 1 25); do
 done
 kill -QUIT $server; wait $server; echo "status $?"
 """
+TMUX = r"""
+export TERM=screen HISTFILE= PS1='$ '
+t() { tmux -S "$PWD/socket" -f /dev/null "$@"; }
+t new-session -d -s s -x 100 -y 30 'exec bash --norc --noprofile -i' || exit 9
+t split-window -d -t s 'exec bash --norc --noprofile -i'
+t new-window -d -t s 'exec cat > typed'
+t send-keys -t s:0.0 'for i in {1..60}; do echo one $i | md5sum; sleep 0.05; done > out.0; exit' Enter
+t send-keys -t s:0.1 'for ((i = 0; i < 150000; i++)); do s=$(((s * 31 + i) % 1000003)); done; \
+echo $s $LINES $COLUMNS > out.1; exit' Enter
+t send-keys -t s:1.0 'half a '
+while [ ! -s out.0 ] || t list-panes -t s:0 > /dev/null 2>&1; do sleep 0.1; done
+t send-keys -t s:1.0 'line' Enter C-d
+while t has-session 2> /dev/null; do sleep 0.05; done
+md5sum out.0; cat out.1 typed
+"""
 POSTGRES = """
 export PGHOST=$PWD/socket PGUSER=tester PGDATABASE=postgres TZ=UTC
 mkdir socket
@@ -82,7 +99,7 @@ initdb -D data -U tester --no-sync > /dev/null 2>&1 || { echo no initdb; exit 3;
 postgres -D data -k $PWD/socket -c listen_addresses= -c autovacuum=off -p 5432 > postgres.log 2>&1 & server=$!
 until psql -c 'select 1' > /dev/null 2>&1; do sleep 0.1; done
 pgbench -i -q -s 1 > /dev/null 2>&1
-pgbench -c 2 -t 400 --random-seed=1 -n > /dev/null 2>&1; echo "bench $?"
+pgbench -c 2 -t 1500 --random-seed=1 -n > /dev/null 2>&1; echo "bench $?"
 psql -Atc 'select sum(abalance), (select count(*) from pgbench_history) from pgbench_accounts'
 kill -INT $server; wait $server; echo "status $?"
 """
@@ -125,15 +142,33 @@ def test_workers(tmp_path: Path, what: str) -> None:
     comes_back(case, "300ms")
 
 
-@pytest.mark.parametrize(("program", "script"), [("nginx", NGINX), ("postgres", POSTGRES)])
-def test_servers(tmp_path: Path, program: str, script: str) -> None:
-    """Their files carry times and numbers of their own."""
-    if program == "postgres" and os.geteuid() == 0:
-        pytest.skip("root may not run it")
-    if not shutil.which(program):
-        pytest.skip(f"{program} is not installed")
-    case = Memory(tmp_path, ["/bin/bash", "-c", script, "bash", str(20000 + os.getpid() % 10000)])
-    for index in case.run_and_kill("300ms", 3)[::-1]:
-        done = case.verb("restart", str(index))
-        assert done.returncode == 0, done
-        assert case.native.output.endswith(done.stdout), (index, done.stdout, case.native.output)
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_a_web_server_and_its_clients(tmp_path: Path) -> None:
+    comes_back(Printing(tmp_path, ["/bin/bash", "-c", NGINX, "bash", str(20000 + os.getpid() % 10000)]), "300ms")
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+def test_shells_in_windows(tmp_path: Path) -> None:
+    """Its server is nobody's child; in one window half a line has been typed."""
+    case = Memory(tmp_path, ["/bin/bash", "-c", TMUX])
+    assert case.native.output.endswith(b"half a line\n"), case.native
+    comes_back(case, "500ms")
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that any user can enter."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.mark.skipif(not (shutil.which("postgres") and shutil.which("pgbench")), reason="PostgreSQL is not installed")
+def test_a_database_under_load(open_to_all: Path) -> None:
+    """Root may not run it."""
+    case = Printing(open_to_all, ["/bin/bash", "-c", POSTGRES], user="nobody" if os.geteuid() == 0 else None)
+    assert case.native.output.startswith(b"bench 0\n"), case.native
+    found = case.run_and_kill("300ms", 9)
+    case.everywhere(found, most=3)
+    case.goes_on(case.branch(found[-4], "300ms")[-1])

@@ -74,7 +74,7 @@ def test_killed_in_any_order_while_it_is_saved(tmp_path: Path, seed: int) -> Non
         wait_until(lambda: len(case.images()) >= 2 or run.poll() is not None, f"images: {case.errors()}")
         time.sleep(random_.random() * 0.02)
         known = case.images()              # what comes later may be of a tree that lacks one
-        while victims := [*([run.pid] if run.poll() is None else []), *of_the_run(case)]:
+        while victims := [*([run.pid] if run.poll() is None else []), *case.of_the_run()]:
             with suppress(ProcessLookupError):
                 os.kill(random_.choice(victims), signal.SIGKILL)
             time.sleep(random_.choice((0, 0.001, 0.01)))
@@ -83,14 +83,3 @@ def test_killed_in_any_order_while_it_is_saved(tmp_path: Path, seed: int) -> Non
     assert case.verb("verify").returncode == 0
     for index in (known[-1], known[0]):
         case.goes_on(index)
-
-
-def of_the_run(case: Memory) -> list[int]:
-    """By their environment, wherever they are in the tree by now."""
-    wanted = f"METAMORI_STORE={case.store}".encode()
-    found = []
-    for each in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if wanted in Path(f"/proc/{each}/environ").read_bytes().split(b"\0"):
-                found.append(int(each))
-    return found

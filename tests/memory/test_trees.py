@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from comeback import PROGRAMS, Memory, built, comes_back
-from lab import picture, wait_until
+from comeback import PROGRAMS, Memory, Printing, built, comes_back
+from lab import picture
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -143,6 +143,51 @@ except OSError:
     pass
 print(os.isatty(master), os.waitpid(child, 0)[1] >> 8)
 """
+# one shell in the foreground of a terminal that it controls, jobs behind it; lines typed ahead, and one half typed
+SESSION = """
+import fcntl, hashlib, os, signal, struct, termios
+master, slave = os.openpty()
+name = os.ttyname(slave)
+fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+set_to = termios.tcgetattr(slave)
+set_to[3] &= ~termios.ECHO
+termios.tcsetattr(slave, termios.TCSANOW, set_to)
+child = os.fork()
+if child == 0:
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    job = os.fork()
+    os.setpgid(job, job)
+    if job == 0:
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.tcsetpgrp(slave, os.getpid())
+    state = b"a"
+    for n in range(60 if job == 0 else 64):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+    if job:
+        assert os.tcgetpgrp(slave) == job, (os.tcgetpgrp(slave), job)
+        print(os.waitpid(job, 0)[1], flush=True)
+        os._exit(3)
+    with open("/dev/tty", "rb", buffering=0) as terminal:
+        assert os.tcgetpgrp(terminal.fileno()) == os.getpgrp() and terminal.isatty()
+        assert os.ttyname(slave) == name
+        print([terminal.read(100) for _ in range(3)], os.get_terminal_size(slave), state.hex()[:9], flush=True)
+        rest = b""
+        while not rest.endswith(b"z"):
+            rest += terminal.read(1)
+        print(rest, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.close(slave)
+os.write(master, b"first\\n\\x16\\x04 odd\\n\\x04ha")
+state = b"b"
+for n in range(70):
+    for i in range(9000):
+        state = hashlib.sha256(state * 3).digest()
+os.write(master, b"lf\\nz\\n")
+print(os.waitpid(child, 0)[1] >> 8, state.hex()[:9])
+"""
 MAKE = """
 for i in 1 2 3 4 5 6 7 8 9 10; do
   { echo '#include <stdio.h>'
@@ -182,17 +227,8 @@ def test_a_pipeline_that_is_held_up(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, ["/bin/bash", "-c", PIPELINE]))
 
 
-def test_a_script_with_jobs_and_traps_on_a_branch(tmp_path: Path) -> None:
-    case = Memory(tmp_path, ["/bin/bash", "-c", JOBS])
-    found = case.run_and_kill("200ms", 3)
-    case.goes_on(found[0])
-    run = case.restart_in_background(found[0], "--every", "200ms")
-    wait_until(lambda: len(case.images()) > len(found) + 1 or run.poll() is not None, "indexes of the branch")
-    case.kill_with(run)
-    run.wait()
-    case.goes_on(case.images()[-1])
-    case.goes_on(found[-1])
-    assert case.verb("verify").returncode == 0
+def test_a_script_with_jobs_and_traps(tmp_path: Path) -> None:
+    comes_back(Memory(tmp_path, ["/bin/bash", "-c", JOBS]))
 
 
 def test_a_rollback_from_inside_takes_all_of_them(tmp_path: Path) -> None:
@@ -206,7 +242,7 @@ def test_a_rollback_from_inside_takes_all_of_them(tmp_path: Path) -> None:
 
 
 SCRIPTS = {"a pool": POOL, "queues and shared memory": SHARED, "perl's workers": PERL, "a connection": TCP,
-           "a terminal": TERMINAL, "make -j2": MAKE}
+           "a terminal": TERMINAL, "a session at a terminal": SESSION, "make -j2": MAKE}
 
 
 @pytest.mark.slow
@@ -223,13 +259,8 @@ def test_programs_that_start_others(tmp_path: Path, what: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="redis is not installed")
 def test_a_server_and_its_clients(tmp_path: Path) -> None:
-    """Its files carry the time at which they were begun."""
     port = 20000 + os.getpid() % 10000
-    case = Memory(tmp_path, ["/bin/bash", "-c", REDIS, "bash", str(port)])
-    for index in case.run_and_kill("300ms", 3)[::-1]:
-        done = case.verb("restart", str(index))
-        assert done.returncode == 0, done
-        assert case.native.output.endswith(done.stdout), (index, done.stdout, case.native.output)
+    comes_back(Printing(tmp_path, ["/bin/bash", "-c", REDIS, "bash", str(port)]), "300ms")
 
 
 @pytest.mark.slow

@@ -144,11 +144,12 @@ def test_terminals_that_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
     fcntl.ioctl(master, 0x5420, struct.pack("i", 1))           # TIOCPKT
     with pytest.raises(Refused, match=f"descriptor {master} is a terminal in packet mode, which cannot come back"):
         terminals.look(this)
-    number = os.minor(os.fstat(slave).st_rdev)
-    with monkeypatch.context() as patch:
-        patch.setattr(proc_inspect, "stat_words", lambda _: [b"0"] * 4 + [b"%d" % os.makedev(136, number)])
-        with pytest.raises(Refused, match="is the controlling terminal of its process, which cannot come back"):
-            terminals.look(this)
+    fcntl.ioctl(master, 0x5420, struct.pack("i", 0))
+    monkeypatch.setattr(terminals, "_MOST_TYPED", 3)
+    os.write(master, b"long")
+    assert os.read(master, 100) == b"long"                     # as the terminal shows it
+    with pytest.raises(Refused, match=f"descriptor {master} is a terminal that holds more than 3 bytes unread"):
+        terminals.look(this)
     monkeypatch.setattr(terminals, "lib", SimpleNamespace(mm_take_descriptor=lambda *_: -errno.EPERM))
     with pytest.raises(Refused, match=r"is a terminal that cannot be looked at \(Operation not permitted\)"):
         terminals.look(this)

@@ -1,48 +1,97 @@
-"""Pseudoterminals of programs that come back: new ones with the old settings."""
+"""Pseudoterminals of programs that come back: new ones with old settings, and the old numbers where they are free."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from metamori.runtime.lifecycle.descriptor_restart import up
-from metamori.runtime.memory.terminals import SETTINGS
+from metamori.runtime.memory.terminals import PEER, SETTINGS, type_again
 from metamori.store.format.records import DescriptorEntry
 
-_UNLOCK, _PEER = 0x40045431, 0x5441        # TIOCSPTLCK, TIOCGPTPEER
+_UNLOCK, _NUMBER = 0x40045431, 0x80045430  # TIOCSPTLCK, TIOCGPTN
 
 
 def made(entries: Sequence[DescriptorEntry], base: int) -> list[int]:
     """A descriptor for each, out of the way."""
-    masters: dict[bytes, int] = {}
-    found, slaves = [], set()
+    ends = {int(each.data.split()[1]): each for each in entries if each.data.startswith(b"master")}
+    masters = {number: up(_master(number, bytes.fromhex(each.data.split()[2].decode())), base)
+               for number, each in sorted(ends.items())}
+    found: list[int] = []
+    slaves = set()
     for each in entries:
-        _, number, data = each.data.split()
-        if number not in masters:
-            masters[number] = up(_master(bytes.fromhex(data.decode())), base)
-    for each in entries:
-        end, number, _ = each.data.split()
+        words = each.data.split()
+        number = int(words[1])
         master = masters[number]
-        if end == b"master":
+        if words[0] == b"master":
             found.append(up(os.dup(master), base))
             os.set_blocking(found[-1], not each.flags & os.O_NONBLOCK)
         else:
             slaves.add(number)
             way = each.flags & (os.O_ACCMODE | os.O_NONBLOCK)
-            found.append(up(fcntl.ioctl(master, _PEER, way | os.O_NOCTTY | os.O_CLOEXEC), base))
+            found.append(up(fcntl.ioctl(master, PEER, way | os.O_NOCTTY | os.O_CLOEXEC), base))
     for number, master in masters.items():
-        if number not in slaves:           # nobody has it any more
-            os.close(fcntl.ioctl(master, _PEER, os.O_RDWR | os.O_NOCTTY))
+        with os.fdopen(fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY), "rb", buffering=0) as slave:
+            settings, typed = _typed(ends[number])
+            if typed and number in slaves: # else nobody has it any more
+                type_again(master, slave.fileno(), typed, settings)
         os.close(master)
     return found
 
 
-def _master(data: bytes) -> int:
-    fd = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+def _typed(entry: DescriptorEntry) -> tuple[bytes, bytes]:
+    """Settings, and what was typed before; older checkpoints do not say it."""
+    words = entry.data.split()
+    return bytes.fromhex(words[2].decode())[:SETTINGS], bytes.fromhex(words[5].decode()) if len(words) > 5 else b""
+
+
+def _master(number: int, data: bytes) -> int:
+    """The kernel gives the lowest number that is free."""
+    tried = [os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)]
+    while _number(tried[-1]) < number:
+        tried.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    fd = tried.pop(-1 if _number(tried[-1]) == number else 0)
+    for each in tried:
+        os.close(each)
     fcntl.ioctl(fd, _UNLOCK, struct.pack("i", 0))
     fcntl.ioctl(fd, termios.TCSETS, data[:SETTINGS])
     fcntl.ioctl(fd, termios.TIOCSWINSZ, data[SETTINGS:])
     return fd
+
+
+def _number(master: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(master, _NUMBER, bytes(4)))[0])
+
+
+# -- controlling terminals ----------------------------------------------------------------------------
+
+
+def owners(places: Iterable[tuple[DescriptorEntry, int]]) -> dict[int, tuple[int, int]]:
+    """By session: its terminal's master as it is open now, and the group in its foreground."""
+    found = {}
+    for entry, master in places:
+        words = entry.data.split()
+        if words[0] == b"master" and len(words) > 4 and int(words[3]):
+            found[int(words[3])] = master, int(words[4])
+    return found
+
+
+def take(master: int) -> None:
+    """For the session that this process leads."""
+    fd = fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    finally:
+        os.close(fd)
+
+
+def come_forward() -> None:
+    """This process's group, to the foreground of its session's terminal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    with open("/dev/tty", "rb", buffering=0) as terminal:
+        os.tcsetpgrp(terminal.fileno(), os.getpgrp())
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

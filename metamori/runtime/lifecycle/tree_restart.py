@@ -64,6 +64,7 @@ class Tree:
     members: tuple[Member, ...]
     given: dict[Place, int] = field(default_factory=dict)
     objects: dict[Place, int] = field(default_factory=dict)    # of System V
+    terminals: dict[int, tuple[int, int]] = field(default_factory=dict)    # by session: master, group in the foreground
 
     def __post_init__(self) -> None:
         pids = [each.entry.pid for each in self.members]
@@ -116,6 +117,11 @@ class Tree:
             os.setsid()
         elif process.group == process.pid:
             os.setpgid(0, 0)
+        master, foreground = self.terminals.get(process.session, (-1, 0))
+        if leads_session and master >= 0:
+            terminal_restart.take(master)
+        elif process.pid == foreground:
+            terminal_restart.come_forward()
         self._slot(process.pid).real = os.getpid()
         for each in children:
             if each not in before:
@@ -203,6 +209,7 @@ class Tree:
         self.given.update(zip(ends, pipes(ends.values(), base), strict=True))
         ends = {place: each for place, each in entries.items() if each.kind == "terminal"}
         self.given.update(zip(ends, terminal_restart.made(list(ends.values()), base), strict=True))
+        self.terminals = terminal_restart.owners((each, self.given[place]) for place, each in ends.items())
         sockets = {place: (each, self.member[place[0]].entry.cwd)
                    for place, each in entries.items() if each.kind == "socket"}
         self.given.update(zip(sockets, socket_restart.again(sockets.values(), base), strict=True))

@@ -12,7 +12,7 @@ import select
 import stat
 import struct
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
@@ -103,14 +103,17 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 class Run:
-    """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio)."""
+    """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio); known: a
+    process's number as the run knows it."""
 
-    def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse") -> None:
-        self.opens, self.outside = opens, outside
+    def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse",
+                 known: Callable[[int], int] = int) -> None:
+        self.opens, self.outside, self.known = opens, outside, known
         self.sockets: dict[int, Open] = {}     # by inode
         self.inside: Inside | None = None
         self.ends: dict[bytes, set[int]] = {}
-        self.terminals: set[int] = set()
+        self.terminals: set[int] = set()       # by number: masters
+        self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
         self.inherited: dict[int, tuple[int, int]] = {}        # this process's own: device and inode
         for this in (each for opens in self.opens for each in opens):
@@ -121,6 +124,8 @@ class Run:
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
                 self.terminals.update(int(each) for each in proc_inspect.numbers(this.info, "tty-index"))
+            elif stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS:
+                self.slaves.add(os.minor(this.st.st_rdev))
 
     def _standard(self, this: Open) -> int:
         identity, own = (this.st.st_dev, this.st.st_ino), self.inherited
@@ -213,7 +218,8 @@ def _socket(this: Open, run: Run) -> DescriptorEntry:
     run.inside = run.inside or sockets.inside(run.sockets)
     found = sockets.look(this.pid, this.fd, run.inside)
     if found.why_not:
-        raise Refused(f"descriptor {this.fd} is {found.what}, which {found.why_not}")
+        why = f"descriptor {this.fd} is {found.what}, which {found.why_not}"
+        raise NotBegun(why) if found.soon else Refused(why)
     if found.leads_out and run.outside == "refuse":
         why = (f"descriptor {this.fd} is {found.what}, which leads out of the run; with --outside close it "
                "comes back as reset")
@@ -226,7 +232,8 @@ def _device(this: Open, name: str, run: Run) -> DescriptorEntry:
     if this.path in proc_inspect.MASTERS or (terminal and os.minor(this.st.st_rdev) in run.terminals):
         from metamori.runtime.memory import terminals  # which few programs have
 
-        return this.entry("terminal", position=0, data=terminals.look(this))
+        has_slave = terminal or not run.slaves.isdisjoint(map(int, proc_inspect.numbers(this.info, "tty-index")))
+        return this.entry("terminal", position=0, data=terminals.look(this, run.known, has_slave))
     if run.outside == "refuse":
         kind, back = ("terminal", "hung up") if terminal else ("device", "closed")
         raise Refused(f"descriptor {this.fd} is a {kind}, {name}, which leads out of the run; with --outside close it "

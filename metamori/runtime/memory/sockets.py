@@ -54,7 +54,7 @@ class Found:
 
     text: bytes = b""
     leads_out: bool = False
-    soon: bool = False                     # it is about to be one within the run, or to be closed
+    soon: bool = False                     # it is about to be one within the run, or to be closed, or emptied
     what: str = ""
     why_not: str = ""
 
@@ -153,8 +153,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     if state == "pair":
         waiting = _waiting(this)
         if waiting is None:
-            return Found(what=what, why_not="holds descriptors that were sent and not received, and cannot "
-                                              "come back with the program")
+            return Found(what=what, soon=True, why_not="holds descriptors that were sent and not received, and cannot "
+                                                         "come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
         lines += [f"waiting: {each.hex()}" for each in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []

@@ -1,5 +1,9 @@
-"""Pseudoterminals of a run's own: one process has the master, others the slave. Settings and size are saved; what is on
-its way must have been read.
+"""Pseudoterminals of a run's own: one process has the master, others the slave, for some of them it is the controlling
+terminal. What an entry says is words: which end, number, settings and size in hex, known numbers of the session and of
+the group in the foreground (0: none), and in hex what was typed and not read yet.
+
+What was written to the slave must have been read. What was typed only shows when lines are not put together: it is read
+that way, and typed again.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Protocol
 
     from metamori.runtime.memory.proc_look import Stat
@@ -32,8 +36,11 @@ if TYPE_CHECKING:
         st: Stat
 
 SETTINGS, SIZE = 36, 8                     # bytes of the kernel's struct termios and of struct winsize
-_PACKETS = 0x80045438                      # TIOCGPKT
-_TERMINAL = 4                              # of the words of /proc/PID/stat: the controlling one
+PEER = 0x5441                              # TIOCGPTPEER
+_PACKETS, _SESSION = 0x80045438, 0x5429    # TIOCGPKT, TIOCGSID
+_LINES, _STOPS, _END, _LEAST = 2, 0x400, 4, 6  # ICANON, IXON, VEOF, VMIN
+_FLAGS = struct.Struct("=IIII")            # of input, output, control, local: what the settings begin with
+_MOST_TYPED = 4000                         # bytes that a terminal holds
 
 
 @contextmanager
@@ -52,18 +59,73 @@ def _taken(this: Open) -> Iterator[int]:
         os.close(fd)
 
 
-def look(this: Open) -> bytes:
-    """What an entry says of one end. Refused, NotBegun."""
+def look(this: Open, known: Callable[[int], int] = int, has_slave: bool = True) -> bytes:
+    """What an entry says of one end. known: a process's number, of the kernel's. Refused, NotBegun."""
     is_master = this.path in proc_inspect.MASTERS
     number = int(proc_inspect.numbers(this.info, "tty-index")[0]) if is_master else os.minor(this.st.st_rdev)
-    if int(proc_inspect.stat_words(this.pid)[_TERMINAL]) == os.makedev(136, number):
-        raise Refused(f"descriptor {this.fd} is the controlling terminal of its process, which cannot come back")
     with _taken(this) as fd:
+        data = fcntl.ioctl(fd, termios.TCGETS, bytes(SETTINGS)) + fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(SIZE))
+        if not is_master:
+            return b"slave %d %s" % (number, data.hex().encode())
         poll = select.poll()               # which has the kernel pass on what is on its way
         poll.register(fd, select.POLLIN)
         if dict(poll.poll(0)).get(fd, 0) & select.POLLIN:
             raise NotBegun(f"descriptor {this.fd} is a terminal of the run's own that holds unread bytes")
-        if is_master and struct.unpack("i", fcntl.ioctl(fd, _PACKETS, bytes(4)))[0]:
+        if struct.unpack("i", fcntl.ioctl(fd, _PACKETS, bytes(4)))[0]:
             raise Refused(f"descriptor {this.fd} is a terminal in packet mode, which cannot come back")
-        data = fcntl.ioctl(fd, termios.TCGETS, bytes(SETTINGS)) + fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(SIZE))
-    return b"%s %d %s" % (b"master" if is_master else b"slave", number, data.hex().encode())
+        session, group = (known(_number(fd, which)) for which in (_SESSION, termios.TIOCGPGRP))
+        typed = _typed(fd, data[:SETTINGS]) if has_slave else b""
+        if len(typed) > _MOST_TYPED:
+            raise Refused(f"descriptor {this.fd} is a terminal that holds more than {_MOST_TYPED} bytes unread")
+    return b"master %d %s %d %d %s" % (number, data.hex().encode(), session, group, typed.hex().encode())
+
+
+def _number(fd: int, which: int) -> int:
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(fd, which, bytes(4)))[0])
+    except OSError:                        # it is nobody's
+        return 0
+
+
+def _typed(master: int, settings: bytes) -> bytes:
+    """Copied: when there is something, it is taken and typed again."""
+    slave = fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _arrived(slave)
+        fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings))
+        found = b""
+        while (count := struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0]):
+            found += os.read(slave, count)
+        type_again(master, slave, found, settings)
+        return found
+    finally:
+        os.close(slave)
+
+
+def type_again(master: int, slave: int, data: bytes, settings: bytes) -> None:
+    """Nothing of it is taken for a key that does something, or shown. Where lines are put together, a byte 0 is what
+    the kernel keeps of the key that ends a file."""
+    lines = _FLAGS.unpack_from(settings)[3] & _LINES
+    end = next(byte for byte in range(255, 0, -1) if byte not in data)
+    fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings, lines, end))
+    if lines:
+        data = data.replace(b"\0", bytes([end]))
+    while data:
+        data = data[os.write(master, data):]
+        _arrived(slave)
+    fcntl.ioctl(slave, termios.TCSETS, settings)
+
+
+def _as_bytes(settings: bytes, lines: int = 0, end: int = 0) -> bytes:
+    """Bytes as they are; lines: put together, as _LINES or 0."""
+    given, output, control, _ = _FLAGS.unpack_from(settings)
+    keys = bytearray(SETTINGS - _FLAGS.size)       # none; the first byte is the line discipline
+    keys[1 + _END], keys[1 + _LEAST] = (end, 0) if lines else (0, 1)
+    return _FLAGS.pack(given & _STOPS, output, control, lines) + keys  # a terminal that was stopped stays so
+
+
+def _arrived(slave: int) -> None:
+    """The kernel passes on what is on its way when somebody asks."""
+    poll = select.poll()
+    poll.register(slave, select.POLLIN)
+    poll.poll(0)

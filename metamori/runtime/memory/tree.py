@@ -154,7 +154,8 @@ class Images:
             image.gather()
 
     def _look(self) -> None:
-        run = open_files.Run([image.opens for image in self.all], self.outside)
+        run = open_files.Run([image.opens for image in self.all], self.outside,
+                             lambda real: int(lib.mm_known_number(self.area.pointer, real)))
         for image in self.all:
             try:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
