@@ -115,13 +115,13 @@ def mpi_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> tuple[str, str]:
     return str(found[0]), str(found[1])
 
 
-@pytest.mark.parametrize(("kind", "ranks"), [("openmpi", 4), ("mpich", 2)])
-def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ranks: int) -> None:
+@pytest.mark.parametrize(("kind", "ranks", "steps"), [("openmpi", 4, 12000), ("mpich", 4, 1000)])
+def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ranks: int, steps: int) -> None:
     run, compiler = mpi_run(monkeypatch, kind)
     subprocess.run([compiler, "-O1", PROGRAMS / "ring.c", "-o", tmp_path / "ring"], check=True)
     more = "OMPI_MCA_orte_tmpdir_base=$PWD " if kind == "openmpi" else ""
     options = "--oversubscribe " if kind == "openmpi" else ""
-    case = Memory(tmp_path, ["/bin/sh", "-c", f"{more}exec {run} {options}-n {ranks} {tmp_path}/ring 12000"])
+    case = Memory(tmp_path, ["/bin/sh", "-c", f"{more}exec {run} {options}-n {ranks} {tmp_path}/ring {steps}"])
     case.may_refuse = lambda line: "holds unread bytes" in line
     comes_back(case, "400ms")
 

@@ -112,3 +112,14 @@ def test_with_helper_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert case.native.status == 0
     case.may_refuse = lambda line: "holds unread bytes" in line
     comes_back(case, "300ms")
+
+
+def test_ranks_of_mpich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = packaged(tmp_path, monkeypatch)[0]
+    launcher = shutil.which("mpirun.mpich")
+    if not launcher:
+        pytest.skip("MPICH is not installed")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    case = Lammps(tmp_path, [launcher, "-n", "2", program, "-in", "in.lj"], setup={"in.lj": INPUT})
+    assert case.native.status == 0
+    comes_back(case, "300ms")
