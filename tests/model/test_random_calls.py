@@ -16,9 +16,9 @@ KEPT: list[int] = [1, 2, 3, 4, 5, 17, 22, 24, 56, 1018, 1039]  # seeds that once
 
 # a file size limit on O_DSYNC; the time of change omitted, or kept while bytes are written back
 # a link of a nameless file, a copy beyond every limit; the ACL of a device
-# a write that does not append, a failed one that dates its file
+# a write that does not append, a failed one that dates its file; flags and a place beyond every file at once
 FURTHER = [(57, 290), (13, 270), (30, 230), (74, 290), (104, 290), (285, 250),
-           (279, 250), (266, 250)]
+           (279, 250), (266, 250), (1065, 250)]
 
 
 def check(program: Path, seed: int, length: int, options: list[str]) -> None:

@@ -153,12 +153,13 @@ static int any(const struct iovec *v, int n)
     return 0;
 }
 
-/* What the kernel says of RWF flags: a transfer that cannot happen, on the buffer.  0 or -errno. */
-static long flags_refused(long call, int flags)
+/* What the kernel says of RWF flags, and before them of a place beyond all files: a transfer that cannot happen, on the buffer.
+ * 0 or -errno. */
+static long flags_refused(long call, off_t at, int flags)
 {
     struct iovec nowhere = { (void *)8, 1 };
-    long r = sys(call, mm_buffer_fd, &nowhere, 1, 0, 0, flags & ~RWF_APPEND);
-    return r == -EFAULT || r == -EAGAIN || r >= 0 ? 0 : r;
+    long r = sys(call, mm_buffer_fd, &nowhere, 1, at < 0 ? 0 : at, 0, flags & ~RWF_APPEND);
+    return r == -EFAULT || r == -EAGAIN || r == -EFBIG || r >= 0 ? 0 : r;
 }
 
 EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
@@ -166,7 +167,7 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, 
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < -1 || absurd_vector(vector, count))
         return REAL(preadv2)(fd, vector, count, at, flags);
-    long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, flags) : 0;
+    long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, at, flags) : 0;
     if (refused)
         return result(refused);
     long r = tracked_read(fd, vector, count, at);
@@ -327,7 +328,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
             mm_unseen_in(p);
         r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
     } else {
-        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, flags);
+        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, at, flags);
         if (r == 0)
             r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND)));
         if (r > 0 && (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
