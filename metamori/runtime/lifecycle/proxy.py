@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -21,7 +20,6 @@ from metamori.runtime.area.run_area import Area
 _PATIENCE_S = 5.0
 _STARTS = 50                           # in that time
 _DROPPED, _KEPT = 0x10000, 0x20000     # as in proxy.c
-_F_SETSIG = 10
 _KEEPER, _LISTENERS, _FILES = 8, 2048, 4096      # as in proxy.h
 
 
@@ -40,7 +38,8 @@ class Keeper:
         """Hear what is new. environ: our part of the command's environment. What a person must know, or ""."""
         try:
             if self._line is None and area.head.outsiders and _is_there(area):
-                self._line = _wakes(_dial(area.path))
+                self._line = _dial(area.path)
+                self._line.setblocking(False)
                 self._line.send(b"k")
             if self._line is None or self._hear(self._line):
                 return ""
@@ -112,16 +111,8 @@ class Keeper:
                 os._exit(127)
         os.waitpid(pid, 0)
         theirs.close()
-        return _wakes(ours)
-
-
-def _wakes(line: socket.socket) -> socket.socket:
-    """What happens on it is a SIGCHLD, for which the loop waits."""
-    line.setblocking(False)
-    fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(line, _F_SETSIG, signal.SIGCHLD)
-    fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
-    return line
+        ours.setblocking(False)
+        return ours
 
 
 def _become_proxy(descriptors: Mapping[int, int], environ: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@
 #define LINES MM_PROXY_LINES
 #define IDLE_MS 10000
 #define TICK_MS 500
+#define AT_ONCE 32                     /* messages: the line takes about 200 */
 
 enum { FREE, PROMISED, TAKEN };        /* a place */
 #define DROPPED 0x10000u
@@ -72,13 +73,6 @@ static void put_at(long fd, int number)
 
 extern char **environ;
 
-/* The standby and `metamori run` hear of a listener, or that it is no more. */
-static void tell_keepers(uint32_t word, int fd)
-{
-    send_with(MM_PROXY_PAIR, word, fd);
-    send_with(MM_PROXY_KEEPER, word, fd);
-}
-
 static int run_is_watched(void)
 {
     const struct mm_header *h = mm_area->head;
@@ -90,6 +84,17 @@ static void wake_run(void)
 {
     if (run_is_watched())
         sys(SYS_kill, mm_area->head->supervisor, SIGCHLD);
+}
+
+/* The standby and `metamori run` hear of a listener, or that it is no more.  To hear of each would cost the latter more than a
+ * program's start: it looks each second, and before the line is full. */
+static void tell_keepers(uint32_t word, int fd)
+{
+    static uint32_t told;
+    send_with(MM_PROXY_PAIR, word, fd);
+    send_with(MM_PROXY_KEEPER, word, fd);
+    if (++told % AT_ONCE == 0)
+        wake_run();
 }
 
 static void stand_by(void)
