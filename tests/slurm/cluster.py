@@ -1,4 +1,5 @@
-"""A whole Slurm in one folder, on the loopback device: munged, slurmctld, slurmd in the foreground, nothing in /etc."""
+"""A whole Slurm in one folder, on the loopback device, or with machines of its own (tests/job/machines.py): munged,
+slurmctld, slurmd in the foreground, nothing in /etc."""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from machines import NET, Machine
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "sinfo", "scancel")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 SBIN = "/usr/sbin:/sbin"
 CONFIG = r"""
 ClusterName=metamori
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -25,7 +29,7 @@ AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={port}
 SrunPortRange={port_low}-{port_high}
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+{communication}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -44,7 +48,7 @@ SlurmdTimeout={silent}
 KillWait=5
 MailProg=/bin/true
 SwitchType=switch/none
-NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs={cpus} \
+NodeName={nodes} NodeHostname={hosts} NodeAddr={addresses} Port={ports} CPUs={cpus} \
   CoresPerSocket={cpus} RealMemory=1000 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -82,10 +86,13 @@ def _proc(pid: int, name: str) -> str:
 class Cluster:
     """Up when made; `down` ends what was started, jobs first. Of one node, or of several, all on this machine."""
 
-    def __init__(self, folder: Path, count: int = 1, silent: int = 300) -> None:
-        """silent: seconds until a node that says nothing is taken for down."""
+    def __init__(self, folder: Path, count: int = 1, silent: int = 300, machines: Sequence[Machine] = ()) -> None:
+        """silent: seconds until a node that says nothing is taken for down. machines: the first is where jobs are
+        submitted, the others are the nodes, and called so."""
         self.folder = folder
-        host = socket.gethostname().split(".")[0]
+        self.hub = machines[0] if machines else None
+        self.machines = {one.name: one for one in machines[1:]}
+        host = self.hub.name if self.hub else socket.gethostname().split(".")[0]
         self.nodes = [f"n{number + 1}" for number in range(count)] if count > 1 else [host]
         (folder / "munge").mkdir(parents=True)
         for name in ("state", *(f"spool.{node}" for node in self.nodes)):
@@ -96,8 +103,12 @@ class Cluster:
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(1024))
         low = self._free_ports(24 + count)
+        here = f"{NET}.1" if machines else "127.0.0.1"
         text = CONFIG.format(host=host, user=getpass.getuser(), folder=folder, cpus=os.cpu_count(), port=low,
-                             silent=silent, nodes=",".join(self.nodes),
+                             silent=silent, nodes=",".join(self.nodes), hosts=",".join(self.machines) or host,
+                             address=here, addresses=",".join(f"{NET}.{each}" for each in range(2, 2 + count))
+                             if machines else here,
+                             communication="" if machines else "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",
                              ports=",".join(str(low + 24 + each) for each in range(count)),
                              port_low=low + 2, port_high=low + 22)
         (folder / "slurm.conf").write_text(text)
@@ -141,11 +152,16 @@ class Cluster:
         return self.ask("sinfo", "-h", "-N", "-p", "p", "-o", "%T", check=False).split()
 
     def start_node(self, node: str) -> None:
-        self.slurmd[node] = self._daemon("slurmd", "-D", "-c", *(("-N", node) if len(self.nodes) > 1 else ()))
+        self.slurmd[node] = self._daemon("slurmd", "-D", "-c", *(("-N", node) if len(self.nodes) > 1 else ()),
+                                         on=self.machines.get(node))
 
     def kill_node(self, node: str) -> None:
         """With all that runs on it, as when its power fails."""
         self.daemons.remove(self.slurmd[node])
+        if node in self.machines:
+            self.machines[node].fail()
+            self.slurmd[node].wait()
+            return
         self.slurmd[node].kill()
         self.slurmd[node].wait()
         tasks = {pid for pid in _pids() if f"\0SLURMD_NODENAME={node}\0" in "\0" + _proc(pid, "environ") + "\0"}
@@ -157,15 +173,18 @@ class Cluster:
                 except ProcessLookupError:
                     pass
 
-    def _daemon(self, *command: str) -> subprocess.Popen[bytes]:
+    def _daemon(self, *command: str, on: Machine | None = None) -> subprocess.Popen[bytes]:
+        machine = on or self.hub
         with open(self.folder / f"{command[0]}.{len(self.daemons)}.out", "wb") as out:
-            self.daemons.append(subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
-                                                 stderr=subprocess.STDOUT))
+            self.daemons.append(subprocess.Popen([*(machine.enter if machine else ()), *command],
+                                                 env=self.env | (machine.env if machine else {}),
+                                                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT))
         return self.daemons[-1]
 
     def ask(self, *command: str, cwd: Path | None = None, check: bool = True, **variables: str) -> str:
-        done = subprocess.run(command, env=self.env | variables, cwd=cwd, capture_output=True, text=True, timeout=120,
-                              check=False)
+        there = [*self.hub.enter, "env", "-C", str(cwd or self.folder)] if self.hub else ()
+        done = subprocess.run([*there, *command], env=self.env | variables, cwd=cwd, capture_output=True, text=True,
+                              timeout=120, check=False)
         assert not check or done.returncode == 0, (command, done.stderr)
         return done.stdout
 
