@@ -47,6 +47,7 @@ class Record:
     mtime_ns: int
     old: tuple[int, int, int, int, int]    # size, mtime_ns, mode, uid, gid before the run touched it
     flags: int
+    stamp_ns: int
     home_ctime_ns: int
     start: int
     end: int
@@ -265,6 +266,6 @@ def _decoded(data: bytes, at: int, length: int) -> Record:
         raise ValueError("lengths that do not fit")
     return Record(
         at, r.kind, r.run, r.epoch, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
-        r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.home_ctime_ns, r.start,
-        r.end, r.buffer_start, r.length_after, bool(r.whole), placed(data[first:first + r.path_length]),
+        r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.stamp_ns,
+        r.home_ctime_ns, r.start, r.end, r.buffer_start, r.length_after, bool(r.whole), placed(data[first:first + r.path_length]),
         tuple(struct.iter_unpack("=QQQ", data[ranges:body])), data[body:body + r.data_length])

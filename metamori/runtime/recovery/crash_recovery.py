@@ -21,6 +21,7 @@ from metamori.errors import Damaged
 from metamori.runtime.area import name_journal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
 from metamori.runtime.area.wal import Record, began, began_ns, read
+from metamori.runtime.checkpoint import job_stamps
 from metamori.runtime.checkpoint.cut import Cut, look
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.recovery import torn_checkpoints
@@ -267,7 +268,8 @@ class _Leavings:
         for each in _saved(records):
             if each.data:
                 self._into_buffer(each)
-            self.cut.preimages.append(Preimage(0, each.index, slot, each.start, each.end, each.buffer_start))
+            self.cut.preimages.append(Preimage(0, each.index, slot, each.start, each.end, each.buffer_start,
+                                               each.stamp_ns if self.base.flags & lib.MM_JOB else 0))
 
     def _into_buffer(self, record: Record) -> None:
         fd = self.store.door.open(self.store.layout.buffer(self.base.run), os.O_RDWR | os.O_CREAT)
@@ -292,6 +294,8 @@ class _Leavings:
         if gone:                           # but for what was saved of it
             undo.setdefault(index - 1, []).extend(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in gone)
         if meta.names or meta.pifs or offsets.entries or undo or base.index != store.newest:
+            if base.flags & lib.MM_JOB:
+                job_stamps.note(store, self.cut, index, True)
             if offsets.entries or self.cut.preimages:
                 store.buffers.sync(base.run)
             for after_index, entries in sorted(undo.items()):

@@ -380,7 +380,7 @@ struct mm_ahead {
     uint64_t old_size, old_mtime_ns;
     uint32_t old_mode, old_uid, old_gid;
     uint32_t flags;            /* of the PIF; START, CUT, BACK: of the header */
-    uint64_t home_size, home_ctime_ns;   /* PREIMAGE: before anything was destroyed */
+    uint64_t stamp_ns, home_ctime_ns;    /* PREIMAGE: in a job, as in mm_preimage; before anything was destroyed */
     uint64_t start, end, buffer_start;   /* PREIMAGE, in bytes; MOVED: the copy's ino, btime_ns, dev */
     uint64_t length_after;     /* PREIMAGE: the file is about to be cut here; MM_NO_LIMIT: it is not */
     uint32_t path_length, ranges, data_length;

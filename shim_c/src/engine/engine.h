@@ -153,7 +153,7 @@ uint64_t mm_may_overwrite(uint32_t slot, struct mm_pif *p, int fd, uint64_t at, 
 /* what is durable before something else is */
 /* locked, but mm_ahead_sync, mm_ahead_blocks and mm_ahead_all, which are unlocked */
 long mm_ahead_sync(void);
-long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_ahead_preimage(uint32_t slot, int reader, const struct mm_preimage *saved, uint64_t length);
 long mm_ahead_home(uint32_t slot, int home);
 long mm_ahead_moved(uint32_t slot, const char *copy);
 long mm_ahead_blocks(uint32_t slot);

@@ -121,7 +121,7 @@ static long put_bytes(long log, uint64_t *at, int from, uint64_t start, uint64_t
     return r;
 }
 
-/* A whole record behind the last one.  from: an open file, whose bytes [start, start + data_length) go into it. */
+/* A whole record behind the last one.  from: an open file whose bytes [start, start + data_length) go into it, or the buffer. */
 static long append(long log, struct mm_ahead *r, const char *path, const struct mm_range *ranges, int from)
 {
     struct mm_header *h = mm_area->head;
@@ -138,7 +138,7 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
     if (e == 0)
         e = put(log, &at, ranges, r->ranges * sizeof *ranges, &crc);
     if (e == 0 && r->data_length)
-        e = put_bytes(log, &at, from, r->start, r->data_length, &crc);
+        e = put_bytes(log, &at, from, from == mm_buffer_fd ? r->buffer_start : r->start, r->data_length, &crc);
     r->crc = crc;
     if (e == 0) {
         long n = sys_pwrite((int)log, r, sizeof *r, start);
@@ -153,8 +153,9 @@ static long append(long log, struct mm_ahead *r, const char *path, const struct 
 
 /* Bytes in place [start, end) are in the buffer and are about to be destroyed; length: the file is about to be cut there,
  * or MM_NO_LIMIT.  Durable after mm_ahead_sync. */
-long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
+long mm_ahead_preimage(uint32_t slot, int reader, const struct mm_preimage *saved, uint64_t length)
 {
+    uint64_t start = saved->start, end = saved->end;
     struct mm_ahead record;
     struct stat st;
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
@@ -166,12 +167,13 @@ long mm_ahead_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, 
     if (e < 0)
         return e;
     describe(&record, MM_AHEAD_PREIMAGE, slot);
-    record.start = start, record.end = end, record.buffer_start = buffer, record.length_after = length;
+    record.start = start, record.end = end, record.buffer_start = saved->buffer_start, record.length_after = length;
     record.data_length = end - start > INLINE_MAX ? 0 : (uint32_t)(end - start);
-    record.home_size = st.st_size;
+    record.stamp_ns = saved->stamp_ns;
     record.home_ctime_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000u + st.st_ctim.tv_nsec;
     long log = log_open(O_WRONLY);
-    e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, reader);
+    e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL,
+                                 saved->stamp_ns ? mm_buffer_fd : reader);     /* what was there at that time */
     if (log >= 0)
         mm_close_spare((int)log);
     return e;

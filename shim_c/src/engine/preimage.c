@@ -56,12 +56,12 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         at = stop;
     }
     sys_lseek(reader, position, SEEK_SET);
-    if (result == 0)
-        result = mm_ahead_preimage(slot, reader, start, end, buffer, length);
-    if (result < 0)
-        return result;
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job(h) };
+    if (result == 0)
+        result = mm_ahead_preimage(slot, reader, &record, length);
+    if (result < 0)
+        return result;
     mm_lock(&h->lock, MM_LOCK_AREA);
     int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
     mm_unlock(&h->lock);
