@@ -17,6 +17,7 @@ os.truncate(log, 10 * done)
 while done < steps:
     while (at(me - 1) <= done if me else at(count - 1) < done):
         time.sleep(0.0005)
+    time.sleep(rest)                       # more than how far the clocks of machines are in doubt
     done += 1
     for row in range(20):
         os.pwrite(grid, b"%099d\n" % (done * 100 + row), 100 * (count * row + me))
@@ -25,7 +26,6 @@ while done < steps:
         file.write(b"%d" % done)
     os.rename(f"new.{me}", f"state.{me}")
     os.pwrite(turn, b"%010d" % done, 10 * me)
-    time.sleep(rest)
 """
 COUNT = 3
 

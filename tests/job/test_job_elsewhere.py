@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, Tree, picture
 from machines import Machine, machines, missing
-from ranks import RANK, Rank, checkpoint, end
+from ranks import RANK, Rank, checkpoint
 from test_job import everything_back
 
 pytest.importorskip("zmq")

@@ -267,5 +267,6 @@ def _decoded(data: bytes, at: int, length: int) -> Record:
     return Record(
         at, r.kind, r.run, r.epoch, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
         r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.stamp_ns,
-        r.home_ctime_ns, r.start, r.end, r.buffer_start, r.length_after, bool(r.whole), placed(data[first:first + r.path_length]),
-        tuple(struct.iter_unpack("=QQQ", data[ranges:body])), data[body:body + r.data_length])
+        r.home_ctime_ns, r.start, r.end, r.buffer_start, r.length_after, bool(r.whole),
+        placed(data[first:first + r.path_length]), tuple(struct.iter_unpack("=QQQ", data[ranges:body])),
+        data[body:body + r.data_length])

@@ -23,6 +23,8 @@ _LINE = struct.Struct("<qqqI")
 _CHECK = 0x6d636c6b
 _SECOND = 10**9
 _DRIFT = 4000                              # one part in so many is more than two quartzes run apart
+_WANDER = 100_000                          # and more than that changes within a minute
+_BEFORE = 60                               # points, each second one
 MOST = 4096                                # points; then every other one goes
 Point = tuple[int, int, int]
 Moment = tuple[int, int]                   # the job's time, and how far it may be wrong
@@ -94,12 +96,23 @@ class Timeline:
         if not self._points:
             return stamp, NO_LIMIT
         near = self._points[max(0, after - 1):after + 1]
-        doubt = max(each[2] for each in near) + min(abs(stamp - each[0]) for each in near) // _DRIFT
         if len(near) == 1:
-            return stamp + near[0][1], doubt
+            return self._beside(stamp, near[0], self._points[-_BEFORE:-1] if after else [])
         (start, low, _), (end, high, _) = near
         shift = low + (high - low) * (stamp - start) // (end - start)
-        return stamp + shift, doubt + abs(high - low)
+        return stamp + shift, max(each[2] for each in near) + abs(high - low)
+
+    def _beside(self, stamp: int, last: Point, before: list[Point]) -> Moment:
+        """Later than all that was told, or earlier: as the clocks ran apart before, if that is known any better."""
+        for number, one in enumerate(before):
+            took, on = last[0] - one[0], stamp - last[0]
+            apart, doubt = last[1] - one[1], last[2] + one[2]
+            if on < 0 or doubt + took // _WANDER >= took // _DRIFT or abs(apart) > doubt + took // _DRIFT:
+                continue
+            at, shift, vague = before[(number + len(before)) // 2]       # did a clock stand still meanwhile?
+            if abs(one[1] + apart * (at - one[0]) // took - shift) <= doubt + vague:
+                return stamp + last[1] + apart * on // took, last[2] + doubt * on // took + on // _WANDER
+        return stamp + last[1], last[2] + abs(stamp - last[0]) // _DRIFT
 
 
 def _best(points: Iterable[Point]) -> list[Point]:

@@ -90,7 +90,7 @@ class Member(threading.Thread):
     # -- the thread ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        said = 0.0
+        said, began = 0.0, time.monotonic()
         while not self._over.is_set():
             if self._client is None and not self._reach():
                 self._over.wait(0.1)
@@ -99,7 +99,7 @@ class Member(threading.Thread):
             if time.monotonic() - said > _ALIVE_S:
                 self._client.send({"what": "alive?", "sent": now_ns()})
                 said = time.monotonic()
-                if said - self._clock_written > _CLOCK_S:
+                if said - self._clock_written > min(_CLOCK_S, (said - began) / 10):
                     self._note_clock()
             message = self._client.receive(0.1)
             if message is not None:
@@ -119,10 +119,10 @@ class Member(threading.Thread):
         with suppress(OSError):
             self._clock.write(self.session.store.door, os.path.join(self.session.store.layout.root, b"clock"))
 
-    def _ask_time(self) -> None:
-        """More than once: the first answers come late."""
+    def _ask_time(self, times: int) -> None:
+        """More than once where a line is new: the first answers come late. What else comes is for nobody by now."""
         assert self._client is not None
-        for _ in range(_TIMES):
+        for _ in range(times):
             self._client.send({"what": "alive?", "sent": now_ns()})
             if (answer := self._client.receive(_LOOK_S)) is not None:
                 self._hear_time(answer)
@@ -148,7 +148,7 @@ class Member(threading.Thread):
         except NoAnswer:
             return False
         self._heard = time.monotonic()
-        self._ask_time()
+        self._ask_time(_TIMES)
         self._note_clock()
         self._client.send({"what": "join", "name": self.name_})
         return True
@@ -188,11 +188,12 @@ class Member(threading.Thread):
         try:
             try:
                 index = self.session.checkpoint()
-                self._note_clock()
             finally:
                 written.set()
                 if beat.is_alive():
                     beat.join()
+            self._ask_time(1)
+            self._note_clock()
             self._client.send({"what": "written", "round": number, "index": index})
         except (MetamoriError, OSError, ValueError, LookupError) as error:
             self._client.send({"what": "failed", "round": number,
