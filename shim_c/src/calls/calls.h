@@ -18,6 +18,12 @@ extern __thread int mm_within_syscall __attribute__((tls_model("initial-exec")))
 /* wrap_signal.c */
 void mm_actions_after_fork(void);
 
+/* wrap_blocking.c */
+ssize_t mm_write_held_up(int fd, const void *data, size_t size);
+ssize_t mm_writev_held_up(int fd, const struct iovec *vector, int count);
+ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags);
+ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
+
 /* wrap_fd.c */
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 

@@ -9,6 +9,8 @@
 #include "memory/engine.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <sys/socket.h>
 #include <time.h>
 
 /* This thread waits in a system call from here on: what it was in before.  since: when a time began that only this call knows. */
@@ -228,6 +230,146 @@ EXPORT ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)
 #define MAKE(real) REAL(msgrcv)(real, message, size, type, flags)
     return (ssize_t)end_wait(&outer, WAITS_FOR(MM_SYSV_MSG, id, MAKE));
 #undef MAKE
+}
+
+/* -- bytes that have to wait for whoever reads or writes at the other end ----------------------------------------------
+ *
+ * There the kernel ends a write to a pipe or a socket with what has gone so far, and so it does with a read that wants all
+ * (MSG_WAITALL).  What is left follows, also in a process that was brought back in the middle; where a handler of the
+ * program's ran too, the short count is the program's own affair.
+ */
+typedef ssize_t (*mover)(int fd, struct msghdr *part, int flags);
+
+static ssize_t by_writev(int fd, struct msghdr *part, int flags)
+{
+    (void)flags;
+    return REAL(writev)(fd, part->msg_iov, (int)part->msg_iovlen);
+}
+static ssize_t by_sendmsg(int fd, struct msghdr *part, int flags) { return REAL(sendmsg)(fd, part, flags); }
+static ssize_t by_recvmsg(int fd, struct msghdr *part, int flags) { return REAL(recvmsg)(fd, part, flags); }
+
+static int was_held_up(int fd)
+{
+    struct stat st;
+    return __atomic_load_n(&mm_wait.came, __ATOMIC_RELAXED) && !__atomic_load_n(&mm_wait.handled, __ATOMIC_RELAXED)
+        && REAL(fstat)(fd, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+static size_t length(const struct iovec *vector, size_t count)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += vector[i].iov_len;
+    return sum;
+}
+
+/* Of a vector, what comes behind so many bytes. */
+static size_t behind(const struct iovec *vector, size_t count, size_t done, struct iovec *left)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t skipped = done < vector[i].iov_len ? done : vector[i].iov_len;
+        done -= skipped;
+        if (skipped < vector[i].iov_len)
+            left[n++] = (struct iovec){ (char *)vector[i].iov_base + skipped, vector[i].iov_len - skipped };
+    }
+    return n;
+}
+
+static __attribute__((noinline)) ssize_t the_rest(ssize_t done, int fd, const struct iovec *vector, size_t count, int flags,
+                                                  mover move)
+{
+    struct iovec left[IOV_MAX];
+    size_t wanted = length(vector, count);
+    int saved = errno;
+    while ((size_t)done < wanted && was_held_up(fd)) {
+        struct msghdr part = { .msg_iov = left, .msg_iovlen = behind(vector, count, (size_t)done, left) };
+        mm_wait.came = 0;
+        ssize_t r = move(fd, &part, flags);
+        if (r <= 0)                        /* said when it is asked the next time, as where it came a moment later */
+            break;
+        done += r;
+    }
+    errno = saved;
+    return done;
+}
+
+/* call: the whole of it, which notes that its thread waits; of a vector that the kernel took. */
+#define HELD_UP(number_, call_, fd_, vector_, count_, flags_, move_) ({ \
+    struct mm_wait outer_ = mm_wait; \
+    mm_wait = (struct mm_wait){ .number = (number_) }; \
+    ssize_t done_ = (call_); \
+    if (UNLIKELY(done_ > 0 && mm_wait.came)) \
+        done_ = the_rest(done_, fd_, vector_, count_, flags_, move_); \
+    mm_wait = outer_; \
+    done_; })
+#define ONE(data, size) (&(struct iovec){ (void *)(data), (size) })
+
+ssize_t mm_write_held_up(int fd, const void *data, size_t size)
+{
+    return HELD_UP(SYS_write, REAL(write)(fd, data, size), fd, ONE(data, size), 1, 0, by_writev);
+}
+
+ssize_t mm_writev_held_up(int fd, const struct iovec *vector, int count)
+{
+    if (LIKELY(!mm_memory_head))
+        return REAL(writev)(fd, vector, count);
+    return HELD_UP(SYS_writev, REAL(writev)(fd, vector, count), fd, vector, (size_t)count, 0, by_writev);
+}
+
+ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags)
+{
+    if (LIKELY(!mm_memory_head))
+        return REAL(sendmsg)(fd, message, flags);
+    return HELD_UP(SYS_sendmsg, REAL(sendmsg)(fd, message, flags), fd, message->msg_iov, message->msg_iovlen, flags, by_sendmsg);
+}
+
+ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags)
+{
+    if (LIKELY(!mm_memory_head) || !(flags & MSG_WAITALL) || flags & MSG_PEEK)
+        return REAL(recvmsg)(fd, message, flags);
+    return HELD_UP(SYS_recvmsg, REAL(recvmsg)(fd, message, flags), fd, message->msg_iov, message->msg_iovlen, flags, by_recvmsg);
+}
+
+EXPORT ssize_t send(int fd, const void *data, size_t size, int flags)
+{
+    if (LIKELY(!mm_memory_head))
+        return REAL(send)(fd, data, size, flags);
+    return HELD_UP(SYS_sendto, REAL(send)(fd, data, size, flags), fd, ONE(data, size), 1, flags, by_sendmsg);
+}
+
+EXPORT ssize_t sendto(int fd, const void *data, size_t size, int flags, __CONST_SOCKADDR_ARG to, socklen_t length)
+{
+    if (LIKELY(!mm_memory_head))
+        return REAL(sendto)(fd, data, size, flags, to, length);
+    return HELD_UP(SYS_sendto, REAL(sendto)(fd, data, size, flags, to, length), fd, ONE(data, size), 1, flags, by_sendmsg);
+}
+
+#define WANTS_ALL(flags) (UNLIKELY(mm_memory_head) && ((flags) & (MSG_WAITALL | MSG_PEEK)) == MSG_WAITALL)
+
+EXPORT ssize_t recv(int fd, void *data, size_t size, int flags)
+{
+    if (!WANTS_ALL(flags))
+        return REAL(recv)(fd, data, size, flags);
+    return HELD_UP(SYS_recvfrom, REAL(recv)(fd, data, size, flags), fd, ONE(data, size), 1, flags, by_recvmsg);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *data, size_t size, size_t room, int flags)
+{
+    return size > room ? REAL(__recv_chk)(fd, data, size, room, flags) : recv(fd, data, size, flags);
+}
+
+EXPORT ssize_t recvfrom(int fd, void *data, size_t size, int flags, __SOCKADDR_ARG from, socklen_t *length)
+{
+    if (!WANTS_ALL(flags))
+        return REAL(recvfrom)(fd, data, size, flags, from, length);
+    return HELD_UP(SYS_recvfrom, REAL(recvfrom)(fd, data, size, flags, from, length), fd, ONE(data, size), 1, flags, by_recvmsg);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, __SOCKADDR_ARG from, socklen_t *length)
+{
+    return size > room ? REAL(__recvfrom_chk)(fd, data, size, room, flags, from, length)
+                       : recvfrom(fd, data, size, flags, from, length);
 }
 
 #define CALL(group, type, name, parameters)

@@ -1,5 +1,6 @@
 /* wrap_data.c - bytes: reading, writing, positions, lengths, and the calls that only the kernel can do. */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <pthread.h>
 
@@ -275,7 +276,7 @@ EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)
     struct mm_seen seen;
     enum mm_kind kind = mm_look(fd, &seen);
     if (LIKELY(kind == MM_UNFOLLOWED))
-        return real_write(fd, buffer, count);
+        return LIKELY(!mm_memory_head) ? real_write(fd, buffer, count) : mm_write_held_up(fd, buffer, count);
     long r = kind == MM_ALL_HOME ? fresh_write(seen, SYS_write, fd, buffer, count, 0)
            : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, -1) : NOT_HERE;
     return r != NOT_HERE ? r : followed_write(fd, buffer, count);
@@ -296,7 +297,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
     struct request ask = { SYS_writev, (long)vector, count, 0, 0, vector, count, -1 };
     long r = LIKELY(!pif_of(fd)) || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : REAL(writev)(fd, vector, count);
+    return r != NOT_HERE ? r : mm_writev_held_up(fd, vector, count);
 }
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)

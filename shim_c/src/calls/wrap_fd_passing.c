@@ -63,7 +63,7 @@ EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
     if (active() && message && message->msg_controllen)
         each_of(message, socket, 1);
-    return REAL(sendmsg)(socket, message, flags);
+    return mm_sendmsg_held_up(socket, message, flags);
 }
 
 EXPORT int sendmmsg(int socket, struct mmsghdr *list, unsigned count, int flags)
@@ -76,7 +76,7 @@ EXPORT int sendmmsg(int socket, struct mmsghdr *list, unsigned count, int flags)
 
 EXPORT ssize_t recvmsg(int socket, struct msghdr *message, int flags)
 {
-    ssize_t r = REAL(recvmsg)(socket, message, flags);
+    ssize_t r = mm_recvmsg_held_up(socket, message, flags);
     if (r >= 0 && message->msg_controllen && active())
         received(message);
     return r;

@@ -182,6 +182,7 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     switch (number) {
     ON(execve, execve(S(a), P(b), P(c)));
     ON(execveat, execveat(I(a), S(b), P(c), P(d), I(e)));
+    ON(sendto, sendto(I(a), P(b), (size_t)c, I(d), (__CONST_SOCKADDR_ARG){ P(e) }, (socklen_t)f));
     ON(sendmsg, sendmsg(I(a), P(b), I(c)));
     ON(bind, bind(I(a), (__CONST_SOCKADDR_ARG){ P(b) }, (socklen_t)c));
     ON(sendmmsg, sendmmsg(I(a), P(b), (unsigned)c, I(d)));

@@ -109,6 +109,7 @@ extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")))
 struct mm_wait {
     uint32_t number;                   /* of the system call that it waits in, 0: none */
     uint32_t handled;                  /* a handler of the program's has run since */
+    uint32_t came;                     /* so has ours */
     uint64_t since;                    /* when the time that it was given began (ns) */
     uint64_t again;                    /* where the call is made again, 0: it was never interrupted by us */
     struct timespec rest;

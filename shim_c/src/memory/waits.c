@@ -70,6 +70,7 @@ void mm_wait_again(void *context)
 {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *after = (const unsigned char *)r[REG_RIP];
+    mm_wait.came = mm_wait.number;
     if (r[REG_RAX] != -EINTR || !mm_wait.number || mm_wait.handled || after[-2] != 0x0f || after[-1] != 0x05)
         return;
     uint32_t number = call_of(after);

@@ -1,5 +1,5 @@
 /* waits.c - every call that a signal could interrupt, each in a thread of its own, while checkpoints are taken.
- * None may return early or say EINTR but for the program's own signal; the output is the same however often it is stopped. */
+ * None may return early, or with a part, or say EINTR but for the program's own signal; the output is the same however often it is stopped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -121,6 +123,37 @@ static int races(void)
     return wrong;
 }
 
+/* held up by the other end, which takes or gives a little at a time: all at once for whoever waits */
+enum { HELD = 5, BYTES = 300000, PIECES = 100 };
+static int ends[HELD][2];
+static char bytes[BYTES];
+static void *slowly(void *which)
+{
+    int fd = ends[(long)which][0];
+    char piece[BYTES / PIECES];
+    for (int done = 0, r = 1; done < BYTES && r > 0; done += r) {
+        usleep(WAIT_MS * 1000 / PIECES);
+        r = which == (void *)(HELD - 1) ? (int)write(fd, bytes, sizeof piece) : (int)read(fd, piece, sizeof piece);
+    }
+    return NULL;
+}
+static int held_up(long which, int fd)
+{
+    struct iovec two[2] = { { bytes, 1000 }, { bytes + 1000, BYTES - 1000 } };
+    struct msghdr message = { .msg_iov = two, .msg_iovlen = 2 };
+    pthread_t other;
+    pthread_create(&other, NULL, slowly, (void *)which);
+    long r = which == 0 ? write(fd, bytes, BYTES) : which == 1 ? writev(fd, two, 2) : which == 2 ? send(fd, bytes, BYTES, 0)
+           : which == 3 ? sendmsg(fd, &message, 0) : recv(fd, bytes, BYTES, MSG_WAITALL);
+    pthread_join(other, NULL);
+    return (int)r - BYTES;
+}
+static int writes(void) { return held_up(0, ends[0][1]); }
+static int writes_vector(void) { return held_up(1, ends[1][1]); }
+static int sends(void) { return held_up(2, ends[2][1]); }
+static int sends_message(void) { return held_up(3, ends[3][1]); }
+static int wants_all(void) { return held_up(4, ends[4][1]); }
+
 static const struct { const char *name; int (*wait)(void); int timed; } kind[] = {
     { "nanosleep", sleeps, 1 }, { "nanosleep, left", sleeps_left, 1 }, { "clock_nanosleep", sleeps_clock, 1 },
     { "clock_nanosleep until", sleeps_until, 1 }, { "usleep", sleeps_us, 1 }, { "sleep", sleeps_s, 1 },
@@ -128,6 +161,8 @@ static const struct { const char *name; int (*wait)(void); int timed; } kind[] =
     { "pselect", pselects, 1 }, { "epoll_wait", epolls, 1 }, { "epoll_pwait", epolls_p, 1 },
     { "epoll_pwait2", epolls_p2, 1 }, { "sigtimedwait", signals, 1 }, { "sem_timedwait", semaphores, 1 },
     { "sem_clockwait", semaphores_clock, 1 }, { "pthread_cond_timedwait", conditions, 1 },
+    { "write", writes, 0 }, { "writev", writes_vector, 0 }, { "send", sends, 0 }, { "sendmsg", sends_message, 0 },
+    { "recv of all", wants_all, 0 },
     { "read", reads, 0 }, { "poll, no end", polls_ever, 0 }, { "select, no end", selects_ever, 0 },
     { "epoll_wait, no end", epolls_ever, 0 }, { "sem_wait", semaphores_ever, 0 }, { "pause", pauses, 0 },
 };
@@ -160,6 +195,9 @@ int main(void)
     sem_init(&never, 0, 0), sem_init(&later, 0, 0);
     for (int i = 0; i < 8; i++)
         if (pipe(pipes[i]) < 0)
+            return 1;
+    for (int i = 0; i < HELD; i++)
+        if (i < 2 ? pipe(ends[i]) < 0 : socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]) < 0)
             return 1;
     for (long i = 0; i < KINDS; i++)
         if (pthread_create(&thread[i], NULL, one, (void *)i))
