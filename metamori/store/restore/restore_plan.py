@@ -1,7 +1,7 @@
 """What has to be done to the user's files so that they are at another index: worked out, nothing touched.
 
-For each object that has a name at the target, the pieces that its backing file holds now are set against those that
-the target wants. Where they differ:
+For each object that has a name at the target, or that a program had open which can continue from there, the pieces
+that its backing file holds now are set against those that the target wants. Where they differ:
   want BUFFER   the buffer's bytes are written back;
   want ZERO     zeros are;
   want HOME     nothing: a byte that resolves to HOME is there, whatever index we are at;
@@ -145,12 +145,14 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
             require_kept(store.door, store.layout, each)
     after = {each.inode: store.layout.kept(each.name) for each in names.kept}
     content = _Content(store)
+    held = _held_open(store, target, after) if recorded is None else set()
     for inode in sorted(there.pifs):
-        paths = there.paths(inode) or _unseen(there, inode, after)
+        paths = there.paths(inode) or ([after[inode]] if inode in held else _unseen(there, inode, after))
         if not paths:
             continue
         home, found = _held(store, here, inode, kept.get(inode))
-        if not there.paths(inode) and (not found or found.st_nlink <= len(here.paths(inode)) + (inode in kept)):
+        own = len(here.paths(inode)) + (inode in kept)     # names of ours
+        if not there.paths(inode) and inode not in held and (not found or found.st_nlink <= own):
             continue
         size = found.st_size if found is not None else 0
         if home and here.paths(inode) and inode in here.pifs and not here.is_doubtful:
@@ -162,6 +164,12 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(here, there)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _held_open(store: Store, target: int, homes: dict[int, bytes]) -> set[int]:
+    """Files without a name that a program had open whose memory the index holds, too: it reads them when it is back."""
+    meta = store.meta(target) if target else None
+    return {fit.inode for fit in meta.fits if fit.inode in homes} if meta and meta.memory else set()
 
 
 def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
