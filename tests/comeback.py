@@ -170,16 +170,17 @@ class Memory:
         run = self.start("--every", every)
         try:
             wait_until(lambda: len(self.images()) >= images or run.poll() is not None, f"images: {self.errors()}")
+            said = self.errors()           # not what is said of processes that are being killed
             self.kill(run)
             run.wait(PATIENCE)
         finally:
             if run.poll() is None:
                 run.kill()
-        self._require_none_refused()
+        self._require_none_refused(said)
         return self.images()
 
-    def _require_none_refused(self) -> None:
-        refused = [line for line in self.errors().splitlines() if "no checkpoint" in line and not self.may_refuse(line)]
+    def _require_none_refused(self, said: str) -> None:
+        refused = [line for line in said.splitlines() if "no checkpoint" in line and not self.may_refuse(line)]
         assert refused == [], self.errors()
 
     def branch(self, index: int, every: str) -> list[int]:
@@ -197,11 +198,22 @@ class Memory:
         try:
             wait_until(lambda: len(set(self.images()) - before) > 1 or run.poll() is not None,
                        f"images of a branch: {self.errors()}")
+            said = self.errors()
             self.kill_with(run)
             run.wait(PATIENCE)
         finally:
             run.kill()
-        self._require_none_refused()
+        self._require_none_refused(said)
+
+    def of_the_run(self) -> list[int]:
+        """Its processes, by their environment: wherever they are in the tree by now."""
+        wanted = f"METAMORI_STORE={self.store}".encode()
+        found = []
+        for each in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if wanted in Path(f"/proc/{each}/environ").read_bytes().split(b"\0"):
+                    found.append(int(each))
+        return found
 
     def kill_with(self, run: subprocess.Popen[bytes]) -> None:
         """The program and what started it. That stands still while its children are looked for: it would have another
@@ -215,18 +227,8 @@ class Memory:
 
     def _kill_orphans(self, run: subprocess.Popen[bytes]) -> None:
         """Those that are nobody's children, and what they have begun meanwhile."""
-        while left := [pid for pid in self.of_the_run() if pid != run.pid]:
+        while left := [pid for pid in self.of_the_run() if pid != run.pid and not gone(pid)]:
             self.kill_all(left)
-
-    def of_the_run(self) -> list[int]:
-        """By their environment, wherever they are in the tree by now."""
-        wanted = f"METAMORI_STORE={self.store}".encode()
-        found = []
-        for each in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                if wanted in Path(f"/proc/{each}/environ").read_bytes().split(b"\0"):
-                    found.append(int(each))
-        return found
 
     def kill_all(self, pids: Sequence[int]) -> None:
         for pid in pids:
@@ -237,11 +239,15 @@ class Memory:
         wait_until(lambda: all(gone(pid) for pid in pids), "the killed program ends")
 
     def kill(self, run: subprocess.Popen[bytes]) -> None:
-        """The program, not `metamori run`; then whoever writes an image of it just now: his end alone is a failure."""
+        """The program, not `metamori run`; then whoever writes an image of it just now: his end alone is a failure. No
+        checkpoint is begun meanwhile: it would be of those that are left."""
+        run.send_signal(signal.SIGSTOP)
+        wait_until(lambda: gone(run.pid) or stopped(run.pid), "it stands still")
         first, *others = sorted(descendants(run.pid), key=started) or [0]
         self.kill_all([first] if first else [])
         self.kill_all(others)
         self._kill_orphans(run)
+        run.send_signal(signal.SIGCONT)
 
     def restart_in_background(self, index: int, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / "err").open("ab") as err:

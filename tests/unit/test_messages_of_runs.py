@@ -200,6 +200,12 @@ def test_a_port_that_somebody_else_has(monkeypatch: pytest.MonkeyPatch, capfd: p
         end.close()
     said = capfd.readouterr().err
     assert re.search(r"is in use: the program's connection from there to \S+ has another port now", said)
+    with socket.create_server(("127.0.0.1", struct.unpack(">H", here[2:4])[0])):     # now the one that accepted
+        made = tcp_restart.made([{**other, "address": [here.hex()], "to": [there.hex()], "server": ["1"]}])
+    one, two = (end for _, end in made)
+    assert one.getpeername() == two.getsockname()
+    assert one.getsockname()[1] != struct.unpack(">H", here[2:4])[0]
+    one.close(), two.close()
 
 
 def test_a_socket_of_another_network(monkeypatch: pytest.MonkeyPatch) -> None:

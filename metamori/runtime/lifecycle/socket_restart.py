@@ -94,10 +94,8 @@ def _new(fields: dict[str, list[str]]) -> socket.socket:
 
 def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     state, address = fields["state"][0], _address(fields)
-    this = _reset(fields) if state in ("reset", "ended") else _new(fields)
+    this = _broken(fields, state) if state in ("reset", "ended") else _new(fields)
     _options(this, fields)
-    if state == "ended":
-        this.getsockopt(_SOCKET, socket.SO_ERROR)      # which takes it away
     if path := path_of(address):
         if _taken(path, fields):
             raise InUse(entry)
@@ -151,8 +149,9 @@ def _taken(path: bytes, fields: dict[str, list[str]]) -> bool:
         return asks.connect_ex(path) != errno.ECONNREFUSED
 
 
-def _reset(fields: dict[str, list[str]]) -> socket.socket:
-    """A connection whose other end has reset it: reads and writes say ECONNRESET, then end of file and EPIPE."""
+def _broken(fields: dict[str, list[str]], state: str) -> socket.socket:
+    """A connection whose other end has reset it: reads and writes say ECONNRESET, then end of file and EPIPE. Or one
+    that has ended both ways, with what was not read."""
     family, kind, _ = map(int, fields["socket"][0].split())
     if family == socket.AF_UNIX:
         this, other = socket.socketpair(family, kind)
@@ -166,6 +165,14 @@ def _reset(fields: dict[str, list[str]]) -> socket.socket:
         this = socket.socket(family, kind)
         this.connect(listens.getsockname())
         other, _ = listens.accept()
+    if state == "ended":
+        for data in fields.get("waiting", []):
+            other.setblocking(False)
+            if other.send(bytes.fromhex(data)) != len(data) // 2:
+                raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        other.close()
+        this.shutdown(socket.SHUT_WR)
+    else:
         other.setsockopt(_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
         other.close()
     return this

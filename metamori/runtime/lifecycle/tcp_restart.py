@@ -62,29 +62,45 @@ def _new(fields: Fields, at: bytes) -> socket.socket:
 
 
 def _connected(own: bytes, other: bytes, fields: Fields) -> tuple[socket.socket, socket.socket]:
-    """The end at `own`, which accepts, and the one at `other`."""
+    """The end at `own`, which accepts, and the one at `other`; at another port where somebody else has theirs."""
     deadline = time.monotonic() + _PATIENCE_S
-    with closing(_new(fields, own)) as listens:
-        listens.listen(1)
+    for taken, at, to in ((b"", own, other), (other, own, _any_port(other))):
         while True:
             try:
-                return _once(listens, fields, own, other)
+                found = _once(fields, at, to)
+                if taken:
+                    _say_moved(taken, own)
+                return found
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
                     raise
-                if time.monotonic() > deadline:
-                    break
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.02)
-        child_loop.say(f"{address_text(other)} is in use: the program's connection from there to {address_text(own)} "
-                       "has another port now")
-        return _once(listens, fields, own, other[:2] + struct.pack(">H", 0) + other[4:])
+    found = _once(fields, _any_port(own), _any_port(other))
+    _say_moved(own, other)
+    return found
 
 
-def _once(listens: socket.socket, fields: Fields, own: bytes, other: bytes) -> tuple[socket.socket, socket.socket]:
-    client = _new(fields, other)
-    if number := -lib.mm_connect(client.fileno(), own, len(own)):
-        client.close()
-        raise OSError(number, os.strerror(number))
-    server, _ = listens.accept()
-    server.set_inheritable(False)
-    return server, client
+def _say_moved(taken: bytes, to: bytes) -> None:
+    child_loop.say(f"{address_text(taken)} is in use: the program's connection from there to {address_text(to)} "
+                   "has another port now")
+
+
+def _any_port(name: bytes) -> bytes:
+    return name[:2] + struct.pack(">H", 0) + name[4:]
+
+
+def _once(fields: Fields, own: bytes, other: bytes) -> tuple[socket.socket, socket.socket]:
+    with closing(_new(fields, own)) as listens:
+        listens.listen(1)
+        client = _new(fields, other)
+        at = listens.getsockname()
+        try:
+            client.connect(at)
+        except OSError:
+            client.close()
+            raise
+        server, _ = listens.accept()
+        server.set_inheritable(False)
+        return server, client

@@ -126,10 +126,11 @@ class Image:
 
     @property
     def followed(self) -> dict[int, open_files.Followed]:
-        """Descriptors of tracked files."""
+        """Descriptors that the run knows."""
         descriptors = self.area.descriptors(self.slot)
         fits = {slot: self.area.fit(slot) for slot in set(descriptors.values())}
-        return {fd: open_files.Followed(slot, self._files(fits[slot]), fits[slot].position if fits[slot].owned else -1)
+        return {fd: open_files.Followed(slot, fits[slot].slot != 0, self._files(fits[slot]),
+                                        fits[slot].position if fits[slot].owned else -1)
                 for fd, slot in descriptors.items()}
 
     def look(self, seen: ProcLook) -> None:

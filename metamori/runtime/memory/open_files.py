@@ -31,15 +31,17 @@ else:
 
 _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
+_MEMORY = (b"/memfd:", b"/dev/shm/")
 _QUEUE_SIZE = 80                           # of what the kernel has to say of a message queue
 _SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
 
 
 class Followed(NamedTuple):
-    """A descriptor of a tracked file. files: device and inode of what it may lead to; where the kernel says another,
-    the C library closed it unseen. position -1: the kernel's."""
+    """A descriptor that the run knows. tracked: its file is. files: device and inode of what it may lead to; where the
+    kernel says another, the C library closed it unseen. position -1: the kernel's."""
 
     fit: int
+    tracked: bool
     files: set[tuple[int, int]]
     position: int
 
@@ -148,7 +150,8 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     by_fit: dict[int, int] = {}
     for this in opens:
         known = followed.get(this.fd)
-        if known and (this.st.st_dev, this.st.st_ino) in known.files:
+        if known and (known.tracked or not this.path.startswith(_MEMORY)) \
+                and (this.st.st_dev, this.st.st_ino) in known.files:
             locks = b"" if known.fit in by_fit else this.locks
             position = known.position if known.position >= 0 else this.position
             found.append(this.entry("followed", same_as=by_fit.get(known.fit, -1), data=locks, position=position))
@@ -166,7 +169,7 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
         return this.entry("standard", position=standard)
     if this.fd <= 2 and _is_of_outside(this, run):
         return this.entry("standard", position=this.fd)
-    if stat.S_ISREG(mode) and this.path.startswith((b"/memfd:", b"/dev/shm/")):
+    if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
     if stat.S_ISREG(mode) and _is_queue(this):
         raise Refused(f"descriptor {this.fd} is the POSIX message queue '{this.path.decode(errors='replace')}', which "
@@ -254,7 +257,7 @@ def _remembers_nothing(device: int) -> bool:
 def _pipe(this: Open, run: Run) -> DescriptorEntry:
     if not run.has_both_ends(this.path) and run.outside == "refuse" and not _other_end_is_closed(this):
         raise Refused(f"descriptor {this.fd} is a pipe to another process")
-    if this.flags & os.O_ACCMODE == os.O_WRONLY or this.path in run.emptied:
+    if this.path in run.emptied:
         return this.entry("pipe", position=0)
     run.emptied.add(this.path)
     data, size = _in_pipe(this)

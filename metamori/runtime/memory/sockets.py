@@ -6,7 +6,7 @@ has reset.
 What is found is lines of text in the descriptor's entry:
 
   socket: FAMILY TYPE PROTOCOL
-  state: waits | listens | pair (unix) | tcp | sends (datagrams to a fixed address) | reset | ended (its error is told)
+  state: waits | listens | pair (unix) | tcp | sends (datagrams to a fixed address) | reset | ended (both ways)
   server: 1, of the end of a TCP connection that was accepted; backlog: N; address:, to: a sockaddr in hex
   mode: of the name of a unix socket, octal
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
@@ -174,6 +174,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
                 return Found(what=f"{what} that was called {os.fsdecode(path)}",
                              why_not="cannot come back: the name is gone")
             lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
+    if state == "ended" and (count := _to_read(this)):
+        lines.append(f"waiting: {this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}")
     leads_out = state in ("sends", "reset")
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
@@ -199,7 +201,7 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
     poll = select.poll()
     poll.register(this, select.POLLRDHUP)
     events = dict(poll.poll(0)).get(this.fileno(), 0)
-    if events & select.POLLERR or other or _to_read(this):
+    if events & select.POLLERR or other:
         return "reset"
     return "ended" if events & select.POLLRDHUP else "waits"
 

@@ -156,8 +156,11 @@ class Images:
     def _look(self) -> None:
         run = open_files.Run([image.opens for image in self.all], self.outside,
                              lambda real: int(lib.mm_known_number(self.area.pointer, real)))
+        kept = b" " + self.store.layout.kept_folder + b"/"
         for image in self.all:
             try:
+                if kept in image.seen.maps:    # of one that came back without its name
+                    raise Refused("it maps a file that was deleted")
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
             except Refused as error:
                 if len(self.all) == 1:
