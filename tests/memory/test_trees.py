@@ -122,6 +122,64 @@ this.sendall(b"bye")
 assert this.getpeername() == peer
 print(n, state.hex(), os.waitpid(child, 0)[1] >> 8)
 """
+DAEMON = """
+import hashlib, os
+def works(who):
+    state = b"x"
+    for n in range(20):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+        led = os.getsid(0) == session and os.getpgrp() == (leader if who == "follower" else session)
+        os.write(w, b"%s %d %s %d\\n" % (who.encode(), n, state.hex()[:9].encode(), led))
+r, w = os.pipe()
+session = os.fork()
+if session == 0:
+    session = os.getpid()
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    leader = os.fork()
+    if leader == 0:
+        os.read(r, 1)
+    os.setpgid(leader, leader)
+    follower = os.fork()
+    if follower == 0:
+        os.setpgid(0, leader)
+        works("follower")
+        os._exit(7)
+    os.setpgid(follower, leader)
+    os.kill(leader, 9)
+    os.waitpid(leader, 0)
+    works("daemon")
+    pid, status = os.waitpid(-leader, 0)
+    os.write(w, b"waited %d %d\\n" % (pid == follower, status))
+    os._exit(0)
+os.waitpid(session, 0)
+os.close(w)
+with open(r) as found:
+    print(*sorted(found))
+"""
+NAMED = """
+import hashlib, os, socket
+server = socket.socket(socket.AF_UNIX)
+server.bind("name")
+server.listen()
+child = os.fork()
+if child == 0:
+    server.close()
+    this = socket.socket(socket.AF_UNIX)
+    this.connect("name")
+    state = b"x"
+    for n in range(60):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+        this.sendall(state)
+    os._exit(3)
+this, _ = server.accept()
+server.close()
+os.unlink("name")
+print(hashlib.sha256(b"".join(iter(lambda: this.recv(999), b""))).hexdigest(), this.getsockname(), os.wait()[1])
+"""
 TERMINAL = """
 import hashlib, os, tty
 master, slave = os.openpty()
@@ -229,6 +287,29 @@ def test_a_pipeline_that_is_held_up(tmp_path: Path) -> None:
 
 def test_a_script_with_jobs_and_traps(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, ["/bin/bash", "-c", JOBS]))
+
+
+def script(folder: Path, text: str) -> list[str | Path]:
+    (folder / "script").write_text(text)
+    return ["/usr/bin/python3", folder / "script"]
+
+
+def test_leaders_of_a_session_and_a_group_that_have_gone(tmp_path: Path) -> None:
+    comes_back(Memory(tmp_path, script(tmp_path, DAEMON)), "150ms")
+
+
+def test_somebody_has_the_name_of_a_connection(tmp_path: Path) -> None:
+    """Which is taken for a moment; found out before anything is touched."""
+    case = Memory(tmp_path, script(tmp_path, NAMED))
+    index = case.run_and_kill("150ms", 3)[-1]
+    (case.work / "name").write_text("mine")
+    before = picture(case.work)
+    done = case.verb("restart", "--force", str(index))
+    assert done.returncode != 0
+    assert b"name is in use, where the program had the socket of descriptor " in done.stderr
+    assert picture(case.work) == before
+    (case.work / "name").unlink()
+    case.goes_on(index, "--force")
 
 
 def test_a_rollback_from_inside_takes_all_of_them(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ class Process:
     pending: bool = False
     mask: int = 0o022
     below: bool = False
-    leads_group: bool = False
-    leads_session: bool = False
+    group: int = 0                         # the name of who leads it
+    session: int = 0
 
     def view(self) -> Iterator[str]:
         for number, this in sorted(self.slots.items()):
@@ -106,4 +106,4 @@ class Process:
                 status = killed or child.status >> 8
             yield f"child {number}: 0 {code} {status}"
         yield (f"signals {self.came} {int(self.blocked)} {int(self.pending)}, mask {self.mask:o}, in "
-               f"{'below' if self.below else 'work'}, leads {int(self.leads_group)} {int(self.leads_session)}")
+               f"{'below' if self.below else 'work'}, group {self.group}, session {self.session}")

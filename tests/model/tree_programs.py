@@ -70,7 +70,7 @@ class Program:
         if len(self.all) == PROCESSES or len(self.alive) > 7:
             return
         child = Process(len(self.all), who, slots=dict(who.slots), closes=set(who.closes), came=who.came,
-                        blocked=who.blocked, mask=who.mask, below=who.below)
+                        blocked=who.blocked, mask=who.mask, below=who.below, group=who.group, session=who.session)
         child.regions = {number: each if each.shared else Region(bytearray(each.content), each.size, False)
                          for number, each in who.regions.items()}
         for each in child.slots.values():
@@ -138,13 +138,13 @@ class Program:
             who.pending, who.came = False, who.came + 1
 
     def _group(self, who: Process) -> None:
-        if who.parent and not who.leads_session:
-            who.leads_group = True
+        if who.parent and who.session != who.name:
+            who.group = who.name
             self._step(who, "group")
 
     def _session(self, who: Process) -> None:
-        if who.parent and not who.leads_group:
-            who.leads_group = who.leads_session = True
+        if who.parent and who.group != who.name:
+            who.group = who.session = who.name
             self._step(who, "session")
 
     def _umask(self, who: Process) -> None:

@@ -164,15 +164,14 @@ def test_a_process_that_cannot_be_tracked() -> None:
         made.require_ready()
 
 
-@pytest.mark.parametrize(("group", "session", "said"), [
-    (9, 0, "process 7 is in a process group whose leader has gone"),
-    (7, 9, "process 7 is in a session whose leader has gone")])
-def test_leaders_that_have_gone(group: int, session: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaders_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(family, "lib", SimpleNamespace(mm_known_number=lambda _, number: number))
     made = area([7])
     made.head.supervisor = os.getpid()
-    with pytest.raises(Refused, match=said):
-        family._require_leaders(made, [FamilyEntry(7, 0, group, session)], [])
+    first, orphan = FamilyEntry(5, 0, 5, 0), FamilyEntry(7, 0, 8, 9)
+    assert family._gone(made, [first, orphan], []) == [FamilyEntry(9, 0, 9, 9, -2), FamilyEntry(8, 7, 8, 9, -2)]
+    with pytest.raises(Refused, match="process 7 is in a session whose leader has gone"):
+        family._gone(made, [first, FamilyEntry(7, 5, 7, 9)], [])
 
 
 def test_a_connection_that_holds_more_than_can_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

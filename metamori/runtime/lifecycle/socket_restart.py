@@ -24,8 +24,8 @@ _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the ker
 class InUse(MetamoriError):
     """Somebody else has the address that the program had."""
 
-    def __init__(self, entry: DescriptorEntry) -> None:
-        where = address_text(_address(_fields(entry)))
+    def __init__(self, entry: DescriptorEntry, name: str = "address") -> None:
+        where = address_text(_address(_fields(entry), name))
         super().__init__(f"{where} is in use, where the program had the socket of descriptor {entry.descriptor}")
 
 
@@ -52,6 +52,9 @@ def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
             path = path_of(address)
             if path and _taken(os.path.join(cwd, path), fields):
                 raise InUse(entry)
+            accepted = path_of(_address(fields, "name"))
+            if accepted and _taken(os.path.join(cwd, accepted), fields):
+                raise InUse(entry, "name")     # it is taken for a moment, also where nobody listens any more
             if address and not path and fields["state"] != ["tcp"]:
                 this = held.enter_context(closing(_new(fields)))
                 _options(this, fields)

@@ -14,6 +14,7 @@ import signal
 import struct
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from metamori.runtime.area.run_area import Area
@@ -27,9 +28,12 @@ from metamori.runtime.lifecycle import (
 )
 from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
 from metamori.runtime.memory import file_locks, sysv
+from metamori.runtime.memory.family import GONE
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from metamori._area import mm_member
 
 _LOCK = 24                                 # sizeof(struct mm_came_lock)
@@ -113,6 +117,8 @@ class Tree:
         before = [each for each in children if leads_session and process.session not in self._sessions(each)]
         for each in before:
             self._fork(each)
+        if process is self.family[0]:
+            self._fork_orphans(0)
         if leads_session:
             os.setsid()
         elif process.group == process.pid:
@@ -126,11 +132,15 @@ class Tree:
         for each in children:
             if each not in before:
                 self._fork(each)
-        if process is self.family[0]:
-            for each in self.family[1:]:
-                if not each.parent:
-                    self._orphan(each)
+        if leads_session:
+            self._fork_orphans(process.session)
         self._join_group(process)
+        for each in children:
+            if each.status == GONE:        # whoever it led has come
+                os.waitpid(self._slot(each.pid).real, 0)
+        if process.status == GONE:
+            self._await_followers(process.pid)
+            os._exit(0)
         if process.status >= 0:
             _end_as(process.status)
         self._become_program(self.member[process.pid])
@@ -142,6 +152,12 @@ class Tree:
         if os.fork() == 0:
             self._become(process)
 
+    def _fork_orphans(self, session: int) -> None:
+        """Of a session, by its leader; those that lead one themselves by the first."""
+        for each in self.family[1:]:
+            if not each.parent and session == (0 if each.session == each.pid else each.session):
+                self._orphan(each)
+
     def _orphan(self, process: FamilyEntry) -> None:
         """Its parent has ended: it is nobody's child here."""
         between = os.fork()
@@ -151,14 +167,26 @@ class Tree:
         os.waitpid(between, 0)
 
     def _join_group(self, process: FamilyEntry) -> None:
-        if process.group in (0, process.pid, self.outer):
+        if process.group in (0, process.pid):
             return
-        leader, deadline = self._slot(process.group), time.monotonic() + _PATIENCE_S
-        while not leader.real:
+        leader = self._slot(process.group)
+        self._await(lambda: leader.real != 0, process.group)
+        if leader.real != os.getpgrp():    # a parent may have its own since
+            os.setpgid(0, leader.real)
+
+    def _await_followers(self, number: int) -> None:
+        """All whose group a number is are in it."""
+        own = os.getpid()
+        for each in self.family:
+            if each.group == number and each.status == -1:
+                self._await(partial(_is_led_by, self._slot(each.pid), own), each.pid)
+
+    def _await(self, condition: Callable[[], bool], number: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not condition():
             if self.area.head.tree.lost or time.monotonic() > deadline:
-                raise OSError(f"process {process.group} does not come back")
+                raise OSError(f"process {number} does not come back")
             time.sleep(0.001)
-        os.setpgid(0, leader.real)
 
     # -- one process -----------------------------------------------------------------------------------
 
@@ -229,6 +257,10 @@ def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~os.O_NOFOLLOW | os.O_CLOEXEC)
     os.lseek(fd, entry.position, os.SEEK_SET)
     return fd
+
+
+def _is_led_by(process: mm_member, leader: int) -> bool:
+    return process.real != 0 and os.getpgid(process.real) == leader
 
 
 def _end_as(status: int) -> None:

@@ -15,6 +15,7 @@ from metamori.store.format.records import FamilyEntry, SharedEntry
 from metamori.tables.record import replace
 
 _AREA_PLACE = b"610000000000-"             # MM_AREA_PLACE of shim_c/src/memory/engine.h
+GONE = -2                                  # status of a leader that was waited for, and whose group lives on
 _EXIT_STATUS = 49                          # of the words of /proc/PID/stat, from the state on
 
 
@@ -56,9 +57,9 @@ def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     living = [_entry(area, image.pid, image.seen.stat_words, pids, outer) for image in images]
     ended = [_entry(area, child, proc_inspect.stat_words(child), pids, outer) for image in images
              for child in image.seen.children if child not in pids and child != image.memory.writer]
-    _require_leaders(area, living, ended)
+    gone = _gone(area, living, ended)
     return tuple(replace(process, shared=shared) for process, shared in
-                 zip(living, _shared(images), strict=True)) + tuple(ended)
+                 zip(living, _shared(images), strict=True)) + tuple(ended) + tuple(gone)
 
 
 def _entry(area: Area, pid: int, words: list[bytes], pids: set[int], outer: int) -> FamilyEntry:
@@ -71,15 +72,28 @@ def _entry(area: Area, pid: int, words: list[bytes], pids: set[int], outer: int)
                        int(words[_EXIT_STATUS]) if words[0] in (b"Z", b"X") else -1)
 
 
-def _require_leaders(area: Area, living: Sequence[FamilyEntry], ended: Sequence[FamilyEntry]) -> None:
-    """Groups and sessions can be made again."""
+def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -> list[FamilyEntry]:
+    """Leaders of sessions and groups whose number nobody has any more: of a session nobody's child, of a group that of
+    the first in it. Refused, where a process is in a session that none of its line could have given it."""
     by_pid = {process.pid: process for process in (*living, *ended)}
     outer = int(lib.mm_known_number(area.pointer, os.getpgid(area.head.supervisor or 0)))
+    gone: dict[int, FamilyEntry] = {}
     for process in living:
-        if process.group not in by_pid and process.group != outer:
-            raise Refused(f"process {process.pid} is in a process group whose leader has gone")
-        if process.session and process.session not in {each.pid for each in _line(by_pid, process)}:
-            raise Refused(f"process {process.pid} is in a session whose leader has gone")
+        top = list(_line(by_pid, process))
+        number = process.session
+        if number and number not in {each.pid for each in top}:
+            if any(each.session != number for each in top) or top[-1] is living[0]:
+                raise Refused(f"process {process.pid} is in a session whose leader has gone")
+            if number not in by_pid:
+                gone[number] = FamilyEntry(number, 0, number, number, GONE)
+    for process in living:
+        number = process.group
+        if number not in by_pid and number not in gone and number != outer:
+            gone[number] = FamilyEntry(number, process.pid, number, process.session, GONE)
+    for place, process in enumerate(ended):
+        if process.group not in by_pid and process.group not in gone and process.group != outer:
+            ended[place] = replace(process, group=0)   # all of it has ended
+    return list(gone.values())
 
 
 def _line(by_pid: dict[int, FamilyEntry], process: FamilyEntry) -> Iterator[FamilyEntry]:

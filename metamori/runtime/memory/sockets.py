@@ -39,6 +39,8 @@ _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLO
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _SOCKADDR = 128
+_PEEK_OFF, _WHOSE = 42, socket.CMSG_SPACE(12)
+_empty: set[int] = set()                   # sockets in which an empty message was met
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
 _OPTIONS = {
     _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 37, 46),
@@ -152,9 +154,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines.append(f"backlog: {_backlog(this, unix)}")
     if state == "pair":
         waiting = _waiting(this)
-        if waiting is None:
-            return Found(what=what, soon=True, why_not="holds descriptors that were sent and not received, and cannot "
-                                                         "come back with the program")
+        if isinstance(waiting, str):
+            return Found(what=what, soon=True, why_not=f"holds {waiting}, and cannot come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
         lines += [f"waiting: {each.hex()}" for each in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
@@ -382,21 +383,32 @@ def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
     return stat.S_ISSOCK(st.st_mode) and (1 not in unix or _number(unix, 1) == st.st_ino & 0xffffffff)
 
 
-def _waiting(this: socket.socket) -> list[bytes] | None:
-    """What has been sent and not been read, copied; None where more than bytes is on its way."""
+def _waiting(this: socket.socket) -> list[bytes] | str:
+    """What has been sent and not been read, copied; or what it is, where more than bytes, or none, is on its way."""
     found: list[bytes] = []
-    size = max(1 << 16, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)
-    before = this.getsockopt(_SOCKET, 42)  # SO_PEEK_OFF: goes on behind what was looked at
-    this.setsockopt(_SOCKET, 42, 0)
+    inode = os.fstat(this.fileno()).st_ino
+    before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, socket.SO_PASSCRED)]
+    this.setsockopt(_SOCKET, socket.SO_PASSCRED, 1)    # an empty message differs from the end by whose it is
     try:
+        this.setsockopt(_SOCKET, _PEEK_OFF, -1 if inode in _empty else 0)  # then it goes on behind what was looked at
         while True:
-            data, _, flags, _ = this.recvmsg(size, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            data, whose, flags, _ = this.recvmsg(_most(this), _WHOSE, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if flags & socket.MSG_CTRUNC:
-                return None
+                return "descriptors that were sent and not received"
+            if whose and this.type in _MESSAGES and (inode in _empty or not data):
+                _empty.add(inode)          # the kernel passes over it the next time
+                return "an empty message"
             if not data:
-                return found
+                break
             found.append(data)
     except BlockingIOError:
-        return found
+        pass
     finally:
-        this.setsockopt(_SOCKET, 42, before)
+        for name, value in before:
+            this.setsockopt(_SOCKET, name, value)
+    _empty.discard(inode)
+    return found
+
+
+def _most(this: socket.socket) -> int:
+    return max(1 << 16, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)

@@ -204,7 +204,8 @@ class SharedEntry(NamedTuple):
 @record
 class FamilyEntry:
     """A process of a run whose memory an index holds, by the numbers that programs know. parent 0: nobody of the run;
-    session 0: the one that the run began in. status: -1, or that of a child which has ended and was not waited for."""
+    session 0: the one that the run began in. status: -1, or that of a child which has ended and was not waited for;
+    -2: it was, but the group or the session that it led is there."""
 
     pid: int
     parent: int
@@ -265,7 +266,7 @@ class Meta:
     undos: int = 0  # seq of the last undo record when it was written: none up to it may be missing
     launch: tuple[Launch, ...] = ()  # one, in a run's first checkpoint
     memory: tuple[MemoryEntry, ...] = ()  # of each process, when the index holds the programs' memory too
-    family: tuple[FamilyEntry, ...] = ()  # the same processes in the same order, then children that ended
+    family: tuple[FamilyEntry, ...] = ()  # the same processes in the same order, then those that ended
     segments: tuple[SegmentEntry, ...] = ()
 
 

@@ -33,6 +33,7 @@ static struct step step[STEPS];
 static int steps, at, me, below, log_fd, command[PROCESSES][2], answer[2], life[2], done[PROCESSES];
 static int slot[SLOTS];
 static struct { unsigned char *start; size_t size; } region[REGIONS];
+static volatile pid_t *number;             /* of each process: what all see */
 static pid_t child_pid[PROCESSES];
 static volatile sig_atomic_t came;
 static unsigned char buffer[MOST];
@@ -107,6 +108,14 @@ static void see_descriptor(int i)
     }
 }
 
+static int who(pid_t pid)
+{
+    for (int i = 1; i < PROCESSES; i++)
+        if (number[i] == pid)
+            return i;
+    return 0;
+}
+
 static void see(void)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -127,8 +136,8 @@ static void see(void)
     MUST(getcwd(folder, sizeof folder));
     mode_t mask = umask(0);
     umask(mask);
-    say("signals %d %d %d, mask %o, in %s, leads %d %d", (int)came, sigismember(&blocked, SIGUSR1),
-        sigismember(&pending, SIGUSR1), mask, strrchr(folder, '/') + 1, getpgrp() == getpid(), getsid(0) == getpid());
+    say("signals %d %d %d, mask %o, in %s, group %d, session %d", (int)came, sigismember(&blocked, SIGUSR1),
+        sigismember(&pending, SIGUSR1), mask, strrchr(folder, '/') + 1, who(getpgrp()), who(getsid(0)));
 }
 
 /* -- operations -------------------------------------------------------------------------------------------------------- */
@@ -140,6 +149,7 @@ static void born(int name)
     close(log_fd);
     me = name;
     memset(child_pid, 0, sizeof child_pid);
+    number[me] = getpid();
     open_log();
     serve();
 }
@@ -398,6 +408,8 @@ int main(int count, char **words)
     signal(SIGPIPE, SIG_IGN);
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     sigaction(SIGUSR1, &action, NULL);
+    number = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    MUST(number != MAP_FAILED);
     MUST(pipe(answer) == 0 && pipe(life) == 0);
     for (int i = 1; i < PROCESSES; i++)
         MUST(pipe(command[i]) == 0);
