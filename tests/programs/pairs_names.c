@@ -93,7 +93,7 @@ static void moves_folder(struct side *s)
 
 static void changes_mode(struct side *s)
 {
-    static const mode_t modes[] = { 0600, 0644, 0640, 0755 };
+    static const mode_t modes[] = { 0700, 0744, 0740, 0755 };  /* folders too: an ordinary user has to get into them */
     ONE(s, ALL, fchmodat(p.dir, p.name, modes[pick(s, 4)], 0));
 }
 static void changes_owner(struct side *s) { ONE(s, FILES, fchownat(p.dir, p.name, -1, 1 + pick(s, 3), AT_SYMLINK_NOFOLLOW)); }

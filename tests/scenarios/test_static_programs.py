@@ -230,7 +230,7 @@ def test_the_proxy_is_killed(lab: Lab) -> None:
     (lab.work / "old").write_bytes(b"o" * 6000)
     with subprocess.Popen([*lab.argv("run"), "--", BUSYBOX, "sh", "-c", WORKS], cwd=lab.work, env=lab.env,
                           stderr=subprocess.PIPE) as run:
-        wait_until(lambda: len(proxies(lab)) == 2, "a proxy and its standby")
+        wait_until(lambda: len(proxies(lab)) == 2 and (lab.work / "g").exists(), "a proxy and its standby")
         for which in (0, 0, 1, 0):
             pids = proxies(lab)
             os.kill(pids[which], signal.SIGKILL)
@@ -261,6 +261,7 @@ def test_the_proxy_and_its_standby_are_killed(lab: Lab) -> None:
         pytest.skip("no static busybox")
     with subprocess.Popen([*lab.argv("run"), "--", BUSYBOX, "sh", "-c", WORKS], cwd=lab.work, env=lab.env,
                           stderr=subprocess.PIPE) as run:
+        wait_until((lab.work / "g").exists, "the program to work")
         for _ in range(3):
             wait_until(lambda: len(proxies(lab)) == 2, "a proxy and its standby")
             wait_until(lambda: keeps_listeners(run.pid), "the third holder")
