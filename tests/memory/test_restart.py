@@ -67,20 +67,22 @@ def test_compiled(tmp_path: Path, name: str) -> None:
     case.everywhere(case.run_and_kill("150ms", 4))
 
 
-def test_no_image_holds_a_descriptor_of_the_library(tmp_path: Path) -> None:
-    """At its end the program looks in /proc whether `metamori run` is alive: a restart would look for that process."""
+@pytest.mark.parametrize("point", ["alive.opened", "inherited.opened"])
+def test_no_image_holds_a_descriptor_of_the_library(tmp_path: Path, point: str) -> None:
+    """At its end the program looks in /proc whether `metamori run` is alive, and what it has open before its first
+    fork: a restart would look for that process."""
     stops = Stops(tmp_path / "stops")
-    case = Memory(tmp_path, ["/bin/sh", "-c", "read line < go; echo said"], ends=False)
+    case = Memory(tmp_path, ["/bin/sh", "-c", "read line < go; : > file; (exit 3); echo said"], ends=False)
     os.mkfifo(case.work / "go")
     case.added |= stops.env
     run = case.start()
     with (case.work / "go").open("w") as file:
-        stops.arm("alive.opened")
+        stops.arm(point)
         file.write("go\n")
-    stops.wait("alive.opened")
+    stops.wait(point)
     asks = subprocess.Popen([*METAMORI, "checkpoint"], cwd=case.work, env=case.environment())
     time.sleep(1)
-    stops.go("alive.opened")
+    stops.go(point)
     asks.wait(300)
     assert run.wait(300) == 0, case.errors()
     for index in case.images():

@@ -19,6 +19,31 @@ def test_they_come_back(tmp_path: Path, what: str) -> None:
     case.everywhere(case.run_and_kill("200ms", 3))
 
 
+def unreachable() -> set[str]:
+    """Shared memory as large as this program's, that has no key."""
+    lines = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    return {words[1] for words in lines if words[0] == "0" and words[3] == "300012"}
+
+
+def test_what_nobody_can_find_goes_with_the_killed_program(tmp_path: Path) -> None:
+    """It comes back as new; whether all was killed, or the program alone, or one that had come back."""
+    before = unreachable()
+    case = Memory(tmp_path, [built(tmp_path, "sysv.c"), "private"])
+    found = case.run_and_kill("200ms", 2)
+    assert unreachable() == before
+    case.goes_on(found[0])
+    run = case.restart_in_background(found[-1])
+    try:
+        wait_until(lambda: unreachable() != before or run.poll() is not None, "it is back")
+        case.kill_with(run)
+        run.wait(300)
+    finally:
+        run.kill()
+    assert case.log() and unreachable() == before
+    case.goes_on(found[-1])
+    assert unreachable() == before
+
+
 CASES = {"undo": "cannot come back: the kernel is to undo operations on it (SEM_UNDO)",
          "part": "is mapped in part, which cannot come back",
          "mode": "cannot come back: its user, or its mode, is another than usual"}

@@ -43,6 +43,13 @@ def _last_single(session: Session, reason: str) -> int:
         return session._take("", reason)
 
 
+def _comes_back(session: Session) -> bool:
+    """The run's program, or it has come back before."""
+    store, head = session.store, session.area.head
+    with_memory = next((index for index in reversed(store.history.indexes) if index and store.meta(index).memory), 0)
+    return head.tree.processes > 0 or (with_memory > 0 and store.meta(with_memory).run == head.run)
+
+
 def _leave_at(session: Session, index: int, committed: int) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
@@ -53,9 +60,13 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
                     None if area.pids() else area.retire)
 
 
-def close(session: Session) -> None:
+def close(session: Session, killed: bool = False) -> None:
     """Everything is in place and nobody is left: the run area goes, and what the store held beside the files' own
     names."""
+    if killed and session.area.head.tree.sysv[0].taken and _comes_back(session):
+        from metamori.runtime.memory import sysv
+
+        sysv.drop_unreachable(session.area)
     rules, first = auto_prune.rules(session.area), session.area.head.first_index
     session.area.remove()
     restore.sweep_kept(session.store)

@@ -72,7 +72,7 @@ def finish_if_needed(store: Store) -> str:
         return _damaged(store, folder, str(error))
     except (ValueError, OverflowError, LookupError, struct.error) as error:    # numbers that nothing can have
         raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
-    close(session)
+    close(session, killed=True)
     return f"the last run was killed: its state is checkpoint {index}"
 
 

@@ -261,7 +261,7 @@ class Live:
         end_run.finish(session, f"rolled back to {index}", killed=True)
         first_index, term = session.area.head.first_index, session.area.head.tree.term
         self._store_watch.close()
-        end_run.close(session)
+        end_run.close(session, killed=True)
         try:
             self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
@@ -330,7 +330,7 @@ class Live:
             session.area.close()
         else:
             with _waited_for(session.store):
-                end_run.close(session)
+                end_run.close(session, killed)
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.memory import proc_inspect, sysv
+from metamori.runtime.memory import sysv
 from metamori.store.format.records import SegmentEntry
 
 _CREATE, _ALONE = 0o1000, 0o2000           # IPC_CREAT, IPC_EXCL
@@ -62,13 +62,9 @@ def _is_another(segment: SegmentEntry) -> bool:
         return False
     if now.uid != os.geteuid() or (segment.kind != sysv.QUEUE and now.size != segment.size):
         return True
-    if segment.kind == sysv.MEMORY:
-        return now.count > 0
-    if real == segment.inode:              # the very same: the kernel gives no number twice so soon
+    if segment.kind != sysv.MEMORY and real == segment.inode:  # the very same: the kernel gives no number twice so soon
         return False
-    pids = {now.sent, now.received} if segment.kind == sysv.QUEUE else {
-        int(lib.mm_sem_process(real, which)) for which in range(now.size)}
-    return any(pid > 0 and proc_inspect.state(pid) not in (b"", b"Z", b"X") for pid in pids)
+    return sysv.is_used(segment.kind, real, now)
 
 
 def made(area: Area, segments: Iterable[SegmentEntry]) -> dict[tuple[int, int], int]:

@@ -54,6 +54,29 @@ def state(kind: int, real: int) -> State | None:
     return State(*struct.unpack("=8q", ffi.buffer(found)))
 
 
+def is_used(kind: int, real: int, now: State) -> bool:
+    """Somebody who is alive has it mapped, or used it last."""
+    if kind == MEMORY:
+        return now.count > 0
+    pids = {now.sent, now.received} if kind == QUEUE else {
+        int(lib.mm_sem_process(real, which)) for which in range(now.size)}
+    return any(pid > 0 and proc_inspect.state(pid) not in (b"", b"Z", b"X") for pid in pids)
+
+
+def drop_unreachable(area: Area) -> None:
+    """Of a run whose program was killed and can come back, with new ones: those without a key, which nobody else can
+    find."""
+    for each in area.head.tree.sysv:
+        if not each.taken:
+            return
+        try:
+            now = state(each.kind, each.real) if each.kind else None
+        except OSError:
+            continue
+        if now and not now.key and now.uid == os.geteuid() and not is_used(each.kind, each.real, now):
+            lib.mm_sysv_remove(each.kind, each.real)
+
+
 def title(kind: int, key: int, number: int) -> str:
     """For people."""
     return f"System V {NAMES[kind]} {number}" + (f" of key {key & 0xffffffff:#x}" if key else "")

@@ -113,6 +113,7 @@ static uint32_t unseen(int (*each)(int fd))
                              O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (folder < 0)
         return 2;
+    MM_STOP("inherited.opened");
     for (long n; (n = sys(SYS_getdents64, folder, list, sizeof list)) > 0;)
         for (long at = 0; at < n; at += entry->length) {
             entry = (void *)(list + at);
@@ -142,8 +143,11 @@ static uint32_t unfollowed;
 
 static void look_at_inherited(int (*each)(int fd))
 {
-    if (unfollowed && mm_area->head->fit_count > 1)
-        mm_self->unfollowed = unfollowed = unseen(each);
+    if (!unfollowed || mm_area->head->fit_count <= 1)
+        return;
+    enter();                           /* no image is made while the folder is open: it would be the program's */
+    mm_self->unfollowed = unfollowed = unseen(each);
+    leave();
 }
 
 void mm_adopt(void)
@@ -160,6 +164,21 @@ void mm_adopt(void)
 static __thread int forking_errno __attribute__((tls_model("initial-exec")));
 static __thread int runtime_held __attribute__((tls_model("initial-exec")));
 
+/* The call begins, and no other thread of ours is in the runtime.  With memory none is inside: an image of a thread that waits
+ * here for the end of a freeze would have the lock, of a thread that is not there any more. */
+static void begin_with_runtime(void)
+{
+    runtime_held = 0;
+    if (UNLIKELY(mm_memory_head)) {
+        enter();
+        if (mm_memory_run())
+            return;
+        leave();
+    }
+    runtime_held = mm_runtime_hold();
+    enter();
+}
+
 void mm_fork_begin(void)
 {
     forking_errno = errno;
@@ -168,8 +187,7 @@ void mm_fork_begin(void)
     if (UNLIKELY(unfollowed == 2))     /* once, and not in each of its children */
         look_at_inherited(left_alone);
     mm_holding++;
-    runtime_held = mm_runtime_hold();
-    enter();
+    begin_with_runtime();
     mm_lock(&mm_table_lock, MM_LOCK_TABLE);
     mm_readers_before_fork();
     mm_forking = 1;

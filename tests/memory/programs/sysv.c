@@ -1,5 +1,6 @@
 /* sysv.c - two processes and their objects of System V; what is printed depends on nothing but themselves.
  *
+ *   sysv private      as work, but nothing has a key
  *   sysv work         semaphores that pass a turn, a queue that fills up, memory that is mapped, removed, or mapped by nobody
  *   sysv undo|part|mode       what cannot come back: SEM_UNDO; memory mapped in part; an object that its owner may not read
  *   sysv new          many objects that are made and removed */
@@ -63,12 +64,13 @@ static int child(void)
     return 7;
 }
 
+static int is_private;
 static void make(void)
 {
-    key_t key = (key_t)(0x4d000000 | (getpid() & 0xffffff));
+    key_t key = is_private ? IPC_PRIVATE : (key_t)(0x4d000000 | (getpid() & 0xffffff));
     MUST((turn = semget(key, 3, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && (queue = msgget(key, IPC_CREAT | IPC_EXCL | 0640)) >= 0);
     MUST((mapped = shmget(key, 9000, IPC_CREAT | IPC_EXCL | 0600)) >= 0);
-    MUST((removed = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600)) >= 0 && (unmapped = shmget(key + 1, 300000, IPC_CREAT | 0600)) >= 0);
+    MUST((removed = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600)) >= 0 && (unmapped = shmget(key ? key + 1 : key, 300012, IPC_CREAT | 0600)) >= 0);
     common = shmat(mapped, NULL, 0), gone = shmat(removed, NULL, 0);
     char *once = shmat(unmapped, NULL, 0);
     MUST(common != (void *)-1 && gone != (void *)-1 && once != (void *)-1 && shmctl(removed, IPC_RMID, NULL) == 0);
@@ -116,7 +118,7 @@ static void passes_turns(void)
     char *once = shmat(unmapped, NULL, SHM_RDONLY);
     MUST(once != (void *)-1 && shmctl(removed, IPC_STAT, &state) == 0 && state.shm_nattch == 1);
     MUST(semctl(turn, 0, IPC_STAT, &semaphores) == 0 && semaphores.sem_nsems == 3);
-    MUST(semget(key, 3, 0) == turn && msgget(key, 0) == queue && shmget(key, 0, 0) == mapped);
+    MUST(is_private || (semget(key, 3, 0) == turn && msgget(key, 0) == queue && shmget(key, 0, 0) == mapped));
     printf("%d %u %u %s %d\n", WEXITSTATUS(status), sum, common[2], once + 200000, semctl(turn, 2, GETVAL));
     MUST(shmdt(once) == 0);
     remove_all();
@@ -163,6 +165,7 @@ int main(int count, char **words)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const char *what = count > 1 ? words[1] : "work";
-    strcmp(what, "work") == 0 ? passes_turns() : strcmp(what, "new") == 0 ? makes_new() : cannot(what);
+    is_private = strcmp(what, "private") == 0;
+    strcmp(what, "work") == 0 || is_private ? passes_turns() : strcmp(what, "new") == 0 ? makes_new() : cannot(what);
     return 0;
 }
