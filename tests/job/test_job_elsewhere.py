@@ -89,6 +89,23 @@ def test_all_machines_have_one_count(hub: OnHub, net: list[Machine]) -> None:
     everything_back(lab, seen)
 
 
+def test_machines_write_one_file_at_one_time(hub: OnHub, net: list[Machine]) -> None:
+    """Each its own bytes, of the same blocks: no clock is asked for what only one has written over."""
+    size, width = 90_000, 1000
+    (hub.work / "shared").write_bytes(b"." * size)
+    seen: dict[int, Tree] = {0: picture(hub.work)}
+    first = Rank(hub, "--durability", "process").ready()   # with the other nobody is so fast
+    ranks = [first, *(There(hub, one, first).ready() for one in net[1:])]
+    for step in "abc":
+        for at in range(0, size, width * len(ranks)):
+            for number, rank in enumerate(ranks):
+                rank.do("write", "shared", at + width * number, step * (width - 100))
+        checkpoint(hub, seen)
+    for rank in ranks[::-1]:
+        assert "lost" not in rank.end()
+    everything_back(hub, seen)
+
+
 def test_the_program_is_as_it_was_started(hub: OnHub, net: list[Machine], tmp_path: Path) -> None:
     """Its arguments and folder, standard input, status and end by a signal; a script's interpreter, a program by
     another name, the dynamic loader as a program."""

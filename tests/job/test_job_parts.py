@@ -148,6 +148,14 @@ def test_a_store_that_a_job_left_is_completed_by_a_run(lab: Lab) -> None:
     assert not os.path.exists(lab.store / "nodes")
 
 
+def test_a_job_that_was_killed_before_it_began(lab: Lab) -> None:
+    lab.run("true", "--job")
+    os.mkdir(lab.store / "nodes")
+    (lab.store / "nodes" / ".run.metamori-new").touch()
+    assert lab.verb("log").stderr == ""
+    assert lab.run("true", "--job").returncode == 0
+
+
 def test_a_folder_on_another_filesystem_is_refused(lab: Lab) -> None:
     done = lab.run("true", "--job", "--track", "/dev/shm")
     assert done.returncode == 125

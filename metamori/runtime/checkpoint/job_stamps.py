@@ -2,7 +2,8 @@
 found it as the last checkpoint knows it (docs/adr/0051).
 
 Beside the store's records, in lines of fixed length that are only appended: kind, key (a place in the buffer, or a hash
-of the path), time by CLOCK_MONOTONIC_RAW.
+of the path), time by CLOCK_MONOTONIC_RAW. And which bytes of saved blocks the run has written over: kind, number of the
+block in the buffer, then in place of the time from where, to where, and for how many blocks that is so.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import hashlib
 import json
 import os
 import struct
+from bisect import bisect
+from collections.abc import Iterator
 
+from metamori._area import ffi, lib
+from metamori.runtime.area.run_area import BLOCK, Area, Preimage
 from metamori.runtime.checkpoint.cut import Cut, Moved
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
 _LINE = struct.Struct("<BxxxI QQ")
-_PREIMAGE, _NAME = 1, 2
+_PREIMAGE, _NAME, _WRITTEN = 1, 2, 3
+_MOST = (1 << 32) - 1
 CHECK = 0x6d6a6f62
 
 
@@ -26,6 +32,8 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
     lines = [_LINE.pack(_PREIMAGE, CHECK, each.buffer_start, each.stamp_ns) for each in cut.preimages if each.stamp_ns]
     lines += [_LINE.pack(_NAME, CHECK, hashed(path), touch.stamp_ns)
               for path, touch in cut.touches.items() if touch.stamp_ns]
+    lines += [_LINE.pack(_WRITTEN, CHECK, place, first << 48 | end << 32 | count)
+              for place, first, end, count in _together(cut.partly_written)]
     if cut.moved:
         _note_moved(store, cut, index, durable)
     if not lines:
@@ -38,6 +46,33 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
             store.door.fsync(fd)
     finally:
         store.door.close(fd)
+
+
+def partly_written(area: Area, saved: Preimage) -> list[tuple[int, int, int]]:
+    """Blocks, by their place in the buffer, of which this run has not written all; from where to where it has. Of the
+    instant: to be asked while frozen."""
+    if saved.start % BLOCK:                # of a truncation
+        return []
+    place, count = saved.buffer_start // BLOCK, -(-(saved.end - saved.start) // BLOCK)
+    out = bytearray(4 * count)
+    lib.mm_written(area.pointer, area.pif(saved.slot), saved.start // BLOCK, place, count, ffi.from_buffer(out))
+    rows = struct.iter_unpack("=HH", out)
+    return [(place + at, first, end) for at, (first, end) in enumerate(rows) if (first, end) != (0, BLOCK)]
+
+
+def _together(rows: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Neighbours of which the same is so."""
+    begun: tuple[int, int, int] | None = None
+    count = 0
+    for row in rows:
+        if begun and row == (begun[0] + count, *begun[1:]) and count < _MOST:
+            count += 1
+            continue
+        if begun:
+            yield *begun, count
+        begun, count = row, 1
+    if begun:
+        yield *begun, count
 
 
 def _note_moved(store: Store, cut: Cut, index: int, durable: bool) -> None:
@@ -66,6 +101,7 @@ class Stamps:
         self._store, self._read = store, 0
         self.preimages: dict[int, int] = {}
         self.names: dict[int, list[int]] = {}   # each time that it was noted, in order
+        self._written: list[tuple[int, int, int, int]] = []    # place, blocks, from where, to where
 
     def refresh(self) -> None:
         try:
@@ -78,6 +114,29 @@ class Stamps:
                 continue
             if kind == _PREIMAGE:
                 self.preimages.setdefault(key, stamp)
+            elif kind == _WRITTEN:
+                self._written.append((key, stamp & _MOST, stamp >> 48, stamp >> 32 & 0xffff))
             else:
                 self.names.setdefault(key, []).append(stamp)
         self._read = end
+        self._written.sort()
+
+    def forget_written(self) -> None:
+        """All that was read is in a checkpoint of the job."""
+        self._written.clear()
+
+    def written(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Which of these bytes of the buffer are of bytes that the run wrote over, or may have."""
+        found: list[tuple[int, int]] = []
+        at = start
+        for place, count, first, behind in self._written[max(0, bisect(self._written, (start // BLOCK, _MOST)) - 1):]:
+            if place * BLOCK >= end:
+                break
+            low, stop = max(place, start // BLOCK) * BLOCK, min((place + count) * BLOCK, end)
+            if low >= stop:
+                continue
+            found.append((at, low))
+            if first < behind:
+                found += ((max(each + first, start), min(each + behind, end)) for each in range(low, stop, BLOCK))
+            at = max(at, stop)
+        return [(low, high) for low, high in [*found, (at, end)] if low < high]

@@ -53,6 +53,10 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     for touch in looks.other_notes():
         cut.touches[touch.path] = cut.note(touch)
         cut.found[touch.path] = cut.look(touch.path)
+    if head.flags & lib.MM_JOB:
+        from metamori.runtime.checkpoint import job_stamps  # few runs are of a job
+
+        cut.partly_written = [row for saved in looks.preimages() for row in job_stamps.partly_written(area, saved)]
     places = _Places(cut, names)
     others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
     if any(area.may_have_changed_unseen(slot) for slot in others):

@@ -285,6 +285,8 @@ class Counter(threading.Thread):
         parent = finish.parent_of(self.store, self.job_run)
         fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes)
         index = fold.commit(message, reason, self.durable)
+        for part in parts:
+            part.stamps.forget_written()
         for text in fold.said:
             self.say(text)
         return index

@@ -43,6 +43,9 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     for name in names:
         if folder.is_alive(store, name):
             raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
+    if not names:                          # killed before its first run began: not even its number may be there
+        close(store)
+        return []
     said = [text for name in names if (text := complete_run(store, name))]
     store.refresh()
     upto, mapped = folder.folded(store)

@@ -67,8 +67,18 @@ class _Said:
         self.undos: list[tuple[Moment | None, UndoEntry]] = []
         for undo in part.store.undos:
             if part.since <= undo.after_index < part.upto:
-                self.undos += [(self._stamp(part.stamps.preimages.get(entry.buffer_start)), entry)
-                               for entry in undo.entries]
+                self.undos += [(self._stamp(part.stamps.preimages.get(entry.buffer_start)), each)
+                               for entry in undo.entries for each in self._own(entry)]
+
+    def _own(self, entry: UndoEntry) -> list[UndoEntry]:
+        """What this run has written over, of what it saved: of other bytes it does not know how old they are."""
+        ranges = self.part.stamps.written(entry.buffer_start, entry.buffer_start + entry.end - entry.start)
+        if not entry.run or ranges == [(entry.buffer_start, entry.buffer_start + entry.end - entry.start)]:
+            return [entry]
+        crcs = self.part.store.buffers.checksums(entry.run, ranges)
+        by = entry.start - entry.buffer_start
+        return [UndoEntry(entry.inode, low + by, high + by, entry.run, low, crc)
+                for (low, high), crc in zip(ranges, crcs, strict=True)]
 
     def _stamp(self, found: int | None) -> Moment | None:
         if found is None:

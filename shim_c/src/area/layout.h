@@ -440,6 +440,8 @@ long mm_collect_saved(struct mm_area *area, struct mm_pif *p, uint64_t since_epo
 int mm_saved(struct mm_area *area, struct mm_pif *p, uint64_t block);
 int mm_saved_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);
 void mm_saved_free(struct mm_area *area, struct mm_pif *p);
+int mm_wrote(struct mm_area *area, struct mm_pif *p, uint64_t start, uint64_t end);
+void mm_written(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, void *out);
 void mm_pif_mapped(struct mm_area *area, uint32_t slot);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
 struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);

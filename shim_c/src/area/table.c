@@ -99,10 +99,48 @@ int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t b
 }
 
 /* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier
- * epoch (below epoch_block) says nothing any more. */
+ * epoch (below epoch_block) says nothing any more.  In a job, above that number: which bytes of the block this run has
+ * written over since, or was about to; from the first, 13 bits, to before the last, 13 bits. */
+#define NUMBER ((1ull << 38) - 1)
+#define FIRST(entry) ((uint16_t)((entry) >> 38 & 8191))
+#define END(entry) ((uint16_t)((entry) >> 51))
+
 int mm_saved(struct mm_area *a, struct mm_pif *p, uint64_t block)
 {
-    return p->saved && get(a, &p->saved, block) >= a->head->epoch_block;
+    return p->saved && (get(a, &p->saved, block) & NUMBER) >= a->head->epoch_block;
+}
+
+/* These bytes are about to be written over, as far as they were saved. */
+int mm_wrote(struct mm_area *a, struct mm_pif *p, uint64_t start, uint64_t end)
+{
+    int r = 0;
+    long unused = 0;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    for (uint64_t block = start / MM_BLOCK; block * MM_BLOCK < end && r == 0; block++) {
+        uint64_t at = block * MM_BLOCK, entry = get(a, &p->saved, block);
+        uint64_t first = start > at ? start - at : 0, last = end - at < MM_BLOCK ? end - at : MM_BLOCK;
+        if (!mm_saved(a, p, block))
+            continue;
+        if (END(entry) && FIRST(entry) < first)
+            first = FIRST(entry);
+        if (END(entry) > last)
+            last = END(entry);
+        r = set(a, &p->saved, block, (entry & NUMBER) | first << 38 | last << 51, 1, &unused);
+    }
+    return r;
+}
+
+/* Of so many blocks, whose pre-images lie from `buffer` on: where what was written over since begins and ends.  All of a block where
+ * nobody can tell. */
+void mm_written(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, void *out)
+{
+    uint16_t *row = out;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t entry = p->flags & (MM_MAPPED | MM_ENGINE) ? 0 : get(a, &p->saved, block + i);
+        int known = (entry & NUMBER) == buffer + i;
+        row[2 * i] = known ? FIRST(entry) : 0;
+        row[2 * i + 1] = known ? END(entry) : MM_BLOCK;
+    }
 }
 int mm_saved_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {

@@ -72,6 +72,14 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
  * They may be overwritten after an mm_ahead_sync. */
 long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
+    return mm_save_around(slot, p, fd, start, end, MM_BLOCK);
+}
+
+/* As much around them is saved too, at places that this number divides, but may not be overwritten. */
+long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around)
+{
+    uint64_t start = first / around * around;
+    uint64_t end = behind > MM_NO_LIMIT - around ? behind : (behind + around - 1) / around * around;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     if (start >= p->fresh_from)
         return 0;
@@ -98,5 +106,5 @@ long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uin
         if (r < 0)
             return r;
     }
-    return 0;
+    return mm_area->head->flags & MM_JOB ? mm_wrote(mm_area, p, first, behind < needed ? behind : needed) : 0;
 }
