@@ -55,7 +55,7 @@ CASES = {
     "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
                               "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
                               "maps a file that was deleted"),
-    "a process descriptor": ("fd = os.pidfd_open(os.getpid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
+    "a process descriptor": ("fd = os.pidfd_open(os.getppid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
     "an inotify descriptor": ("import ctypes; ctypes.CDLL(None).inotify_init1(0)", "",
                               "is 'anon_inode:inotify', which cannot come back with the program"),
     "a POSIX message queue": (QUEUE, "q.mq_unlink(n)", "is the POSIX message queue '/metamori-"),

@@ -159,6 +159,59 @@ os.close(w)
 with open(r) as found:
     print(*sorted(found))
 """
+PASSED = """
+import hashlib, os, socket
+one, two = socket.socketpair()
+child = os.fork()
+if child == 0:
+    fd, own = socket.recv_fds(two, 1, 2)[1]
+    state = b"x"
+    for n in range(60):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+        os.write(fd, state[:n])
+    os._exit(os.pread(own, 9, 0)[3])
+memory, other = os.memfd_create("memory"), os.memfd_create("other")
+os.write(other, b"other")
+socket.send_fds(one, [b"x"], [memory, other])
+os.close(other)
+server = socket.create_server(("127.0.0.1", 0))
+this = socket.create_connection(server.getsockname())
+other, _ = server.accept()
+server.close()
+this.sendall(b"left")
+this.shutdown(socket.SHUT_WR)
+other.shutdown(socket.SHUT_WR)
+status = os.wait()[1]
+print(hashlib.sha256(os.pread(memory, 9999, 0)).hexdigest(), os.lseek(memory, 0, os.SEEK_CUR), status)
+print(other.recv(9), other.recv(9), this.recv(9))
+"""
+PIDFDS = """
+import hashlib, os, select, signal
+def child(status):
+    pid = os.fork()
+    if pid:
+        return pid
+    state = b"x"
+    for n in range(60):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+    os._exit(status)
+gone, ended, works = os.fork() or os._exit(1), os.fork() or os._exit(2), child(3)
+of_gone, of_ended, of_works, own = map(os.pidfd_open, (gone, ended, works, os.getpid()))
+os.waitpid(gone, 0)
+os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+poll = select.epoll()
+poll.register(of_works, select.EPOLLIN)
+print([fd == of_works for fd, _ in poll.poll()], os.waitid(os.P_PIDFD, of_works, os.WEXITED).si_status)
+print(os.waitid(os.P_PIDFD, of_ended, os.WEXITED).si_status)
+try:
+    signal.pidfd_send_signal(of_gone, 0)
+except ProcessLookupError:
+    print("gone")
+signal.signal(signal.SIGUSR1, lambda *_: print("came"))
+signal.pidfd_send_signal(own, signal.SIGUSR1)
+"""
 NAMED = """
 import hashlib, os, socket
 server = socket.socket(socket.AF_UNIX)
@@ -296,6 +349,16 @@ def script(folder: Path, text: str) -> list[str | Path]:
 
 def test_leaders_of_a_session_and_a_group_that_have_gone(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, script(tmp_path, DAEMON)), "150ms")
+
+
+def test_memory_that_was_passed_on_and_a_connection_that_has_ended(tmp_path: Path) -> None:
+    """The first is no tracked file; the second has what was not read before both of its ends were shut."""
+    comes_back(Memory(tmp_path, script(tmp_path, PASSED)), "150ms")
+
+
+def test_descriptors_of_processes(tmp_path: Path) -> None:
+    """Of one that works, one that nobody has waited for, one that is gone, and of itself."""
+    comes_back(Memory(tmp_path, script(tmp_path, PIDFDS)), "150ms")
 
 
 def test_somebody_has_the_name_of_a_connection(tmp_path: Path) -> None:

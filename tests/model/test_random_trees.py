@@ -42,6 +42,6 @@ def test_a_few_trees(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", range(100, 400))
 def test_many_trees(tmp_path: Path, seed: int) -> None:
     random_tree(tmp_path, seed, 150, 3)

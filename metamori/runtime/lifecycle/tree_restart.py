@@ -68,6 +68,7 @@ class Tree:
     members: tuple[Member, ...]
     given: dict[Place, int] = field(default_factory=dict)
     objects: dict[Place, int] = field(default_factory=dict)    # of System V
+    base: int = 0                          # descriptors from here on are out of the way
     terminals: dict[int, tuple[int, int]] = field(default_factory=dict)    # by session: master, group in the foreground
 
     def __post_init__(self) -> None:
@@ -194,6 +195,9 @@ class Tree:
         entry = member.entry
         in_place(member.launch)
         given = {fd: high for (pid, fd), high in self.given.items() if pid == entry.pid}
+        for each in entry.descriptors:
+            if each.kind == "pidfd" and each.same_as < 0:
+                given[each.descriptor] = self._pidfd(int(each.data), each.flags & os.O_NONBLOCK)
         put_all(entry.descriptors, given, member.paths)
         shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
         for each in entry.descriptors:
@@ -201,6 +205,19 @@ class Tree:
                 descriptor_restart.watch(each)
         self._slot(entry.pid).comes_back = 1
         os.execve(member.launch.exe, list(member.launch.argv), member.environ)
+
+    def _pidfd(self, number: int, flags: int) -> int:
+        """0: of one that was waited for. Each has its own: it has no position that others could share."""
+        if number:
+            process = self._slot(number)
+            self._await(lambda: process.real != 0, number)
+            return up(os.pidfd_open(process.real, flags), self.base)
+        ended = os.fork()
+        if ended == 0:
+            os._exit(0)
+        fd = up(os.pidfd_open(ended, flags), self.base)
+        os.waitpid(ended, 0)
+        return fd
 
     def _note(self, member: Member, segments: dict[Place, int]) -> None:
         """What the preload library reads in the new process (struct mm_comeback)."""
@@ -222,6 +239,7 @@ class Tree:
     def _open_together(self) -> None:
         """In the first process, before there is another."""
         _, base = descriptor_restart.raise_limit()
+        self.base = base
         segments = segment_restart.made(self.meta.segments, base)
         self.objects = sysv_restart.made(self.area, self.meta.segments)
         for fd in segments.values():       # the programs map them

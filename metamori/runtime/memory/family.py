@@ -111,7 +111,7 @@ def _shared(images: Sequence[Image]) -> list[tuple[SharedEntry, ...]]:
     for image in images:
         own: list[SharedEntry] = []
         for entry in image.descriptors:
-            if entry.same_as >= 0 or entry.kind == "standard" or entry.path == b"/dev/tty":
+            if entry.same_as >= 0 or entry.kind in ("standard", "pidfd") or entry.path == b"/dev/tty":
                 continue                   # the last is each process's own terminal, and remembers nothing
             other, its = first.met(entry.path, image.pid, entry.descriptor)
             if other != image.pid:

@@ -12,7 +12,7 @@ import select
 import stat
 import struct
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
@@ -106,11 +106,11 @@ def _identity(fd: int) -> tuple[int, int]:
 
 class Run:
     """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio); known: a
-    process's number as the run knows it."""
+    process's number as the run knows it; members: processes of the run, ended ones too."""
 
     def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse",
-                 known: Callable[[int], int] = int) -> None:
-        self.opens, self.outside, self.known = opens, outside, known
+                 known: Callable[[int], int] = int, members: Collection[int] = ()) -> None:
+        self.opens, self.outside, self.known, self.members = opens, outside, known, members
         self.sockets: dict[int, Open] = {}     # by inode
         self.inside: Inside | None = None
         self.ends: dict[bytes, set[int]] = {}
@@ -188,6 +188,10 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
                        ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == path:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
+    if this.path == b"anon_inode:[pidfd]" and not this.flags & os.O_EXCL:  # which is one of a thread
+        number = int(proc_inspect.numbers(this.info, "Pid")[0])
+        if number < 0 or number in run.members:
+            return this.entry("pidfd", position=0, data=b"%d" % (run.known(number) if number > 0 else 0))
     name = f"'{this.path.decode(errors='replace')}'"
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return _device(this, name, run)

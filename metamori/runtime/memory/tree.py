@@ -155,7 +155,8 @@ class Images:
 
     def _look(self) -> None:
         run = open_files.Run([image.opens for image in self.all], self.outside,
-                             lambda real: int(lib.mm_known_number(self.area.pointer, real)))
+                             lambda real: int(lib.mm_known_number(self.area.pointer, real)),
+                             {pid for image in self.all for pid in (image.pid, *image.seen.children)})
         kept = b" " + self.store.layout.kept_folder + b"/"
         for image in self.all:
             try:
