@@ -147,8 +147,11 @@ def trouble(cluster: Cluster, job: str, work: Path, has_got_to) -> None:  # type
             cluster.ask("scancel", "--batch", "--signal=USR1", job)
         else:
             cluster.kill_node("n3")
-            wait_for(lambda: restarts(cluster, job) == 3, "the job to be queued again")
+            wait_for(lambda: restarts(cluster, job) == 3 or cluster.is_over(job), "the job to be queued again")
             cluster.start_node("n3")
+            wait_for(lambda: cluster.states() == ["idle"] * COUNT or restarts(cluster, job) == 3, "idle nodes")
+            if restarts(cluster, job) < 3:     # mpirun gave up before Slurm had missed the node
+                cluster.ask("scontrol", "requeue", job)
         runs_again(cluster, job, number + 1)
     finished(cluster, job)
     out = (work / "out").read_text()
