@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import killing
 import pytest
+from conftest import Compile
 from disks import MB, NoMount, fill, mounted
 from lab import Lab, Tree, picture, wait_until
 from ranks import Rank, checkpoint, end, job
@@ -63,6 +65,39 @@ def test_the_shared_filesystem_is_full(small: Lab) -> None:
     said = end(ranks)
     assert "Traceback" not in said
     everything_back(small, seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", ["300k", "3M"])
+def test_the_shared_filesystem_is_slow(tmp_path: Path, compiled: Compile, installed: None, rate: str) -> None:
+    """A FUSE filesystem that takes so many bytes a second: each checkpoint comes, or a message, in time."""
+    if os.getuid() or not shutil.which("bindfs"):
+        pytest.skip("needs root and bindfs (apt-get install bindfs)")
+    below, disk = tmp_path / "below", tmp_path / "disk"
+    for folder in (below / "lab", disk):
+        folder.mkdir(parents=True)
+    subprocess.run(["bindfs", f"--write-rate={rate}", below, disk], check=True)
+    try:
+        lab = Lab(disk / "lab", compiled("driver"))
+        seen: dict[int, Tree] = {0: picture(lab.work)}
+        ranks = job(lab, 3)
+        for step in range(4):
+            for number, rank in enumerate(ranks):
+                rank.do("append", f"own.{number}", f"{step}" * 20_000)
+                rank.do("write", "shared", 3000 * number, f"{step}" * 3000)
+            began = time.monotonic()
+            done = lab.verb("checkpoint", code=None, cwd=lab.work)
+            assert time.monotonic() - began < WRITE_S, done
+            if done.returncode:
+                assert "no checkpoint was taken" in done.stderr, done.stderr
+            else:
+                seen[int(done.stdout)] = picture(lab.work)
+        now = picture(lab.work)
+        end(ranks)
+        seen[max(entry["index"] for entry in lab.log()["checkpoints"])] = now
+        everything_back(lab, seen)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)
 
 
 def test_the_filesystem_is_full_when_the_job_ends(small: Lab) -> None:
