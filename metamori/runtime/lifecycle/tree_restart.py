@@ -118,7 +118,8 @@ class Tree:
         before = [each for each in children if leads_session and process.session not in self._sessions(each)]
         for each in before:
             self._fork(each)
-        if process is self.family[0]:
+        is_first = process is self.family[0]
+        if is_first and leads_session:
             self._fork_orphans(0)
         if leads_session:
             os.setsid()
@@ -129,7 +130,9 @@ class Tree:
             terminal_restart.take(master)
         elif process.pid == foreground:
             terminal_restart.come_forward()
-        self._slot(process.pid).real = os.getpid()
+        self._slot(process.pid).real = os.getpid()     # from here on it is missed when it is killed
+        if is_first and not leads_session:
+            self._fork_orphans(0)
         for each in children:
             if each not in before:
                 self._fork(each)
