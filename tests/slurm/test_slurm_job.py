@@ -29,8 +29,6 @@ SCRIPTS = {
     "run srun": "exec {metamori} run --job --requeue --every 1s --store .metamori -- srun {ring}",
     "mpirun run": "exec env {mpi} mpirun.openmpi --oversubscribe -n 3 "
                   "{metamori} run --job --requeue --every 1s --store .metamori -- {ring}",
-    "run mpirun": "exec {metamori} run --job --requeue --every 1s --store .metamori -- "
-                  "env {mpi} mpirun.openmpi --oversubscribe -n 3 {ring}",
 }
 ROOT_MPI = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 # nodes that are one machine have no names of their own, and mpirun reaches others by name
