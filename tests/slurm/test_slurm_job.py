@@ -116,7 +116,7 @@ def test_a_job_is_requeued_twice(cluster: Cluster, tmp_path: Path, how: str) -> 
     requeued(cluster, job, work, 60, *options)
     finished(cluster, job)
     out = (work / "out").read_text()
-    assert out.count("continuing from checkpoint") == 2 and "not tracked" not in out, out
+    assert out.count("continuing from checkpoint") == 2 and "is not tracked" not in out, out
     assert_all_back(work, tmp_path)
 
 
