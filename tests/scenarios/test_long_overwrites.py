@@ -72,3 +72,29 @@ def test_nothing_goes_to_its_place_before_a_commit(lab: Lab, states: list[bytes]
     assert (lab.work / "f").read_bytes() == states[0]
     assert session.end() == 0
     assert (lab.work / "f").read_bytes() == states[1]
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["at its end", "gone back to"])
+def test_what_an_earlier_run_had_in_its_buffer_is_no_more_the_file_s(lab: Lab, native_lab: Lab, back: bool) -> None:
+    """Its checkpoints have these bytes in a buffer; what is written over them in place is the next index's."""
+    scattered = [f"pwrite 3 4096 {at} 7" for at in range(4096, SIZE, 40 * 4096)]
+    content = os.urandom(SIZE)
+    states = {0: content}
+    for each in (lab, native_lab):
+        (each.work / "f").write_bytes(content)
+    for rounds in ([scattered], [lines(ROUNDS[1], 1), [*scattered[::3], *lines(ROUNDS[0], 2)]]):
+        session, native = lab.start(), native_lab.start(native=True)
+        for each in (session, native):
+            each.must(["open f rw"])
+        for steps in rounds:
+            session.must(steps)
+            native.must(steps)
+            states[lab.checkpoint()] = (native_lab.work / "f").read_bytes()
+        assert session.end() == native.end() == 0
+        states[lab.log()["checkpoints"][-1]["index"]] = (native_lab.work / "f").read_bytes()
+        if back and len(states) == 3:
+            lab.restore(1)
+    lab.verb("verify")
+    for index in sorted(states, reverse=True):
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes() == states[index], f"checkpoint {index}"

@@ -147,6 +147,7 @@ class Cut:
     pifs: list[Pif] = field(default_factory=list)
     touches: dict[bytes, Touch] = field(default_factory=dict)
     preimages: list[Preimage] = field(default_factory=list)
+    in_place: dict[int, list[tuple[int, int]]] = field(default_factory=dict)   # by slot: what may be written over there
     found: dict[bytes, Found] = field(default_factory=dict)
     fits: list[Fit] = field(default_factory=list)
     processes: list[ProcessEntry] = field(default_factory=list)

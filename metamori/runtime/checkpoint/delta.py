@@ -79,9 +79,9 @@ class Fold:
     def records(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
         """Meta file and offset file."""
         meta, offsets = self.state(message, reason, process, mode)
-        crcs = self.store.buffers.checksums(
-            self.run, [(entry.buffer_start, entry.buffer_end) for entry in offsets.entries])
-        entries = tuple(OffsetEntry(*entry[:6], crc) for entry, crc in zip(offsets.entries, crcs, strict=True))
+        crcs = iter(self.store.buffers.checksums(
+            self.run, [(entry.buffer_start, entry.buffer_end) for entry in offsets.entries if not entry.run]))
+        entries = tuple(entry if entry.run else entry._replace(crc=next(crcs)) for entry in offsets.entries)
         return meta, replace(offsets, entries=entries)
 
     def state(self, message: str, reason: str, process: int, mode: Mode) -> tuple[Meta, Offsets]:
@@ -182,6 +182,8 @@ class Fold:
             pif.size, pif.home_limit, pif.cut, mode, uid, gid, pif.mtime_ns,
             self.area.kept_name(pif.slot) if pif.flags & lib.MM_KEPT else b"")
         self.pifs[inode] = entry
+        if known and pif.captured is None:
+            self._in_place(pif, inode, process)
         if new and pif.preexisting:
             size, mtime_ns, old_mode, old_uid, old_gid = self._old(pif)
             self.initial_pifs[inode] = replace(
@@ -191,6 +193,23 @@ class Fold:
             self._copy_whole(pif, inode, process)
         elif pif.captured or pif.ranges:
             self._changed(pif, inode, process)
+
+    def _in_place(self, pif: Pif, inode: int, process: int) -> None:
+        """What may be written over in its place is no more what the parent has in a buffer, of an earlier run, say: its
+        map ends there, and what of the rest is still true is said again, unsigned: who said it first has signed it."""
+        saved = self.cut.in_place.get(pif.slot, ())
+        old = self.before.maps.get(inode) if saved else None
+        first = min((aml.start for start, end in saved for aml in old.find(start, end)), default=None) if old else None
+        if old is None or first is None:
+            return
+        left = old.copy()
+        left.cut(pif.cut)
+        for start, end in saved:
+            left.remove(start, end)
+        self.pifs[inode] = replace(self.pifs[inode], cut=min(first, pif.cut))
+        self.offsets.extend(
+            OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start, 0, aml.run)
+            for aml in left.find(first, NO_LIMIT))
 
     def _is_as_known(self, pif: Pif, known: PifEntry) -> bool:
         """Whether a file that the run has just come to had the bytes that the indexes count on: whether size and time

@@ -61,6 +61,9 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
     if any(area.may_have_changed_unseen(slot) for slot in others):
         cut.preimages = [*looks.preimages()]
+    for slot in {saved.slot for saved in looks.preimages()}:
+        if capture.knows(slot) or not area.pif(slot).object:
+            cut.in_place[slot] = area.noted_blocks(area.pif(slot))
     cut.watch = release(area, others)
     for slot in others:
         _other_name(area, slot, cut, places, kept_folder)

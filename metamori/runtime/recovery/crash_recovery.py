@@ -268,6 +268,7 @@ class _Leavings:
         for each in _saved(records):
             if each.data:
                 self._into_buffer(each)
+            self.cut.in_place.setdefault(slot, []).append((each.start, each.end))
             self.cut.preimages.append(Preimage(0, each.index, slot, each.start, each.end, each.buffer_start,
                                                each.stamp_ns if self.base.flags & lib.MM_JOB else 0))
 
