@@ -47,7 +47,7 @@ static     ext4  --count 20 --file-size 4
 names      ext4  --count 20
 programs   ext4  --only tar
 checkpoint ext4  --sizes 20,5000 --changed 100 --counts 25
-memory     ext4  --sizes 16
+memory     ext4  --sizes 16 --idle 4
 calls      ext4  --file-size 1
 growth     ext4  --largest 1
 job        ext4  --runs 1 --members 16

@@ -144,6 +144,13 @@ def _bounds(bench: str, results: Results) -> Iterator[tuple[str, float, float, s
         yield f"memory, {name}: restart", _value(results, name, "restart, s"), 1.0, "s"
         if "overhead, %" in results[name]:
             yield f"memory, {name}: overhead, every 10 s", _value(results, name, "overhead, %"), 3.0, "%"
+        for name in results:
+            if "processes" in name:
+                idle = "idle" in name
+                yield f"memory, {name}: pause", _value(results, name, "pause, ms"), 100.0 if idle else 15.0, "ms"
+                if not idle:
+                    yield f"memory, {name}: bytes", _value(results, name, "image, MiB"), 1.2 * 10.24, "MiB"
+                    yield f"memory, {name}: restart", _value(results, name, "restart, s"), 1.5, "s"
     elif bench == "growth":
         last = {tuple(series): name for name, series in results.items()}   # the largest of each kind
         for metric, name in [(metric, name) for metrics, name in last.items() for metric in metrics]:
