@@ -127,7 +127,8 @@ def test_the_program_is_as_it_was_started(hub: OnHub, net: list[Machine], tmp_pa
     there = There(hub, net[1], first, ["sh", "-c", "trap 'echo got; exit 5' TERM; echo up; read x"], tmp_path)
     assert there.process.stdout and there.process.stdout.readline() == "up\n"
     there.process.send_signal(signal.SIGTERM)
-    assert there.process.communicate() == ("got\n", "") and there.process.returncode == 5
+    assert there.process.stdout.readline() == "got\n", "before its input ends"
+    assert there.process.communicate() == ("", "") and there.process.returncode == 5
     assert first.end() == ""
 
 
