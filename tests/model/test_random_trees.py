@@ -7,6 +7,9 @@ once behind each checkpoint of the program's own and at the end, so one wrong by
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,17 @@ def random_tree(folder: Path, seed: int, steps: int, most: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_few_trees(tmp_path: Path, seed: int) -> None:
     random_tree(tmp_path, seed, 80, 2)
+
+
+def test_in_a_container_entered_from_outside(tmp_path: Path) -> None:
+    """The leaders of its session and group have no number there."""
+    inside = ["unshare", "-pf", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*inside, "true"], check=False).returncode:
+        pytest.skip("namespaces are not allowed here")
+    one = f"{__file__}::{test_a_few_trees.__name__}[3]"
+    words = [sys.executable, "-m", "pytest", "-q", "-n0", "--basetemp", tmp_path / "inside", one]
+    done = subprocess.run([*inside, *words], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow

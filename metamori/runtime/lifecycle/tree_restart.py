@@ -82,7 +82,7 @@ class Tree:
         numbers += [self.outer] if self.outer else []
         for place, number in enumerate(numbers):
             each = tree.member[place]
-            each.known, each.real, each.comes_back, each.tries = number, 0, 0, 0
+            each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
         tree.turn = tree.back = tree.lost = 0
         tree.processes, tree.count = len(self.members), len(numbers)
         self.place = {number: place for place, number in enumerate(numbers)}
@@ -95,7 +95,9 @@ class Tree:
         try:
             self._open_together()
             if self.outer:
-                self._slot(self.outer).real = os.getpgrp()
+                outer = self._slot(self.outer)
+                outer.real, outer.placed = os.getpgrp(), 1
+            self._slot(self.family[0].pid).real = os.getpid()
             self._become(self.family[0])
         except socket_restart.InUse as error:
             self.area.head.tree.lost = 1
@@ -116,28 +118,26 @@ class Tree:
         children = self._children(process)
         leads_session = process.session == process.pid
         before = [each for each in children if leads_session and process.session not in self._sessions(each)]
+        is_first = process is self.family[0]
+        master, foreground = self.terminals.get(process.session, (-1, 0))
         for each in before:
             self._fork(each)
-        is_first = process is self.family[0]
-        if is_first and leads_session:
+        if is_first:
             self._fork_orphans(0)
         if leads_session:
             os.setsid()
-        elif process.group == process.pid:
-            os.setpgid(0, 0)
-        master, foreground = self.terminals.get(process.session, (-1, 0))
-        if leads_session and master >= 0:
-            terminal_restart.take(master)
-        elif process.pid == foreground:
-            terminal_restart.come_forward()
-        self._slot(process.pid).real = os.getpid()     # from here on it is missed when it is killed
-        if is_first and not leads_session:
-            self._fork_orphans(0)
+            if master >= 0:
+                terminal_restart.take(master)
         for each in children:
             if each not in before:
                 self._fork(each)
         if leads_session:
             self._fork_orphans(process.session)
+        elif process.group == process.pid:
+            os.setpgid(0, 0)               # after the children: to a group of another namespace nobody can go back
+        if process.pid == foreground and not leads_session:
+            terminal_restart.come_forward()
+        self._slot(process.pid).placed = 1
         self._join_group(process)
         for each in children:
             if each.status == GONE:        # whoever it led has come
@@ -153,7 +153,9 @@ class Tree:
         return {process.session}.union(*map(self._sessions, self._children(process)))
 
     def _fork(self, process: FamilyEntry) -> None:
-        if os.fork() == 0:
+        child = os.fork()
+        self._slot(process.pid).real = child or os.getpid()    # from here on it is missed when it is killed
+        if child == 0:
             self._become(process)
 
     def _fork_orphans(self, session: int) -> None:
@@ -168,13 +170,15 @@ class Tree:
         if between == 0:
             self._fork(process)
             os._exit(0)
-        os.waitpid(between, 0)
+        _, status = os.waitpid(between, 0)
+        if status:
+            raise OSError(f"process {process.pid} does not come back")
 
     def _join_group(self, process: FamilyEntry) -> None:
         if process.group in (0, process.pid):
             return
         leader = self._slot(process.group)
-        self._await(lambda: leader.real != 0, process.group)
+        self._await(lambda: leader.placed != 0, process.group)
         if leader.real != os.getpgrp():    # a parent may have its own since
             os.setpgid(0, leader.real)
 

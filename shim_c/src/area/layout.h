@@ -121,7 +121,8 @@ struct mm_memory {
  * run's processes know, and the kernel's.  The list is made before anybody comes back, and only `real` is filled in afterwards. */
 struct mm_member {
     uint32_t known;
-    uint32_t real;             /* futex; 0: not there yet */
+    uint32_t real;             /* 0: not there yet */
+    uint32_t placed;           /* it leads the session and the group that it is to lead */
     uint32_t comes_back;       /* the kernel's process of this number begins now, and comes back from an image */
     uint32_t tries;            /* how often it was begun anew because something was in the way, by chance */
 };

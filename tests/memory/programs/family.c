@@ -108,10 +108,11 @@ static void see_descriptor(int i)
     }
 }
 
+/* The index of a process, 0 for one that is none of ours: also for 0, which is a leader in another namespace. */
 static int who(pid_t pid)
 {
     for (int i = 1; i < PROCESSES; i++)
-        if (number[i] == pid)
+        if (pid && number[i] == pid)
             return i;
     return 0;
 }
