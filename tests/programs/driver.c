@@ -99,9 +99,9 @@ int open_flags(const char *word)
         {"append", O_APPEND}, {"cloexec", O_CLOEXEC}, {"sync", O_SYNC}, {"dir", O_DIRECTORY}, {"tmp", O_TMPFILE},
         {"nofollow", O_NOFOLLOW}, {"path", O_PATH}, {0, 0}};
     int flags = 0;
-    char copy[128];
+    char copy[128], *rest;                 /* several threads open at once */
     snprintf(copy, sizeof copy, "%s", word);
-    for (char *part = strtok(copy, ","); part; part = strtok(NULL, ","))
+    for (char *part = strtok_r(copy, ",", &rest); part; part = strtok_r(NULL, ",", &rest))
         for (int i = 0; known[i].name; i++)
             if (!strcmp(part, known[i].name))
                 flags |= known[i].flag;
