@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -202,3 +203,21 @@ def test_a_signal_at_any_moment(tmp_path: Path, moments: int, to: str) -> None:
         assert status in (7, 128 + signal.SIGTERM, -signal.SIGTERM), (moment, status, case.errors())
         if found:
             assert case.verb("restart", str(found[-1])).returncode == 7, moment
+
+
+PROBES = """
+from metamori.runtime.memory import images
+for _ in range(1000):
+    assert not images.no_return(), images.no_return()
+"""
+
+
+def test_a_signal_meets_the_look_at_what_is_allowed() -> None:
+    """`metamori run` tries in a child of its own whether programs can come back; the child answers all the same."""
+    looks = subprocess.Popen([sys.executable, "-c", PROBES], stderr=subprocess.PIPE, text=True)
+    while looks.poll() is None:
+        for child in descendants(looks.pid):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+    _, said = looks.communicate()
+    assert looks.returncode == 0, said

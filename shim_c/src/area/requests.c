@@ -190,14 +190,14 @@ int mm_refused_on_return(uint64_t vdso, uint64_t length)
     int status = 0;
     if (sys(SYS_prctl, PR_SET_MM, PR_SET_MM_MAP_SIZE, &size, 0, 0) < 0)
         return MM_NO_PLACES;
+    uint64_t all = ~0ull, mask;            /* a signal to the whole group says nothing about moving */
+    sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, &mask, 8);
     long child = sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
         long to = sys(SYS_mmap, 0, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         sys(SYS_exit_group, sys(SYS_mremap, vdso, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to);
     }
-    if (child < 0)
-        return (int)child;
-    while (sys(SYS_wait4, child, &status, 0, 0) == -EINTR)
-        continue;
-    return status ? MM_NO_MOVE : 0;
+    long ended = child < 0 ? child : sys(SYS_wait4, child, &status, 0, 0);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+    return ended < 0 ? (int)ended : status ? MM_NO_MOVE : 0;
 }
