@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Compile
 from disks import MB, NoMount, fill, free, mounted
-from lab import Lab, Session
+from lab import Lab, Session, wait_until
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "fills_disk.py"
 KINDS = ["ext4", "tmpfs"]
@@ -219,6 +219,7 @@ def test_a_process_for_which_there_is_no_room(small: Lab, tmp_path: Path) -> Non
     assert session._line() == "ready"
     filler = fill(small.folder)
     assert session.ask("go on") == "600"
+    words = " is not tracked: the disk has no room for another process in the run\n"
+    wait_until(lambda: words in session.stderr(), "a child is there, and found no room")
     filler.unlink()
     assert session.end() == 0, session.stderr()
-    assert " is not tracked: the disk has no room for another process in the run\n" in session.stderr()
