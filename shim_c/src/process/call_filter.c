@@ -27,39 +27,99 @@
 #define ANSWER_S 20
 #define OPENS_FOR_WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
 
-#define NO_CALL ~0u
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define IF(value, then, otherwise) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, then, otherwise)
-#define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
-#define SHOWN(number) IF(number, 0, 1), RETURN(SECCOMP_RET_USER_NOTIF)
-/* an opening is shown if its flags (argument n) say so */
-#define OPENING(number, n) IF(number, 0, 4), LOAD(args[n]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, OPENS_FOR_WRITING, 0, 1), \
-    RETURN(SECCOMP_RET_USER_NOTIF), RETURN(SECCOMP_RET_ALLOW)
+/* What becomes of a call; each has its instructions behind the search. */
+enum { SHOWN, OPENS_2, OPENS_1, PROBES, REFUSED, KINDS };   /* OPENS_n: shown if its flags, argument n, say so */
 
-static const struct sock_filter program[] = {
-    LOAD(arch), IF(ARCHITECTURE_HERE, 1, 0), RETURN(SECCOMP_RET_ALLOW),
-    LOAD(nr),
-    OPENING(SYS_openat, 2),
+struct rule { uint32_t call, kind; };
+
+static const struct rule always[] = {
+    { SYS_openat, OPENS_2 }, { SYS_prctl, PROBES },
 #ifdef SYS_open
-    OPENING(SYS_open, 1),
-    SHOWN(SYS_creat), SHOWN(SYS_unlink), SHOWN(SYS_rmdir), SHOWN(SYS_rename), SHOWN(SYS_link), SHOWN(SYS_symlink), SHOWN(SYS_mkdir),
-    SHOWN(SYS_mknod), SHOWN(SYS_chmod), SHOWN(SYS_chown), SHOWN(SYS_lchown), SHOWN(SYS_utime), SHOWN(SYS_utimes), SHOWN(SYS_futimesat),
-    SHOWN(SYS_renameat),
+    { SYS_open, OPENS_1 },
+    { SYS_creat, SHOWN }, { SYS_unlink, SHOWN }, { SYS_rmdir, SHOWN }, { SYS_rename, SHOWN }, { SYS_link, SHOWN }, { SYS_symlink, SHOWN },
+    { SYS_mkdir, SHOWN }, { SYS_mknod, SHOWN }, { SYS_chmod, SHOWN }, { SYS_chown, SHOWN }, { SYS_lchown, SHOWN }, { SYS_utime, SHOWN },
+    { SYS_utimes, SHOWN }, { SYS_futimesat, SHOWN }, { SYS_renameat, SHOWN },
 #endif
-    SHOWN(SYS_unlinkat), SHOWN(SYS_renameat2), SHOWN(SYS_linkat), SHOWN(SYS_symlinkat), SHOWN(SYS_mkdirat), SHOWN(SYS_mknodat),
-    SHOWN(SYS_fchmod), SHOWN(SYS_fchmodat), SHOWN(SYS_fchown), SHOWN(SYS_fchownat), SHOWN(SYS_utimensat), SHOWN(SYS_truncate),
-    SHOWN(SYS_setxattr), SHOWN(SYS_lsetxattr), SHOWN(SYS_fsetxattr), SHOWN(SYS_removexattr), SHOWN(SYS_lremovexattr),
-    SHOWN(SYS_fremovexattr), SHOWN(SYS_openat2), SHOWN(MM_FCHMODAT2), SHOWN(SYS_landlock_restrict_self),
-    SHOWN(SYS_chroot), SHOWN(SYS_pivot_root), SHOWN(SYS_unshare), SHOWN(SYS_setns), SHOWN(SYS_setgroups),
-    SHOWN(NO_CALL), SHOWN(NO_CALL),
-#define EXECS_AT (sizeof program / sizeof *program - 13)
-    IF(NO_CALL, 0, 1), RETURN(SECCOMP_RET_ERRNO | EPERM),
-#define RINGS_AT (sizeof program / sizeof *program - 9)
-    IF(SYS_prctl, 0, 5), LOAD(args[0]), IF(PROBE, 0, 3), LOAD(args[1]),
-#define RUN_AT (sizeof program / sizeof *program - 3)
-    IF(0, 0, 1), RETURN(SECCOMP_RET_ERRNO | BEHIND),
-    RETURN(SECCOMP_RET_ALLOW),
+    { SYS_unlinkat, SHOWN }, { SYS_renameat2, SHOWN }, { SYS_linkat, SHOWN }, { SYS_symlinkat, SHOWN }, { SYS_mkdirat, SHOWN },
+    { SYS_mknodat, SHOWN }, { SYS_fchmod, SHOWN }, { SYS_fchmodat, SHOWN }, { SYS_fchown, SHOWN }, { SYS_fchownat, SHOWN },
+    { SYS_utimensat, SHOWN }, { SYS_truncate, SHOWN }, { SYS_setxattr, SHOWN }, { SYS_lsetxattr, SHOWN }, { SYS_fsetxattr, SHOWN },
+    { SYS_removexattr, SHOWN }, { SYS_lremovexattr, SHOWN }, { SYS_fremovexattr, SHOWN }, { SYS_openat2, SHOWN },
+    { MM_FCHMODAT2, SHOWN }, { SYS_landlock_restrict_self, SHOWN }, { SYS_chroot, SHOWN }, { SYS_pivot_root, SHOWN },
+    { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN },
 };
+
+#define RULES (sizeof always / sizeof *always + 3)
+#define LOAD(field) (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define RETURN(what) (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what)
+
+/* The kernel tries a new filter with every call that there is, so it searches: half of the rules is left with each comparison. */
+struct filter {
+    struct rule rule[RULES];           /* sorted */
+    int rules;
+    struct sock_filter code[2 * RULES + 24];
+    int length, kind[KINDS + 1];       /* where the instructions of a kind are; the last: of all other calls */
+};
+
+static void add_rule(struct filter *f, uint32_t call, uint32_t kind)
+{
+    int i = f->rules++;
+    for (; i > 0 && f->rule[i - 1].call > call; i--)
+        f->rule[i] = f->rule[i - 1];
+    f->rule[i] = (struct rule){ call, kind };
+}
+
+static void filter_step(struct filter *f, struct sock_filter one) { f->code[f->length++] = one; }
+
+/* A comparison that goes on at one of two places; forward only. */
+static void filter_compare(struct filter *f, int how, uint32_t with, int yes, int no)
+{
+    int next = f->length + 1;
+    filter_step(f, (struct sock_filter)BPF_JUMP(BPF_JMP | how | BPF_K, with, (uint8_t)(yes - next), (uint8_t)(no - next)));
+}
+
+/* n rules take 2 n - 1 comparisons. */
+static void filter_search(struct filter *f, int first, int n)
+{
+    int half = n / 2, next = f->length + 1;
+    if (n == 1) {
+        filter_compare(f, BPF_JEQ, f->rule[first].call, f->kind[f->rule[first].kind], f->kind[KINDS]);
+        return;
+    }
+    filter_compare(f, BPF_JGE, f->rule[first + half].call, next + 2 * half - 1, next);
+    filter_search(f, first, half);
+    filter_search(f, first + half, n - half);
+}
+
+static void filter_code(struct filter *f, uint32_t run)
+{
+    int at = 3 + 2 * f->rules - 1, allow = at + 9, behind = at + 11;
+    f->length = 0;
+    f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[SHOWN] = at + 8;
+    f->kind[KINDS] = allow, f->kind[REFUSED] = at + 10;
+    filter_step(f, LOAD(arch));
+    filter_compare(f, BPF_JEQ, ARCHITECTURE_HERE, 2, allow);
+    filter_step(f, LOAD(nr));
+    filter_search(f, 0, f->rules);
+    for (int n = 2; n > 0; n--) {
+        filter_step(f, LOAD(args[n]));
+        filter_compare(f, BPF_JSET, OPENS_FOR_WRITING, f->kind[SHOWN], allow);
+    }
+    filter_step(f, LOAD(args[0]));
+    filter_compare(f, BPF_JEQ, PROBE, f->length + 1, allow);
+    filter_step(f, LOAD(args[1]));
+    filter_compare(f, BPF_JEQ, run, behind, allow);
+    filter_step(f, RETURN(SECCOMP_RET_USER_NOTIF));
+    filter_step(f, RETURN(SECCOMP_RET_ALLOW));
+    filter_step(f, RETURN(SECCOMP_RET_ERRNO | EPERM));
+    filter_step(f, RETURN(SECCOMP_RET_ERRNO | BEHIND));
+}
+
+static long set_as_it_is(struct filter *f)
+{
+    filter_code(f, (uint32_t)mm_area->head->run);
+    struct sock_fprog program = { (unsigned short)f->length, f->code };
+    return mm_set_listener(&program);
+}
 
 static int is_behind(const struct mm_area *area)
 {
@@ -85,25 +145,24 @@ int mm_is_shown(const struct mm_area *area)
 }
 
 /* no_new_privs stays, so it is tried first whether it leads to the filter: a container's own listener forbids ours. */
-static long after_a_trial(struct sock_fprog *filter)
+static long after_a_trial(struct filter *f)
 {
     if (mm_listener_refused() < 0 || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -EACCES;
-    filter->filter[EXECS_AT].k = SYS_execve;   /* so that it can be said who gets no rights by this */
-    filter->filter[EXECS_AT + 2].k = SYS_execveat;
-    return mm_set_listener(filter);
+    add_rule(f, SYS_execve, SHOWN);    /* so that it can be said who gets no rights by this */
+    add_rule(f, SYS_execveat, SHOWN);
+    return set_as_it_is(f);
 }
 
 static long set_filter(void)
 {
-    struct sock_filter own[sizeof program / sizeof *program];
-    memcpy(own, program, sizeof own);
-    own[RUN_AT].k = (uint32_t)mm_area->head->run;
+    struct filter f = { .rules = 0 };
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        add_rule(&f, always[i].call, always[i].kind);
     if (mm_area->head->flags & MM_STRICT)
-        own[RINGS_AT].k = SYS_io_uring_setup;      /* what a ring opens or removes no filter sees */
-    struct sock_fprog filter = { sizeof own / sizeof *own, own };
-    long r = mm_set_listener(&filter);
-    return r == -EACCES ? after_a_trial(&filter) : r;  /* root needs not give up set-user-id programs for it */
+        add_rule(&f, SYS_io_uring_setup, REFUSED);     /* what a ring opens or removes no filter sees */
+    long r = set_as_it_is(&f);
+    return r == -EACCES ? after_a_trial(&f) : r;  /* root needs not give up set-user-id programs for it */
 }
 
 /* -- the proxy ------------------------------------------------------------------------------------------- */
