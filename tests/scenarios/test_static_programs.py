@@ -174,6 +174,33 @@ def test_a_static_shell(lab: Lab, native_lab: Lab, options: list[str]) -> None:
 
 
 @OPTIONS
+def test_where_a_static_program_is(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """Relative names lead where it is at each call: in a folder that moves, in one that was removed."""
+    if not is_static(BUSYBOX):
+        pytest.skip("no static busybox")
+    steps = [
+        "(mkdir a; cd a; echo one > f; mv ../a ../b; echo two >> f; mv f ../b/g; ln g h; chmod 600 h)",
+        "(mkdir c; cd c; rmdir ../c; echo up > ../d; echo in 2> /dev/null > e || echo refused; mv ../d ../log; ls ..)",
+        "(mkdir -p i/j; cd i/j; (cd ..; echo above > k; mv k j/k); echo below >> k; mv k ../../old; cd ..; rmdir j)",
+    ]
+    every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
+
+
+def test_where_it_was_can_be_unmounted(lab: Lab) -> None:
+    """The process that makes its calls is nowhere between them."""
+    (lab.work / "mount").mkdir()
+    mount = ["mount", "-t", "tmpfs", "none", lab.work / "mount"]
+    if not is_static(BUSYBOX) or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no static busybox, or no right to mount")
+    try:
+        script = "for i in 1 2 3 4 5; do cd mount && echo > f$i && mkdir d$i && cd .. || exit 1; done; umount mount"
+        done = lab.run([BUSYBOX, "sh", "-c", script])
+        assert (done.returncode, done.stderr) == (0, b"")
+    finally:
+        subprocess.run(["umount", "-l", lab.work / "mount"], capture_output=True, check=False)
+
+
+@OPTIONS
 def test_a_dynamic_shell_that_starts_static_programs(lab: Lab, native_lab: Lab, options: list[str]) -> None:
     """Each by itself, between dynamic ones that change the same files."""
     if not is_static(BUSYBOX):

@@ -1,5 +1,5 @@
 /* proxy.h - the process that makes calls in place of programs that our library is not in: its life (proxy.c), its threads
- * (proxy_threads.c), the program that waits (proxy_program.c), its call (proxy_calls.c). */
+ * (proxy_threads.c), the program that waits (proxy_program.c), where its names lead (proxy_place.c), its call (proxy_calls.c). */
 #ifndef MM_PROXY_H
 #define MM_PROXY_H
 
@@ -38,6 +38,7 @@ extern struct mm_proxy_shared *mm_proxy_shared;
 struct mm_waiting {
     uint32_t tid, tgid;
     int process, folder, status;       /* pidfd; its folder and its status in /proc */
+    int goes, is_at;                   /* our thread goes where it likes, and is in that folder between calls */
     int here;                          /* it has the root, the namespaces and the groups that we have */
     uid_t uid;                         /* effective ones, at its present call */
     gid_t gid;
@@ -68,6 +69,23 @@ int mm_has_number_left(const struct mm_waiting *from);
 int mm_take_umask(const struct mm_waiting *from);
 /* May we look into a process? */
 int mm_may_look_into(int pid);
+
+/* -- proxy_place.c */
+
+#define PATH_ROOM_SHOWN 4096
+struct mm_place {
+    int dir;
+    int there;                         /* this thread is in the program's folder */
+    int back;                          /* the folder that it goes back to, or -1 */
+    char path[PATH_ROOM_SHOWN];
+};
+#define MM_NO_PLACE { .dir = AT_FDCWD, .back = -1 }
+
+/* The path that an argument names, where names lead here.  0: leave the call to the kernel.  Left again in either case. */
+int mm_find_place(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct mm_place *place);
+void mm_leave_place(struct mm_place *place);
+/* For calls that take no folder. */
+char *mm_whole_path(const struct mm_place *place, char *path, size_t room);
 
 /* -- proxy_threads.c */
 int mm_proxy_threads_begin(void);

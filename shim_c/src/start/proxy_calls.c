@@ -15,56 +15,6 @@
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 
-#define PATH_ROOM_SHOWN 4096
-
-struct place { int dir; char path[PATH_ROOM_SHOWN]; };
-
-static int starts_with(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
-
-/* Nothing that lies there is tracked, /proc/self is not the same here, and the store is ours. */
-static int is_not_for_us(const char *path)
-{
-    return starts_with(path, "/proc/") || starts_with(path, "/dev/") || starts_with(path, "/sys/") || mm_below(path, mm_area->store);
-}
-
-/* The path that an argument names, where names lead here.  0: leave the call to the kernel. */
-static int find_place(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct place *place)
-{
-    char link[64], where[PATH_ROOM_SHOWN];
-    place->dir = AT_FDCWD;
-    if (!address || mm_shown_string(call, address, place->path, sizeof place->path) <= 0)
-        return 0;
-    if (place->path[0] == '/')
-        return !is_not_for_us(place->path) && mm_still_waits(call);
-    if (dir != AT_FDCWD)
-        snprintf(link, sizeof link, "fd/%d", dir);
-    long fd = sys_openat(from->folder, dir == AT_FDCWD ? "cwd" : link, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    place->dir = fd < 0 ? AT_FDCWD : (int)fd;
-    if (fd < 0 || !mm_still_waits(call))
-        return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%ld", fd);
-    long n = sys_readlink(link, where, sizeof where - 2);
-    strcpy(where + (n > 0 ? n : 0), "/");
-    return n > 0 && !is_not_for_us(where);
-}
-
-/* For calls that take no folder. */
-static char *whole_path(const struct place *place, char *path, size_t room)
-{
-    if (place->dir == AT_FDCWD)
-        snprintf(path, room, "%s", place->path);
-    else
-        snprintf(path, room, "/proc/self/fd/%d/%s", place->dir, place->path);
-    return path;
-}
-
-static void leave_place(struct place *place)
-{
-    if (place->dir >= 0)
-        sys_close(place->dir);
-    place->dir = AT_FDCWD;
-}
-
 static enum mm_answer answered_by(long r, long *result)
 {
     *result = r;
@@ -114,7 +64,7 @@ static long written_unseen(int fd, int flags)
 
 /* Regular files, and those that are about to be made; to open anything else may wait, or mean this process.
  * *there: it is a file of our user's; with one that is there O_CREAT means nothing (fs.protected_regular looks at others'). */
-static int is_for_us(const struct place *place, int flags, int *there)
+static int is_for_us(const struct mm_place *place, int flags, int *there)
 {
     struct stat st;
     int follow = (flags & O_NOFOLLOW) || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? AT_SYMLINK_NOFOLLOW : 0;
@@ -167,7 +117,7 @@ static int was_given(struct mm_shown *call, const struct mm_waiting *from)
     return call->given;
 }
 
-static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct place *place, int flags, mode_t mode, long *result)
+static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct mm_place *place, int flags, mode_t mode, long *result)
 {
     int there, fd = -1;
     if (was_given(call, from))
@@ -198,31 +148,31 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
     return answered_by(e < 0 ? e : call->given - 1, result);
 }
 
-static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct place *place, long *result)
+static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     struct open_how how;
     switch (call->notice.data.nr) {
 #ifdef SYS_open
     case SYS_open:
-        return find_place(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], result) : MM_ANSWER_KERNEL;
+        return mm_find_place(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], result) : MM_ANSWER_KERNEL;
     case SYS_creat:
-        return find_place(call, from, AT_FDCWD, a[0], place)
+        return mm_find_place(call, from, AT_FDCWD, a[0], place)
             ? open_at(call, from, place, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1], result) : MM_ANSWER_KERNEL;
 #endif
     case SYS_openat2:
         if (a[3] != sizeof how || !mm_shown_bytes(call, a[2], &how, sizeof how) || how.resolve
-            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)) || !find_place(call, from, (int)a[0], a[1], place))
+            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)) || !mm_find_place(call, from, (int)a[0], a[1], place))
             return MM_ANSWER_KERNEL;
         return open_at(call, from, place, (int)how.flags, (mode_t)how.mode, result);
     default:
-        return find_place(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], result) : MM_ANSWER_KERNEL;
+        return mm_find_place(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], result) : MM_ANSWER_KERNEL;
     }
 }
 
 /* -- names ------------------------------------------------------------------------------------------ */
 
 /* An exchange that is made twice was not made. */
-static int was_exchanged(struct mm_shown *call, const struct place *place)
+static int was_exchanged(struct mm_shown *call, const struct mm_place *place)
 {
     struct stat st;
     long r = sys(SYS_newfstatat, place->dir, place->path, &st, AT_SYMLINK_NOFOLLOW);
@@ -233,43 +183,46 @@ static int was_exchanged(struct mm_shown *call, const struct place *place)
 }
 
 static enum mm_answer move_or_link(struct mm_shown *call, const struct mm_waiting *from, int old_dir, uint64_t old, int to_dir, uint64_t to, int links,
-                                   unsigned flags, struct place *place, long *result)
+                                   unsigned flags, struct mm_place *place, long *result)
 {
-    struct place other = { .dir = AT_FDCWD };
-    enum mm_answer how;
-    if (!find_place(call, from, old_dir, old, place) || !find_place(call, from, to_dir, to, &other))
+    struct mm_place other = MM_NO_PLACE;
+    enum mm_answer how = MM_ANSWER_KERNEL;
+    if (!mm_find_place(call, from, old_dir, old, place))
+        return how;
+    other.there = place->there;
+    if (!mm_find_place(call, from, to_dir, to, &other))
         how = MM_ANSWER_KERNEL;
     else if (!links && (flags & RENAME_EXCHANGE) && was_exchanged(call, place))
         how = answered(0, result);
     else
         how = answered(links ? linkat(place->dir, place->path, other.dir, other.path, (int)flags)
                              : renameat2(place->dir, place->path, other.dir, other.path, flags), result);
-    leave_place(&other);
+    mm_leave_place(&other);
     return how;
 }
 
-static enum mm_answer make_link(const struct mm_shown *call, const struct mm_waiting *from, uint64_t target, int dir, uint64_t path, struct place *place,
+static enum mm_answer make_link(const struct mm_shown *call, const struct mm_waiting *from, uint64_t target, int dir, uint64_t path, struct mm_place *place,
                                 long *result)
 {
     char text[PATH_ROOM_SHOWN];
-    return mm_shown_string(call, target, text, sizeof text) > 0 && find_place(call, from, dir, path, place)
+    return mm_shown_string(call, target, text, sizeof text) > 0 && mm_find_place(call, from, dir, path, place)
         ? answered(symlinkat(text, place->dir, place->path), result) : MM_ANSWER_KERNEL;
 }
 
 static enum mm_answer make_name(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, dev_t device, int folder,
-                                struct place *place, long *result)
+                                struct mm_place *place, long *result)
 {
-    if (!find_place(call, from, dir, path, place) || !mm_take_umask(from))
+    if (!mm_find_place(call, from, dir, path, place) || !mm_take_umask(from))
         return MM_ANSWER_KERNEL;
     return answered(folder ? mkdirat(place->dir, place->path, mode) : mknodat(place->dir, place->path, mode, device), result);
 }
 
-static enum mm_answer remove_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, int flags, struct place *place, long *result)
+static enum mm_answer remove_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, int flags, struct mm_place *place, long *result)
 {
-    return find_place(call, from, dir, path, place) ? answered(unlinkat(place->dir, place->path, flags), result) : MM_ANSWER_KERNEL;
+    return mm_find_place(call, from, dir, path, place) ? answered(unlinkat(place->dir, place->path, flags), result) : MM_ANSWER_KERNEL;
 }
 
-static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct place *place, long *result)
+static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     switch (call->notice.data.nr) {
 #ifdef SYS_open
@@ -295,13 +248,13 @@ static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiti
 
 void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *from)
 {
-    struct place place = { .dir = AT_FDCWD };
+    struct mm_place place = MM_NO_PLACE;
     int at = call->notice.data.nr == SYS_execveat, dir = at ? (int)call->notice.data.args[0] : AT_FDCWD;
     struct stat st;
     char text[300 + 256];
-    long fd = from->here && find_place(call, from, dir, call->notice.data.args[at], &place)
+    long fd = from->here && mm_find_place(call, from, dir, call->notice.data.args[at], &place)
         ? sys_openat(place.dir, place.path, O_PATH | O_CLOEXEC, 0) : -1;
-    leave_place(&place);
+    mm_leave_place(&place);
     if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && mm_gains_rights(&st, (int)fd)
         && mm_first_time((st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
@@ -325,32 +278,32 @@ static long set_mode(int dir, const char *path, mode_t mode, int flags)
     return flags & AT_SYMLINK_NOFOLLOW ? fchmodat(dir, path, mode, flags) : fchmodat(dir, path, mode, 0);
 }
 
-static enum mm_answer mode_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, int flags, struct place *place,
+static enum mm_answer mode_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, int flags, struct mm_place *place,
                               long *result)
 {
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && find_place(call, from, dir, path, place)
+    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
         ? answered(set_mode(place->dir, place->path, mode, flags), result) : MM_ANSWER_KERNEL;
 }
 
 static enum mm_answer owner_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, uid_t uid, gid_t gid, int flags,
-                               struct place *place, long *result)
+                               struct mm_place *place, long *result)
 {
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && find_place(call, from, dir, path, place)
+    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
         ? answered(fchownat(place->dir, place->path, uid, gid, flags), result) : MM_ANSWER_KERNEL;
 }
 
 static enum mm_answer times_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, const struct timespec *times, int flags,
-                               struct place *place, long *result)
+                               struct mm_place *place, long *result)
 {
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && find_place(call, from, dir, path, place)
+    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
         ? answered(utimensat(place->dir, place->path, times, flags), result) : MM_ANSWER_KERNEL;
 }
 
-static enum mm_answer truncate_at(const struct mm_shown *call, const struct mm_waiting *from, uint64_t path, off_t length, struct place *place, long *result)
+static enum mm_answer truncate_at(const struct mm_shown *call, const struct mm_waiting *from, uint64_t path, off_t length, struct mm_place *place, long *result)
 {
     char whole[PATH_ROOM_SHOWN + 64];
-    return find_place(call, from, AT_FDCWD, path, place)
-        ? answered(truncate(whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
+    return mm_find_place(call, from, AT_FDCWD, path, place)
+        ? answered(truncate(mm_whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
 }
 
 /* A descriptor of the program.  The copy is nobody's lock: it is closed again. */
@@ -381,16 +334,16 @@ static enum mm_answer on_descriptor(const struct mm_shown *call, const struct mm
     return ours ? MM_ANSWER_RESULT : MM_ANSWER_KERNEL;
 }
 
-static enum mm_answer extended(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct place *place, long *result)
+static enum mm_answer extended(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     char name[256], *value = NULL;
     int nr = call->notice.data.nr, sets = nr == SYS_setxattr || nr == SYS_lsetxattr;
     enum mm_answer how = MM_ANSWER_KERNEL;
     if (mm_shown_string(call, a[1], name, sizeof name) > 0
         && (!sets || (a[3] <= 65536 && (value = malloc(a[3] + 1)) && (!a[3] || mm_shown_bytes(call, a[2], value, a[3]))))
-        && find_place(call, from, AT_FDCWD, a[0], place)) {
+        && mm_find_place(call, from, AT_FDCWD, a[0], place)) {
         char path[PATH_ROOM_SHOWN + 64];
-        whole_path(place, path, sizeof path);
+        mm_whole_path(place, path, sizeof path);
         how = answered(nr == SYS_setxattr ? setxattr(path, name, value, a[3], (int)a[4])
                      : nr == SYS_lsetxattr ? lsetxattr(path, name, value, a[3], (int)a[4])
                      : nr == SYS_removexattr ? removexattr(path, name) : lremovexattr(path, name), result);
@@ -428,7 +381,7 @@ static int times_of(const struct mm_shown *call, uint64_t address, struct timesp
     return mm_shown_bytes(call, address, times, 2 * sizeof *times);
 }
 
-static enum mm_answer set_times(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct place *place, long *result)
+static enum mm_answer set_times(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     struct timespec times[2];
     const struct timespec *said;
@@ -448,7 +401,7 @@ static enum mm_answer set_times(const struct mm_shown *call, const struct mm_wai
     return times_at(call, from, AT_FDCWD, a[0], said, 0, place, result);
 }
 
-static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct place *place, long *result)
+static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     switch (call->notice.data.nr) {
 #ifdef SYS_open
@@ -474,7 +427,7 @@ static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from,
 
 enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result)
 {
-    struct place place = { .dir = AT_FDCWD };
+    struct mm_place place = MM_NO_PLACE;
     uint64_t arguments[6];
     for (int i = 0; i < 6; i++)
         arguments[i] = call->notice.data.args[i];
@@ -484,6 +437,6 @@ enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting
     enum mm_answer how = made(call, from, arguments, &place, result);
     if (how == MM_ANSWER_RESULT && *result < 0 && was_made(call, *result))
         *result = 0;
-    leave_place(&place);
+    mm_leave_place(&place);
     return how;
 }

@@ -123,6 +123,7 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
     forget(from);
     snprintf(text, sizeof text, "/proc/%u", call->notice.pid);
     from->folder = (int)sys_openat(AT_FDCWD, text, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    from->is_at = from->goes && from->folder >= 0 && sys(SYS_fchdir, from->folder) == 0;
     from->status = from->folder < 0 ? -1 : (int)sys_openat(from->folder, "status", O_RDONLY | O_CLOEXEC, 0);
     from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
     from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;

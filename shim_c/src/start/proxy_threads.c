@@ -153,7 +153,7 @@ static void *thread(void *number)
     struct epoll_event event;
     *who = (struct mm_waiting){ .process = -1, .folder = -1, .status = -1 };
     mm_holding++;
-    sys(SYS_unshare, CLONE_FS);        /* a umask of its own */
+    who->goes = sys(SYS_unshare, CLONE_FS) == 0;       /* a umask and a present folder of its own */
     if (call->notice.id)               /* its predecessor's */
         serve_call(call, who, 0, 0);
     for (;;) {
