@@ -1,4 +1,4 @@
-"""What a notified call costs its proxy, in system calls: their number does not depend on how busy a machine is."""
+"""What notified calls and programs cost their proxy, in numbers that do not depend on how busy a machine is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from lab import Lab, wait_until
@@ -37,3 +38,27 @@ def test_an_opening_for_writing(lab: Lab) -> None:
     made = sum(int(line.split()[3]) for line in counts.read_text().splitlines()
                if re.match(r" *\d+\.\d+ +\d", line) and not line.endswith(" total"))
     assert COUNT * 10 < made <= COUNT * MOST, counts.read_text()
+
+
+def sleeps(pid: int) -> int:
+    found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def test_the_standby_sleeps_while_programs_come_and_go(lab: Lab) -> None:
+    """It is there for the proxy's end, and takes processors from nobody before."""
+    if not is_static(BUSYBOX):
+        pytest.skip("no static busybox")
+    script = f"{BUSYBOX} echo > f; while [ ! -e go ]; do sleep 0.1; done; " \
+             f"i=0; while [ $i -lt {COUNT} ]; do {BUSYBOX} true; i=$((i+1)); done; " \
+             "echo > done; while [ -e go ]; do sleep 0.1; done"
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", script], cwd=lab.work, env=lab.env) as run:
+        wait_until(lambda: (lab.work / "f").exists() and len(proxies(lab)) == 2, "the proxy")
+        standby = proxies(lab)[1]
+        before = sleeps(standby)
+        (lab.work / "go").touch()
+        wait_until(lambda: (lab.work / "done").exists(), "the programs")
+        assert proxies(lab)[1] == standby
+        assert sleeps(standby) - before <= COUNT / 8
+        (lab.work / "go").unlink()
+        assert run.wait() == 0

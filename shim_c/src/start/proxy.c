@@ -20,6 +20,7 @@
 #define LINES MM_PROXY_LINES
 #define IDLE_MS 10000
 #define TICK_MS 500
+#define DEAD_AT_ONCE 16
 #define AT_ONCE 32                     /* messages: the line takes about 200 */
 
 enum { FREE, PROMISED, TAKEN };        /* a place */
@@ -46,13 +47,13 @@ static long send_with(int to, uint32_t word, int fd)
     return sys(SYS_sendmsg, to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* 0: nobody is there any more.  *fd: what came along, or -1. */
+/* 0: nobody is there any more; -EAGAIN: nothing was said.  *fd: what came along, or -1. */
 static long receive(int from, void *word, size_t bytes, int *fd)
 {
     char control[CMSG_SPACE(sizeof *fd)] = { 0 };
     struct iovec v = { word, bytes };
     struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
-    long r = sys(SYS_recvmsg, from, &message, MSG_CMSG_CLOEXEC);
+    long r = sys(SYS_recvmsg, from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     struct cmsghdr *c = r > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     *fd = -1;
     if (c && c->cmsg_type == SCM_RIGHTS)
@@ -86,31 +87,52 @@ static void wake_run(void)
         sys(SYS_kill, mm_area->head->supervisor, SIGCHLD);
 }
 
-/* The standby and `metamori run` hear of a listener, or that it is no more.  To hear of each would cost the latter more than a
- * program's start: it looks each second, and before the line is full. */
+/* It hears what was said when the bell rings, or when we have ended; what is on its line until then is held by that.  To hear of
+ * each program at once would cost it as much as that costs us. */
+static void tell_standby(uint32_t word, int fd)
+{
+    static uint32_t told;
+    uint64_t one = 1;
+    send_with(MM_PROXY_PAIR, word, fd);
+    if (++told % AT_ONCE == 0)
+        sys(SYS_write, MM_PROXY_BELL, &one, sizeof one);
+}
+
+/* Both hear of a listener, or that it is no more: `metamori run` each second, and before its line is full. */
 static void tell_keepers(uint32_t word, int fd)
 {
     static uint32_t told;
-    send_with(MM_PROXY_PAIR, word, fd);
+    tell_standby(word, fd);
     send_with(MM_PROXY_KEEPER, word, fd);
     if (++told % AT_ONCE == 0)
         wake_run();
 }
 
+static void heard_of(uint32_t word, int fd)
+{
+    if (word & KEPT)
+        sys(SYS_dup3, fd, MM_PROXY_KEEPER, 0);
+    else if (word & DROPPED)
+        sys_close((int)(LISTENERS + (word & ~DROPPED) % PLACES));
+    else if (fd >= 0)
+        sys(SYS_dup3, fd, LISTENERS + word % PLACES, 0);
+    if (fd >= 0)
+        sys_close(fd);
+}
+
 static void stand_by(void)
 {
     char *argv[] = { "metamori-proxy", NULL };
+    struct pollfd ends[2] = { { MM_PROXY_PAIR, 0, 0 }, { MM_PROXY_BELL, POLLIN, 0 } };
+    uint64_t rang;
     uint32_t word;
     int fd;
-    while (receive(MM_PROXY_PAIR, &word, sizeof word, &fd) > 0) {
-        if (word & KEPT)
-            sys(SYS_dup3, fd, MM_PROXY_KEEPER, 0);
-        else if (word & DROPPED)
-            sys_close((int)(LISTENERS + (word & ~DROPPED) % PLACES));
-        else if (fd >= 0)
-            sys(SYS_dup3, fd, LISTENERS + word % PLACES, 0);
-        if (fd >= 0)
-            sys_close(fd);
+    for (long heard = 1; heard; ) {
+        sys(SYS_ppoll, ends, 2, NULL, 0, 8);
+        sys(SYS_read, MM_PROXY_BELL, &rang, sizeof rang);
+        while ((heard = receive(MM_PROXY_PAIR, &word, sizeof word, &fd)) > 0)
+            heard_of(word, fd);
+        heard = heard == -EAGAIN;
     }
     int programs = 0;
     for (int i = 0; i < PLACES; i++)
@@ -141,13 +163,14 @@ static void start_standby(void)
     int pair[2];
     while (sys(SYS_wait4, -1, 0, __WALL | WNOHANG, 0) > 0)
         ;
+    put_at(sys(SYS_eventfd2, 0, O_NONBLOCK), MM_PROXY_BELL);
     if (sys(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
     long other = sys(SYS_fcntl, pair[1], F_DUPFD_CLOEXEC, LINES), pid = sys(SYS_clone, 0, 0, 0, 0, 0);
     if (pid == 0) {
         put_at(other, MM_PROXY_PAIR);
         sys(SYS_close_range, 3, MM_PROXY_DOOR - 1);
-        sys(SYS_close_range, MM_PROXY_KEEPER + 1, LISTENERS - 1);
+        sys(SYS_close_range, MM_PROXY_BELL + 1, LISTENERS - 1);
         sys(SYS_close_range, LINES, ~0u);
         stand_by();
     }
@@ -161,12 +184,20 @@ static void start_standby(void)
 
 static int is_over(void) { return __atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & (MM_CLOSED | MM_OVER); }
 
+/* Programs that end leave their slots to others; to look for them is to ask after each process of the run, and one waits here. */
 static void join_again(void)
 {
+    static uint64_t began;
+    static uint32_t joins;
     uint32_t pid = (uint32_t)sys_getpid();
     if (!mm_self_process) {
-        mm_release_dead(mm_area);
-        mm_self_process = mm_process_join(mm_area, pid, mm_start_time(pid));
+        if (!began)
+            began = mm_start_time(pid);
+        for (int dead = joins++ % DEAD_AT_ONCE == 0; !mm_self_process && dead < 2; dead++) {
+            if (dead)
+                mm_release_dead(mm_area);
+            mm_self_process = mm_process_join(mm_area, pid, began);
+        }
         if (!mm_self_process)
             end_all();
         mm_self = mm_proc(mm_area, mm_self_process);
@@ -245,7 +276,7 @@ static void take_keeper(int line)
 {
     if (sys(SYS_dup3, line, MM_PROXY_KEEPER, 0) < 0)
         return;
-    send_with(MM_PROXY_PAIR, KEPT, MM_PROXY_KEEPER);
+    tell_standby(KEPT, MM_PROXY_KEEPER);
     for (int fd = MM_PROXY_DOOR; fd <= MM_PROXY_SHARED; fd++)
         send_with(MM_PROXY_KEEPER, KEPT | (uint32_t)fd, fd);
     for (int i = 0; i < PLACES; i++)
@@ -365,7 +396,7 @@ static int serve_one_round(void)
         start_standby();
         for (int i = 0; i < PLACES; i++)
             if (place[i] == TAKEN)
-                send_with(MM_PROXY_PAIR, (uint32_t)i, LISTENERS + i);
+                tell_standby((uint32_t)i, LISTENERS + i);
     }
     if (all[0].revents & POLLIN)
         open_door();

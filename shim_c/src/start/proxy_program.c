@@ -191,16 +191,23 @@ int mm_has_number_left(const struct mm_waiting *from)
     return 0;
 }
 
-/* A read of what is not there: is it refused, or only not there? */
-int mm_may_look_into(int pid)
+/* Are the calls there that look into a process? */
+static int can_look(int pid)
 {
-    char byte;
-    struct iovec here = { &byte, 1 }, there = { NULL, 1 };
-    long process = sys(SYS_pidfd_open, pid, 0), fd = process < 0 ? process : sys(SYS_pidfd_getfd, process, 0, 0);
-    int may = process >= 0 && (fd >= 0 || fd == -EBADF) && sys(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == -EFAULT;
+    static int can;
+    long process = can ? -1 : sys(SYS_pidfd_open, pid, 0), fd = process < 0 ? process : sys(SYS_pidfd_getfd, process, 0, 0);
+    can |= fd >= 0 || fd == -EBADF;
     if (fd >= 0)
         sys_close((int)fd);
     if (process >= 0)
         sys_close((int)process);
-    return may;
+    return can;
+}
+
+/* A read of what is not there: is it refused, or only not there?  Who may read may have descriptors too. */
+int mm_may_look_into(int pid)
+{
+    char byte;
+    struct iovec here = { &byte, 1 }, there = { NULL, 1 };
+    return can_look(pid) && sys(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == -EFAULT;
 }
