@@ -1,4 +1,7 @@
-"""Programs without the preload library: a notified call, what is not notified, and the start of such a program."""
+"""Programs without the preload library: a notified call, what is not notified, and the start of such a program.
+
+`limit`: the same calls and starts, notified to a process that only says that the kernel makes them.
+"""
 from __future__ import annotations
 
 import argparse
@@ -24,7 +27,7 @@ def one_run(tracked: bool, args: argparse.Namespace, *command: str) -> measure.F
 
 def numbers(tracked: bool, program: Path, args: argparse.Namespace) -> measure.Numbers:
     found = dict(zip(CALLS, map(float, one_run(tracked, args, str(program), str(args.count)).output.split())))
-    execs = max(args.count // 20, 2)       # the first of a run starts the proxy
+    execs = max(args.count // 5, 2)        # the first of a run starts the proxy
     one, all_of = (one_run(tracked, args, "sh", "-c", LOOP.format(count=count, program=program)).wall_s
                    for count in (1, execs + 1))
     found["exec, ms"] = (all_of - one) * 1000 / execs
@@ -37,16 +40,24 @@ def numbers(tracked: bool, program: Path, args: argparse.Namespace) -> measure.N
     return found
 
 
+def limits(program: Path, args: argparse.Namespace) -> measure.Numbers:
+    output = one_run(False, args, str(program), "limit", str(args.count)).output
+    return dict(zip([*CALLS, "exec, ms"], map(float, output.split())))
+
+
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
     with measure.fresh_folder(args.dir) as folder:
         program = measure.compiled("notified", folder, "-static")
-        return measure.alternate_with_native(lambda tracked: numbers(tracked, program, args), args.rounds)
+        return measure.alternate({"native": lambda: numbers(False, program, args),
+                                  "limit": lambda: limits(program, args),
+                                  "metamori": lambda: numbers(True, program, args)}, args.rounds)
 
 
 def show(results: dict[str, measure.Series]) -> str:
     rows = []
     for metric in results["native"]:
         native, ours = (measure.median(results[kind][metric]) for kind in ("native", "metamori"))
-        rows.append([metric, table.number(native), table.number(ours), f"{ours - native:+.2f}",
-                     table.ratio(native, ours)])
-    return table.render(["", "native", "metamori", "added", ""], rows)
+        limit = results.get("limit", {}).get(metric)
+        rows.append([metric, table.number(native), f"{measure.median(limit) - native:+.2f}" if limit else "",
+                     table.number(ours), f"{ours - native:+.2f}", table.ratio(native, ours)])
+    return table.render(["", "native", "limit", "metamori", "added", ""], rows)
