@@ -161,6 +161,10 @@ class Image:
     def go(self) -> None:
         lib.mm_memory_go(self.area.pointer, self.slot)
 
+    def write(self) -> None:
+        """Every process runs again."""
+        lib.mm_memory_write(self.area.pointer, self.slot)
+
     def written(self) -> MemoryEntry:
         """Waits for the writer. OSError as the disk gave it."""
         m = self.memory
@@ -200,6 +204,7 @@ class Image:
             self.gathers = False
             self.is_written = lib.mm_memory_gathered(self.area.pointer, self.slot) == 0
         self.go()
+        self.write()
         while self.is_written and lib.mm_memory_wait(self.area.pointer, self.slot, 1000) == -errno.EAGAIN:
             pass
         if self.is_written:

@@ -40,13 +40,6 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _status(pid: int, field: bytes) -> bytes:
-    for line in _read(f"/proc/{pid}/status").splitlines():
-        if line.startswith(field):
-            return line.split(b":", 1)[1].strip()
-    return b""
-
-
 def owner(look: ProcLook) -> tuple[int, int]:
     """Effective user and group; Refused when it runs under several."""
     users, groups = look.users
@@ -57,7 +50,7 @@ def owner(look: ProcLook) -> tuple[int, int]:
 
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal."""
-    return bool(int(_status(pid, b"SigCgt") or b"0", 16) >> number - 1 & 1)
+    return bool(lib.mm_proc_catches(pid, number))
 
 
 def stat_words(pid: int) -> list[bytes]:
@@ -66,10 +59,9 @@ def stat_words(pid: int) -> list[bytes]:
 
 
 def state(pid: int) -> bytes:
-    try:
-        return stat_words(pid)[0]
-    except OSError:
-        return b""
+    """As /proc/PID/status has it; b"" of one that has ended and was waited for."""
+    letter: int = lib.mm_proc_state(pid)
+    return b"%c" % letter if letter else b""
 
 
 def name_of(pid: int) -> str:

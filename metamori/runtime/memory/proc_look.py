@@ -8,7 +8,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from metamori._area import ffi, lib
 from metamori.store.format.records import Launch
@@ -46,6 +46,11 @@ class SeenFd(NamedTuple):
     path: bytes
     st: Stat
     info: bytes
+
+
+@lru_cache(maxsize=64)                     # a fork's are its parent's
+def _files(maps: bytes) -> Iterable[bytes]:
+    return dict.fromkeys(_FILE.findall(maps))
 
 
 class ProcLook:
@@ -91,7 +96,7 @@ class ProcLook:
     @property
     def files(self) -> Iterable[bytes]:
         """Those mapped, but for those mapped shared: they belong to its files."""
-        return dict.fromkeys(_FILE.findall(self.maps))
+        return _files(self.maps)
 
     def launch(self) -> Launch:
         """How the program that it now is was started."""

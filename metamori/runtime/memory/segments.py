@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.memory import sysv
@@ -43,12 +44,17 @@ def _kind(path: bytes) -> int:
     return POSIX if path.startswith(b"/dev/shm/") else 0
 
 
+@lru_cache(maxsize=64)                     # a fork's are its parent's
+def _shared(maps: bytes) -> list[tuple[bytes, ...]]:
+    return _SHARED.findall(maps)
+
+
 def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
     """All of a run's, while its processes are stopped. maps: by process. Refused."""
     segments: dict[tuple[int, int], _Segment] = {}
     attached: sysv.Mapped = {}
     for pid, text in maps.items():
-        for *numbers, inode_, path in _SHARED.findall(text):
+        for *numbers, inode_, path in _shared(text):
             if not (kind := _kind(path)):
                 continue
             (start, end, offset), inode = (int(each, 16) for each in numbers), int(inode_)

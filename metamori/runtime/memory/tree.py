@@ -189,6 +189,8 @@ class Images:
     def go(self) -> None:
         for image in self.all:
             image.go()
+        for image in self.all:
+            image.write()
 
     def give_up(self) -> None:
         for image in self.all:

@@ -107,7 +107,9 @@ struct mm_memory {
     uint64_t index, base;      /* base: the last image of this process that was committed; answered: what it counts from */
     uint32_t error;
     uint32_t writer;           /* pid of the process that writes it */
-    uint32_t writer_ready, written;   /* futexes */
+    uint32_t writer_ready;     /* futex: its descriptors are its own */
+    uint32_t writes;           /* futex: all programs run again */
+    uint32_t written;          /* futex */
     uint32_t write_error, crc;
     uint32_t threads, known_pid;
     uint64_t file_bytes, page_bytes;
@@ -396,6 +398,7 @@ int mm_memory_held(struct mm_area *area, uint32_t process, int timeout_ms);
 void mm_memory_gather(struct mm_area *area, uint32_t process);
 int mm_memory_gathered(struct mm_area *area, uint32_t process);
 void mm_memory_go(struct mm_area *area, uint32_t process);
+void mm_memory_write(struct mm_area *area, uint32_t process);
 uint32_t mm_known_number(struct mm_area *area, uint32_t real);
 uint32_t mm_real_number(struct mm_area *area, uint32_t known);
 int32_t mm_sysv_known(struct mm_area *area, uint32_t kind, int32_t real);

@@ -103,6 +103,14 @@ void mm_memory_go(struct mm_area *a, uint32_t process)
     sys_futex_wake(&m->state, 1 << 30);
 }
 
+/* All run again: the writer may have the processor, too. */
+void mm_memory_write(struct mm_area *a, uint32_t process)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
+    __atomic_store_n(&m->writes, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&m->writes, 1 << 30);
+}
+
 /* The image is written: 0, -EAGAIN (not yet), or what its writing failed with. */
 int mm_memory_wait(struct mm_area *a, uint32_t process, int timeout_ms)
 {

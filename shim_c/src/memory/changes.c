@@ -40,7 +40,7 @@ static int open_pagemap(void)
         sys_close((int)fd);
         return -ENOSYS;
     }
-    for (int floor = 60000; floor >= 100 && mm_uffd < 0; floor /= 2)
+    for (int floor = 1000; floor >= 100 && mm_uffd < 0; floor /= 2)    /* a fork copies a table as long as the highest */
         mm_uffd = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
     if (mm_uffd < 0)
         mm_uffd = (int)fd;

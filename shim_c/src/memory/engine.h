@@ -35,6 +35,7 @@
 #define PATHS (4u << 20)
 #define MAPS (16u << 20)
 #define STAGE (256ul << 20)            /* what changes up to this is copied aside; more is left to a forked process */
+#define STAGE_FEW (4ul << 20)          /* in small pages: of many processes, most have little that changes */
 #define STAGE_KEPT (32ul << 20)         /* of them stay in memory from one image to the next */
 #define REGIONS 4096                    /* that the kernel names at once */
 #define KEEP 131072

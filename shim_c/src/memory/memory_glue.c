@@ -11,7 +11,7 @@ void mm_memory_region(void)
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (r != (long)MM_ENGINE_PLACE)
         return;
-    sys(SYS_madvise, ENGINE->stage, STAGE, MADV_HUGEPAGE);
+    sys(SYS_madvise, ENGINE->stage + STAGE_FEW, STAGE - STAGE_FEW, MADV_HUGEPAGE);
     ENGINE->pid = (uint32_t)sys_getpid();
     const char *changes = getenv("METAMORI_MEMORY_CHANGES");
     ENGINE->uncounted = changes && !strcmp(changes, "off");

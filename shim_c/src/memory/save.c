@@ -12,8 +12,6 @@
 
 #define GIVE_UP_US 200000
 #define WRITERS 0x80000000ul   /* __WCLONE: children that end without a signal */
-#define WRITER_WAITS 1          /* mm_memory.writer_ready: its descriptors are its own; */
-#define WRITER_WRITES 2         /* the program runs */
 #define FORK_PAYS 8     /* a fork copies the page tables of all memory: about as long as copying an eighth of it aside */
 
 struct out { int fd; uint32_t crc; uint64_t written; long error; };
@@ -94,20 +92,13 @@ static const char *image_path(void)
     return path;
 }
 
-/* Until the program runs again: the processors are the pause's.  Not longer than whoever ends it lives. */
-static void await_program(void)
+/* Until the programs run again: the processors are the pause's.  Not longer than whoever ends it lives. */
+static void await_programs(void)
 {
     struct mm_memory *m = mm_my_memory;
-    while (__atomic_load_n(&m->writer_ready, __ATOMIC_ACQUIRE) == WRITER_WAITS)
-        if (sys_futex_wait(&m->writer_ready, WRITER_WAITS, GIVE_UP_US) == -ETIMEDOUT
-            && (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_IDLE || mm_ended("/proc/", m->asker)))
+    while (!__atomic_load_n(&m->writes, __ATOMIC_ACQUIRE))
+        if (sys_futex_wait(&m->writes, 0, GIVE_UP_US) == -ETIMEDOUT && mm_ended("/proc/", m->asker))
             break;
-}
-
-static void tell_writer(uint32_t ready)
-{
-    __atomic_store_n(&mm_my_memory->writer_ready, ready, __ATOMIC_RELEASE);
-    sys_futex_wake(&mm_my_memory->writer_ready, 1 << 30);
 }
 
 /* In a process of its own, which shares the program's descriptors until here: not for a moment does it hold any of them open
@@ -122,8 +113,9 @@ static void write_out(void)
     long own = sys(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
     if (own < 0)                           /* a filter of the program's own may forbid it */
         own = sys(SYS_unshare, CLONE_FILES);
-    tell_writer(WRITER_WAITS);
-    await_program();
+    __atomic_store_n(&m->writer_ready, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&m->writer_ready, 1);
+    await_programs();
     out.fd = own < 0 ? (int)own : (int)sys_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     uint64_t limit[2];
     if (sys(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) == 0) {   /* the program's own files are what it is meant for */
@@ -250,7 +242,7 @@ static int start_writer(void)
     long whose = CLONE_FILES | ((uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0);
     if (e->writer)
         sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0);
-    m->written = m->write_error = m->writer_ready = 0;
+    m->written = m->write_error = m->writer_ready = m->writes = 0;
     from_stage = page_bytes <= STAGE_KEPT || (page_bytes <= STAGE && page_bytes < existing_bytes / FORK_PAYS);
     if (from_stage) {
         stage(1);
@@ -371,5 +363,4 @@ void mm_save(void)
     }
     mm_release_others();
     m->pause_ns = own_now() - begun;
-    tell_writer(WRITER_WRITES);
 }
