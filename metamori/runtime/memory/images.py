@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from metamori._area import ffi, lib
@@ -60,7 +60,8 @@ class Image:
     descriptors: Sequence[DescriptorEntry]
     gathers = is_written = False           # it is being made; a writer has it
 
-    def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int) -> None:
+    def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int, saved: Collection[int]) -> None:
+        """saved: processes, as the run knows them, of which the parent of the index has an image."""
         self.store, self.area, self.index, self.slot = store, area, index, slot
         process = area.process(slot)
         self.pid, self.number = process.pid, process.number
@@ -71,18 +72,13 @@ class Image:
         self.shared: tuple[SharedEntry, ...] = ()
         if self.memory != ffi.NULL:
             m = self.memory
-            m.index, m.base, m.durable = index, self._base(), durable
+            # the engine makes a complete one unless the base is this process's last
+            m.index, m.base, m.durable = index, area.head.parent if self.known in saved else 0, durable
 
     @property
     def named(self) -> str:
         """For people."""
         return f"{proc_inspect.name_of(self.pid)} ({self.known})"
-
-    def _base(self) -> int:
-        """The image that this one may count from; the engine makes a complete one unless it is this process's last."""
-        parent = self.area.head.parent
-        known = parent and any(each.pid == self.known for each in self.store.meta(parent).memory)
-        return parent if known else 0
 
     def require_ready(self) -> None:
         """Refused, NotBegun: the library is not there, and the signal would end the program (what becomes another holds

@@ -108,7 +108,8 @@ class Images:
             raise Refused("the run's process has ended, or cannot be tracked")
         if len(slots) > lib.MM_MEMBERS // 4:
             raise Refused(f"{len(slots)} processes are alive, more than can come back")
-        found = [Image(self.store, self.area, self.index, self.durable, slot) for slot in slots]
+        saved = {each.pid for each in self.store.meta(head.parent).memory} if head.parent else set()
+        found = [Image(self.store, self.area, self.index, self.durable, slot, saved) for slot in slots]
         for image in found:
             if proc_inspect.state(image.pid) in (b"T", b"t"):
                 raise Refused(f"{image.named} is stopped")
