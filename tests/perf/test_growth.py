@@ -13,6 +13,7 @@ import pytest
 from lab import Lab
 
 from metamori.cli.checkpoint import take
+from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.cut import Cut
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format import files
@@ -259,3 +260,23 @@ def test_the_instant_of_many_new_files_takes_no_python_for_each(
         lab: Lab, native_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (calls_while_frozen(each, files, monkeypatch) for each, files in ((lab, 100), (native_lab, 1000)))
     assert many - few <= 9 * 40            # for each of the folders
+
+
+SPAWNS = """
+import subprocess, sys
+with open("log", "w") as log:
+    for _ in range(300):
+        subprocess.run(["true"], stdout=log, check=True)
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_that_have_ended_keep_no_slots_until_a_checkpoint(lab: Lab) -> None:
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", SPAWNS], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdin and run.stdout.readline() == b"made\n"
+        area = Area(str(lab.store))
+        assert area.head.process_high < 20, "each that joins looks at two, so about as many are dead as live"
+        area.close()
+        run.stdin.close()
