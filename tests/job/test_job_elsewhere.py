@@ -14,6 +14,7 @@ from lab import Lab, Tree, picture
 from machines import Machine, machines, missing
 from ranks import RANK, Rank, checkpoint
 from test_job import everything_back
+from test_job_order import in_doubt
 
 pytest.importorskip("zmq")
 
@@ -103,6 +104,49 @@ def test_machines_write_one_file_at_one_time(hub: OnHub, net: list[Machine]) -> 
         checkpoint(hub, seen)
     for rank in ranks[::-1]:
         assert "lost" not in rank.end()
+    everything_back(hub, seen)
+
+
+def test_machines_write_the_same_bytes_at_one_time(hub: OnHub, net: list[Machine]) -> None:
+    """No clock says who was first."""
+    size = 600_000
+    (hub.work / "shared").write_bytes(b"." * size)
+    seen: dict[int, Tree] = {0: picture(hub.work)}
+    first = Rank(hub, "--durability", "process").ready()
+    ranks = [first, *(There(hub, one, first).ready() for one in net[1:])]
+    for letter in "ab":
+        for at in range(0, size, 4000):
+            for number, rank in enumerate(ranks):
+                rank.ask("write", "shared", at + 50 * number, f"{letter}{number}" * 1000)
+            for rank in ranks:
+                rank.answer()
+        checkpoint(hub, seen)
+    for rank in ranks[::-1]:
+        assert "lost" not in rank.end()
+    everything_back(hub, seen)
+
+
+def test_machines_whose_clocks_nobody_knows_fail(hub: OnHub, net: list[Machine]) -> None:
+    """What is left of each is the log of what it had saved: not which bytes of those blocks it wrote over."""
+    size = 4 << 20
+    (hub.work / "shared").write_bytes(b"." * size)
+    seen: dict[int, Tree] = {0: picture(hub.work)}
+    first = Rank(hub).ready()
+    ranks = [first, *(There(hub, one, first).ready() for one in net[1:])]
+    for last in (3, 3, 2):
+        for at in range(0, size, 300_000):
+            for number, rank in enumerate(ranks[:last]):
+                rank.do("write", "shared", at + 50 * number, f"{len(seen)}{number}" * 1000)
+        if len(seen) == 2:
+            net[2].fail()
+        if last == 3:
+            checkpoint(hub, seen)
+    for one, rank in zip(net[:2], ranks, strict=False):
+        one.fail()
+        rank.process.wait()
+    in_doubt(hub)
+    seen[3] = picture(hub.work)
+    assert "went down" in hub.verb("log").stderr
     everything_back(hub, seen)
 
 

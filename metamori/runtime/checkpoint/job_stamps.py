@@ -3,7 +3,8 @@ found it as the last checkpoint knows it (docs/adr/0051).
 
 Beside the store's records, in lines of fixed length that are only appended: kind, key (a place in the buffer, or a hash
 of the path), time by CLOCK_MONOTONIC_RAW. And which bytes of saved blocks the run has written over: kind, number of the
-block in the buffer, then in place of the time from where, to where, and for how many blocks that is so.
+block in the buffer, then in place of the time from where, to where, and for how many blocks that is so. Those of an index
+follow a line that has its number as the key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from metamori.store.io import commit
 from metamori.store.read.store import Store
 
 _LINE = struct.Struct("<BxxxI QQ")
-_PREIMAGE, _NAME, _WRITTEN = 1, 2, 3
+_PREIMAGE, _NAME, _WRITTEN, _INDEX = 1, 2, 3, 4
 _MOST = (1 << 32) - 1
 CHECK = 0x6d6a6f62
 
@@ -38,6 +39,7 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
         _note_moved(store, cut, index, durable)
     if not lines:
         return
+    lines.insert(0, _LINE.pack(_INDEX, CHECK, index, 0))
     fd = store.door.open(store.layout.stamps, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
     try:
         end = store.door.fstat(fd).st_size // _LINE.size * _LINE.size
@@ -100,7 +102,8 @@ class Stamps:
     def __init__(self, store: Store) -> None:
         self._store, self._read = store, 0
         self.preimages: dict[int, int] = {}
-        self.names: dict[int, list[int]] = {}   # each time that it was noted, in order
+        self._index = 0
+        self._names: dict[int, list[tuple[int, int]]] = {}     # each index that noted it, and when, in order
         self._written: list[tuple[int, int, int, int]] = []    # place, blocks, from where, to where
 
     def refresh(self) -> None:
@@ -116,10 +119,16 @@ class Stamps:
                 self.preimages.setdefault(key, stamp)
             elif kind == _WRITTEN:
                 self._written.append((key, stamp & _MOST, stamp >> 48, stamp >> 32 & 0xffff))
+            elif kind == _INDEX:
+                self._index = key
             else:
-                self.names.setdefault(key, []).append(stamp)
+                self._names.setdefault(key, []).append((self._index, stamp))
         self._read = end
         self._written.sort()
+
+    def first_named(self, path: bytes, since: int) -> int | None:
+        """When the run first noted a name after that index."""
+        return next((stamp for index, stamp in self._names.get(hashed(path), ()) if index > since), None)
 
     def forget_written(self) -> None:
         """All that was read is in a checkpoint of the job."""

@@ -20,6 +20,7 @@ from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import finish, folder
 from metamori.runtime.job.clock import now_ns
 from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.job.order import Order
 from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable
@@ -102,6 +103,7 @@ class Counter(threading.Thread):
         self._joining: list[tuple[bytes, Message]] = []
         self._asked: list[tuple[bytes, Message]] = []
         self._processes: dict[tuple[bytes, int], int] = {}
+        self._order = Order(store)
         self._round = 0
         self._over = threading.Event()
         self._looked = self._since = time.monotonic()
@@ -283,7 +285,7 @@ class Counter(threading.Thread):
             if part.upto > part.since:
                 parts.append(part)
         parent = finish.parent_of(self.store, self.job_run)
-        fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes)
+        fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes, self._order)
         index = fold.commit(message, reason, self.durable)
         for part in parts:
             part.stamps.forget_written()

@@ -16,7 +16,8 @@ from collections.abc import Container, Iterable
 from metamori.runtime.checkpoint.delta import GONE
 from metamori.runtime.checkpoint.job_stamps import Stamps, hashed, moved
 from metamori.runtime.job import clock, folder
-from metamori.runtime.job.clock import Moment, Timeline
+from metamori.runtime.job.clock import Timeline
+from metamori.runtime.job.order import Judge, Noted, Order, Saved, earliest_first
 from metamori.store.format.records import (
     NO_LIMIT,
     Meta,
@@ -64,11 +65,12 @@ class _Said:
         self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
             - part.store.state(part.since).pifs.keys()
         self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)]
-        self.undos: list[tuple[Moment | None, UndoEntry]] = []
+        self.undos: list[tuple[int | None, UndoEntry]] = []        # with its stamp
         for undo in part.store.undos:
             if part.since <= undo.after_index < part.upto:
-                self.undos += [(self._stamp(part.stamps.preimages.get(entry.buffer_start)), each)
+                self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
                                for entry in undo.entries for each in self._own(entry)]
+        self._lines: dict[tuple[int, int], int] = {}
 
     def _own(self, entry: UndoEntry) -> list[UndoEntry]:
         """What this run has written over, of what it saved: of other bytes it does not know how old they are."""
@@ -80,22 +82,30 @@ class _Said:
         return [UndoEntry(entry.inode, low + by, high + by, entry.run, low, crc)
                 for (low, high), crc in zip(ranges, crcs, strict=True)]
 
-    def _stamp(self, found: int | None) -> Moment | None:
-        if found is None:
-            return None
-        return self._timeline.at(found) if self._timeline else (found, 0)
+    def stamps(self) -> set[tuple[int, int]]:
+        """Of all that its records say."""
+        names = (self.part.stamps.first_named(entry.path, self.part.since) for entry in self.meta.initial_names)
+        return {(self.meta.run, stamp) for stamp in (*names, *(stamp for stamp, _ in self.undos)) if stamp is not None}
 
-    def named_at(self, path: bytes) -> Moment | None:
+    def in_order(self, lines: dict[tuple[int, int], int]) -> None:
+        self._lines = lines
+
+    def noted(self, stamp: int | None) -> Noted | None:
+        if stamp is None:
+            return None
+        at, doubt = self._timeline.at(stamp) if self._timeline else (stamp, 0)
+        return Noted(at, doubt, self.part.machine, self._lines.get((self.meta.run, stamp), -1))
+
+    def named_at(self, path: bytes) -> Noted | None:
         """When the run first noted a name."""
-        found = self.part.stamps.names.get(hashed(path))
-        return self._stamp(found[0]) if found else None
+        return self.noted(self.part.stamps.first_named(path, self.part.since))
 
 
 class JobFold:
     """Of these parts, as a child of `parent` of the job's store. `said`: what a person should hear."""
 
     def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: Iterable[int],
-                 processes: dict[tuple[bytes, int], int] | None = None) -> None:
+                 processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None) -> None:
         self.store, self.parent, self.run = store, parent, run
         self.index = store.newest + 1
         self.state = store.state(parent)
@@ -105,6 +115,10 @@ class JobFold:
         told = [(part.machine, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
         times = clock.timelines(told)
         self.of = [_Said(part, times[part.machine]) for part in parts]
+        if len(times) > 1:                 # one machine's clock says it
+            lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
+            for said in self.of:
+                said.in_order(lines)
         self.mapped = set(mapped)
         self.said: list[str] = []
         self._known: dict[Identity, list[int]] = {}
@@ -280,70 +294,53 @@ class JobFold:
                 if same and new.size != found[inode].size:
                     self._lost.add(inode)  # nobody can say which was first
                 at = said.named_at(pif.filename)     # another mode leaves the time as it is
-                now = (new.mtime_ns, at[0] if at else NO_LIMIT)
+                now = (new.mtime_ns, at.at if at else NO_LIMIT)
                 if inode not in found or now < order[inode]:
                     found[inode], order[inode] = new, now
         return found
 
     def _initial_names(self, names: dict[bytes, NameEntry], initial: dict[int, PifEntry]) -> dict[bytes, NameEntry]:
-        found: dict[bytes, tuple[Moment, str, NameEntry]] = {}
+        seen: dict[bytes, list[tuple[Noted | None, NameEntry]]] = {}
         for said in self.of:
             for entry in said.meta.initial_names:
                 if entry.path in self.state.names:
                     continue
                 inode = self.number(said, entry.inode)
-                at = said.named_at(entry.path) or (NO_LIMIT, 0)
                 new = replace(entry, inode=inode)
                 if entry.kind == "file" and inode not in initial and inode not in self.state.pifs:
                     new = NameEntry(entry.path, "absent")        # a run has made it since
                 if entry.kind == "file" and inode in initial:
                     first = initial[inode]
                     new = replace(new, mode=first.mode, uid=first.uid, gid=first.gid, mtime_ns=first.mtime_ns)
-                known = found.get(entry.path)
-                if known and known[1] != said.part.machine and abs(at[0] - known[0][0]) < at[1] + known[0][1] and \
-                        (new.kind, new.inode) != (known[2].kind, known[2].inode):
-                    self._lost |= {new.inode, known[2].inode} - {0}      # nobody can say which of them was there
-                if known is None or at[0] < known[0][0]:
-                    found[entry.path] = at, said.part.machine, new
-        for path in names:
-            if path not in found and path not in self.state.names:
-                found[path] = (NO_LIMIT, 0), "", NameEntry(path, "absent")
-        return {path: entry for path, (_, _, entry) in found.items()}
+                seen.setdefault(entry.path, []).append((said.named_at(entry.path), new))
+        found = {path: self._first_name(entries) for path, entries in seen.items()}
+        return found | {path: NameEntry(path, "absent") for path in names
+                        if path not in found and path not in self.state.names}
+
+    def _first_name(self, entries: list[tuple[Noted | None, NameEntry]]) -> NameEntry:
+        """Who has noted it counts before who has not."""
+        noted = [(at, entry) for at, entry in entries if at]
+        judge = Judge(at for at, _ in noted)
+        noted.sort(key=lambda each: judge.key(each[0]))
+        for at, entry in noted[1:]:
+            first_at, first = noted[0]
+            if judge.is_in_doubt(first_at, at) and (entry.kind, entry.inode) != (first.kind, first.inode):
+                self._lost |= {entry.inode, first.inode} - {0}   # nobody can say which of them was there
+        return (noted or entries)[0][1]
 
     # -- bytes -----------------------------------------------------------------------------------
 
     def _undos(self, known: Container[int]) -> list[UndoEntry]:
         """Of a byte that several have saved the first entry counts: the earliest."""
-        by_file: dict[int, list[tuple[Moment | None, _Said, UndoEntry]]] = {}
+        by_file: dict[int, list[Saved]] = {}
         for said in self.of:
+            run = os.fsdecode(said.part.name)
             for stamp, entry in said.undos:
                 inode = self.number(said, entry.inode)
                 if inode not in self.state.pifs and inode not in known:
                     continue               # no checkpoint has it, and none will
-                by_file.setdefault(inode, []).append((stamp, said, entry._replace(inode=inode)))
-        found: list[UndoEntry] = []
-        for inode, entries in by_file.items():
-            if len({said.part.name for _, said, _ in entries}) > 1:
-                found += self._doubtful(inode, entries)
-                entries.sort(key=lambda each: each[0][0] if each[0] else 0)
-            found += [entry for _, _, entry in entries]
-        return found
-
-    def _doubtful(self, inode: int, entries: list[tuple[Moment | None, _Said, UndoEntry]]) -> list[UndoEntry]:
-        """Bytes that two runs have saved, differing, of which nobody can say which is older: lost."""
-        found = []
-        rows = sorted(entries, key=lambda each: each[2].start)
-        for at, (stamp, said, one) in enumerate(rows):
-            for other_stamp, other_said, other in rows[at + 1:]:
-                if other.start >= one.end:
-                    break
-                if said is other_said:
-                    continue
-                if stamp and other_stamp and (said.part.machine == other_said.part.machine or
-                                              abs(stamp[0] - other_stamp[0]) >= stamp[1] + other_stamp[1]):
-                    continue
-                found += self._differing(one, other)
-        return found
+                by_file.setdefault(inode, []).append((said.noted(stamp), run, entry._replace(inode=inode)))
+        return [entry for rows in by_file.values() for entry in earliest_first(rows, self._differing)]
 
     def _differing(self, one: UndoEntry, other: UndoEntry) -> list[UndoEntry]:
         start, end = max(one.start, other.start), min(one.end, other.end)

@@ -198,6 +198,7 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
     fd = store.door.open(store.layout.buffer(job_run), os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
     store.door.ftruncate(fd, 4096)
     store.door.close(fd)
+    commit.write_file(store.door, store.layout.order, b"", durable=False)
     commit.write_file(store.door, os.path.join(store.layout.nodes, b"run"), b"%d" % job_run)
     commit.write_file(store.door, store.layout.alive, b"%d\n" % job_run, durable=False)
     counter = Counter(store, identity, job_run, config.durability == "power", child_loop.say)

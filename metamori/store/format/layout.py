@@ -19,6 +19,7 @@
     buffer/<run>                 the disk buffer of a run, sparse, addressed in bytes
     job                          how the runs of a live job reach the one that takes their checkpoints
     nodes/<name>/                the stores of a job's runs, until the job is over
+    nodes/order                  which of them was first at what (docs/adr/0060)
     nodes/folded/<k>             which of their indexes the job's index k holds
     nodes.over                   what `nodes` is renamed to when the job is over, before it is removed
     kept/<name>                  backing files of objects that have no name at present. Names made of digits only
@@ -149,6 +150,10 @@ class Layout:
 
     def folded(self, index: int) -> bytes:
         return self._in(b"nodes", b"folded", b"%d" % index)
+
+    @property
+    def order(self) -> bytes:
+        return self._in(b"nodes", b"order")
 
     @property
     def nodes_over(self) -> bytes:

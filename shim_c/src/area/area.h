@@ -291,7 +291,6 @@ static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unsee
 extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_engine.c, once there is a ring */
 extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
 int mm_memory_run(void);
-uint64_t mm_stamp_of_job(const struct mm_header *h);
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 extern struct mm_header *mm_memory_head;
 /* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c); it will, by a

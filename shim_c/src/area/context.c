@@ -49,10 +49,3 @@ int mm_memory_run(void)
     return mm_memory_head && mm_memory_head->supervisor
         && mm_start_time(mm_memory_head->supervisor) == mm_memory_head->supervisor_start;
 }
-
-/* When something was as it was found: of several runs that change one file, the earliest found it as the checkpoint knows it.  0
- * where the run is alone. */
-uint64_t mm_stamp_of_job(const struct mm_header *h)
-{
-    return h->flags & MM_JOB ? sys_quartz_ns() : 0;
-}

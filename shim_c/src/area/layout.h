@@ -73,6 +73,7 @@
 
 /* kinds of records in <store>/run/ahead, the log that is true after a power cut */
 #define MM_AHEAD_MAGIC 0x6461654d
+#define MM_ORDER_MAGIC 0x7264726f
 #define MM_AHEAD_START 1    /* the run has begun: in the first block of the log; object: the store's number; data: the boot's id */
 #define MM_AHEAD_CUT 2      /* what follows was done after the instant of checkpoint `index` */
 #define MM_AHEAD_BACK 3     /* a restore inside the program to `index` is done */
@@ -180,7 +181,7 @@ struct mm_comeback {
     uint32_t images, descriptors, locks, segments;
 };
 
-#define MM_AREA_VERSION 8
+#define MM_AREA_VERSION 9
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -245,6 +246,8 @@ struct mm_header {
     uint64_t ahead_tail, ahead_synced;   /* bytes of the log of what is durable; of those that are */
     uint32_t ahead_lock;       /* tid of who appends to it */
     uint32_t ahead_named;      /* its name, and the buffer's, are durable */
+    uint64_t order_last, order_again;    /* the last stamp; no line before this time, by CLOCK_MONOTONIC (order.c) */
+    uint32_t order_lock;       /* tid of who takes a stamp */
     uint32_t note_base;        /* the file that notes are names of */
     uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
@@ -366,6 +369,11 @@ struct mm_preimage {
     uint32_t slot, pad_;
     uint64_t start, end, buffer_start;     /* bytes */
     uint64_t stamp_ns;                     /* as in mm_touch: between the copy and the overwrite */
+};
+
+struct mm_order {
+    uint32_t magic, crc;       /* CRC-32 of what follows */
+    uint64_t run, stamp_ns;    /* of a mm_preimage or mm_touch of that run */
 };
 
 struct mm_range {

@@ -21,6 +21,7 @@
     KIND(READERS) /* the readers' */ \
     KIND(POSITION) /* a position's */ \
     KIND(AHEAD) /* the log's */ \
+    KIND(ORDER) /* the order's */ \
     KIND(LEAVE) /* a process slot's */ \
     KIND(MAPPINGS) /* the mappings' */ \
     KIND(ACTIONS) /* the signal actions' */ \

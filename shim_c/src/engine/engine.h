@@ -147,6 +147,9 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
 long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end);
 long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around);
 
+/* order.c */
+uint64_t mm_stamp_of_job(void);
+
 /* overwrite.c: locked */
 uint64_t mm_may_overwrite(uint32_t slot, struct mm_pif *p, int fd, uint64_t at, size_t count);
 

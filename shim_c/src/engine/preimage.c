@@ -57,7 +57,7 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
     }
     sys_lseek(reader, position, SEEK_SET);
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
-                                  .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job(h) };
+                                  .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job() };
     if (result == 0)
         result = mm_ahead_preimage(slot, reader, &record, length);
     if (result < 0)

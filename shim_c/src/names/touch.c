@@ -108,7 +108,7 @@ static long touch(const char *path, long looked, const struct statx *st)
             }
         }
     }
-    record.stamp_ns = mm_stamp_of_job(h);
+    record.stamp_ns = mm_stamp_of_job();
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
     mm_lock(&h->lock, MM_LOCK_AREA);

@@ -1,0 +1,120 @@
+"""Runs whose clocks say nothing about which of them was first: the log of their order does (docs/adr/0060)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from lab import Lab, Tree, picture
+from ranks import Rank, checkpoint, job
+from stops import Stops
+from test_job import everything_back
+
+pytest.importorskip("zmq")
+
+from metamori.runtime.job import clock
+from metamori.store.io.os_io import Door
+
+HOUR = 3600 * 10**9
+SIZE = 60_000
+
+
+def in_doubt(lab: Lab) -> None:
+    """Each of the runs, of which none lives, was on a machine of its own whose clock nobody could read to the hour."""
+    for number, node in enumerate(sorted((lab.store / "nodes").glob("*/format"))):
+        (node.parent / "boot").write_text(f"machine {number}")
+        path = bytes(node.parent / "clock")
+        points = clock.Clock((at, shift, HOUR) for at, shift, _ in clock.read(Door(), path) or [(0, 0, 0)])
+        points.write(Door(), path)
+
+
+def over(lab: Lab, ranks: list[Rank], ends: int, seen: dict[int, Tree]) -> str:
+    """So many end, the others are killed, and the next verb completes the job; what it says."""
+    for rank in ranks[:ends]:
+        assert rank.end() == ""
+    for rank in ranks[ends:]:
+        rank.kill()
+    seen[max(seen) + 1] = picture(lab.work)
+    in_doubt(lab)
+    return lab.verb("log").stderr
+
+
+def writes(rank: Rank, at: int, text: str) -> None:
+    rank.do("write", "shared", at, text)
+
+
+@pytest.mark.parametrize("ends", [0, 1, 2])
+def test_bytes_of_one_block_and_the_same_bytes(lab: Lab, ends: int) -> None:
+    (lab.work / "shared").write_bytes(os.urandom(SIZE))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 3)
+    for number, rank in enumerate(ranks):
+        writes(rank, 100 * number, f"before {number}")
+    checkpoint(lab, seen)
+    for number, rank in enumerate(ranks[::-1]):
+        writes(rank, 1000 * number, "own" * 100)       # of one block
+        writes(rank, 20_000, f"{number}" * 9000)       # the same
+        writes(rank, SIZE - 50 * number, "beyond" * 20)
+    over(lab, ranks, ends, seen)
+    everything_back(lab, seen)
+
+
+@pytest.mark.parametrize("ends", [0, 1])
+def test_a_name_that_several_change(lab: Lab, ends: int) -> None:
+    (lab.work / "name").write_text("old")
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 3)
+    ranks[2].do("rename", "name", "other")
+    ranks[0].do("anew", "name", "new")
+    ranks[1].do("unlink", "name")
+    ranks[0].do("symlink", "to", "name")
+    over(lab, ranks, ends, seen)
+    everything_back(lab, seen)
+
+
+def test_one_stands_between_its_copy_and_its_line(lab: Lab) -> None:
+    """The other is first then, though what it found is newer by no byte."""
+    (lab.work / "shared").write_bytes(os.urandom(SIZE))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    stops = Stops(lab.folder / "stops")
+    ranks = [Rank(lab).ready(), Rank(lab, env=stops.env).ready()]
+    for number, rank in enumerate(ranks):
+        writes(rank, 30_000 * number, "before")
+    checkpoint(lab, seen)
+    stops.arm("order.looked")
+    ranks[1].ask("write", "shared", 100, "late" * 1000)
+    stops.wait("order.looked")
+    writes(ranks[0], 50, "first" * 1000)
+    stops.go("order.looked")
+    ranks[1].answer()
+    over(lab, ranks, 0, seen)
+    everything_back(lab, seen)
+
+
+def test_who_does_not_get_the_lock_goes_on_without_a_line(lab: Lab) -> None:
+    """Soon, and only once; what it saved is as much in doubt as the clocks are. One that dies has the lock no more."""
+    (lab.work / "shared").write_bytes(os.urandom(SIZE))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    stops = Stops(lab.folder / "stops")
+    ranks = [Rank(lab, "--durability", "process").ready(), Rank(lab, env=stops.env).ready()]
+    for number, rank in enumerate(ranks):
+        writes(rank, 30_000 * number, "before")
+    checkpoint(lab, seen)
+    stops.arm("order.written")
+    ranks[1].ask("write", "shared", 100, "first" * 1000)
+    stops.wait("order.written")
+    began = time.monotonic()
+    for at in range(0, SIZE, 3000):
+        writes(ranks[0], at, "late" * 100)
+    assert 0.2 < time.monotonic() - began < 2
+    ranks[1].kill()
+    time.sleep(1)
+    before = (lab.store / "nodes" / "order").stat().st_size
+    ranks[0].do("write", "other", 0, "with a line")
+    assert (lab.store / "nodes" / "order").stat().st_size > before
+    over(lab, ranks[:1], 0, seen)
+    done = lab.verb("restore", 1, code=None)
+    assert done.returncode in (0, 12), done.stderr
+    if not done.returncode:
+        lab.assert_state(seen[1], "restore 1")
