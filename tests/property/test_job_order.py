@@ -177,7 +177,8 @@ def test_lines_and_clocks_that_contradict_each_other_say_nothing() -> None:
     entries = [UndoEntry(1, 0, 8, run, 0, 0) for run in (1, 2)]
     lost = UndoEntry(1, 0, 8, 0, 0, 0)
     for shift, said in ((-1000, entries), (0, entries), (1000, [lost, *entries])):
-        rows: list[Saved] = [(Noted(NOW, 5, "a", 24), "a", entries[0]), (Noted(NOW - shift, 5, "b", 48), "b", entries[1])]
+        rows: list[Saved] = [(Noted(NOW, 5, "a", 24), "a", entries[0]),
+                             (Noted(NOW - shift, 5, "b", 48), "b", entries[1])]
         assert earliest_first(rows[::-1], lambda one, other: [lost]) == said
 
 

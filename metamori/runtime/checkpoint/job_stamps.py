@@ -3,8 +3,8 @@ found it as the last checkpoint knows it (docs/adr/0051).
 
 Beside the store's records, in lines of fixed length that are only appended: kind, key (a place in the buffer, or a hash
 of the path), time by CLOCK_MONOTONIC_RAW. And which bytes of saved blocks the run has written over: kind, number of the
-block in the buffer, then in place of the time from where, to where, and for how many blocks that is so. Those of an index
-follow a line that has its number as the key.
+block in the buffer, then in place of the time from where, to where, and for how many blocks that is so. Those of an
+index follow a line that has its number as the key.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import time
 from collections.abc import Container, Iterable
 
 from metamori.runtime.checkpoint.delta import GONE
-from metamori.runtime.checkpoint.job_stamps import Stamps, hashed, moved
+from metamori.runtime.checkpoint.job_stamps import Stamps, moved
 from metamori.runtime.job import clock, folder
 from metamori.runtime.job.clock import Timeline
 from metamori.runtime.job.order import Judge, Noted, Order, Saved, earliest_first
