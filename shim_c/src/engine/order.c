@@ -2,11 +2,17 @@
  *
  * A line is appended after a run has looked at what it is about to change (bytes in place, a name), and before it changes
  * it.  Its place in the file is the order.  Invariants:
- *  1. Whose line is first, looked before any other changed anything: every change comes after its own run's line.  So of
- *     all who saved a byte the first found it as the last checkpoint knows it, whoever has written which bytes around it.
+ *  1. Whose line is first, looked before any other changed anything.  Take a byte, all who saved it since the checkpoint,
+ *     and of these the one whose line is first.  Whoever wrote that byte had saved it; his line is not before that one, his
+ *     write comes after his line, and the first had copied before its own line.  So that copy has nobody's write, whoever
+ *     has written which bytes around it.  Who found the file shorter, saved nothing and wrote, did so after a truncation,
+ *     which saved.  A freeze waits for the call: copy, line and write are of one interval, and bytes from `fresh_from` on are
+ *     in no checkpoint.  A mapping, or an engine's use, begins after its pre-images; what is stored by it later needs none
+ *     (settle.c).  A line whose pre-image is missing changes nothing: its run did not write.
  *  2. The lock of the file is held from before the stamp is taken until the line is there: lines stand in the order of
  *     their stamps' true times.  A line that is torn, or stands where another one stood, is none.
  *  3. Without a line (no lock in time, no room) the call goes on: clocks say then who was first, or nobody does.
+ * Not by this: the size of a file that two runs saw first, at the same time and different (fold.py): it is looked at apart.
  * Read by metamori/runtime/job/order.py.
  */
 #include "engine/engine.h"
