@@ -221,6 +221,15 @@ def test_a_checkpoint_is_complete_before_the_requeue(lab: Lab, played: dict[str,
     assert done.stdout == b"step 1\nstep 2\n" and b"continuing from checkpoint 2" in done.stderr
 
 
+def test_a_signal_to_the_whole_step_comes_to_the_program_first(lab: Lab, played: dict[str, str]) -> None:
+    """As Slurm sends it, in no order."""
+    script = f"{METAMORI} checkpoint > /dev/null; (sleep 0.1; kill -USR1 $PPID) & kill -USR1 $$"
+    done = lab.run(["sh", "-c", script], "--requeue", env=played)
+    assert done.returncode == 128 + signal.SIGUSR1, done.stderr
+    assert (lab.folder / "asked").read_text() == "requeue 4711\n"
+    assert lab.messages()[max(lab.messages())] == "requeued"
+
+
 def test_a_controller_that_refuses_is_heard(lab: Lab, played: dict[str, str]) -> None:
     (lab.folder / "answer").write_text("1")
     done = lab.run(["sh", "-c", WAITS.replace("kill -TERM $$", "")], "--requeue", env=played)

@@ -197,6 +197,7 @@ class Counter(threading.Thread):
         round_ = Round(self._round, set(self._runs))
         if not self._runs:
             raise Refused(f"no job is alive in {self.store.path}")
+        names = {who: run.name for who, run in self._runs.items()}     # one that has written may end before all have
         self._tell(round_.start())
         limit, all_frozen, look = time.monotonic() + FREEZE_S, False, time.monotonic() + DIED_S
         while not round_.is_over:
@@ -219,7 +220,7 @@ class Counter(threading.Thread):
                     raise Died
         if round_.why:
             raise Refused(round_.why)
-        return self._fold(message, "checkpoint", {self._runs[who].name: index for who, index in round_.indexes.items()},
+        return self._fold(message, "checkpoint", {names[who]: index for who, index in round_.indexes.items()},
                           ended)
 
     def _killed(self, awaited: set[bytes]) -> list[bytes]:

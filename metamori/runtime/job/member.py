@@ -39,6 +39,7 @@ class Member(threading.Thread):
         self._heard = 0.0
         self._clock, self._clock_written = Clock(), 0.0
         self._store = Store(path)          # to look whether somebody counts
+        self._requeued = os.path.join(self._store.layout.nodes, b"requeued")
 
     # -- for the thread of the command ---------------------------------------------------------------
 
@@ -49,6 +50,21 @@ class Member(threading.Thread):
     def checkpoint(self, message: str) -> int:
         """Of the whole job; its index. MetamoriError."""
         return ask(self.path, message)
+
+    def is_first_to_requeue(self) -> bool:
+        """Of the job's runs: the signal comes to all of them, or to any, and its program may end by it."""
+        try:
+            os.close(os.open(self._requeued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        except OSError:
+            return self.counts
+        return True
+
+    def not_requeued(self) -> None:
+        """Whoever gets the signal next asks."""
+        with suppress(OSError):
+            os.unlink(self._requeued)
 
     def leave(self) -> None:
         """The command has ended: what it did is recorded by its own run, and then the job's."""

@@ -29,6 +29,7 @@ WAITED = signal.valid_signals() - _LEFT_ALONE
 
 
 LOOK_S = 1.0
+ALSO_S = 0.5                               # after the program ended by a signal that may be for us too
 _before: set[int] | None = None            # the signals that were blocked before the first command was started
 
 
@@ -171,6 +172,9 @@ def watch(pid: int, every_s: float, on_signal: int, checkpoint: Callable[[], obj
         if found is None or found.si_signo == signal.SIGCHLD:   # another thread of this process may have taken that
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended == pid:
+                if on_signal and os.WIFSIGNALED(status) and os.WTERMSIG(status) == on_signal and \
+                        signal.sigtimedwait({on_signal}, ALSO_S) is not None:
+                    signalled()            # Slurm sends it to all of a step, in no order
                 return status
             continue
         if found.si_signo == on_signal and not signalled():

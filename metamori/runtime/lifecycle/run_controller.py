@@ -40,6 +40,10 @@ if TYPE_CHECKING:                          # most runs need none of these
 
         def checkpoint(self, message: str) -> int: ...
 
+        def is_first_to_requeue(self) -> bool: ...
+
+        def not_requeued(self) -> None: ...
+
         def leave(self) -> None: ...
 else:
     import _signal as signal
@@ -192,10 +196,12 @@ class Live:
         try:
             if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
-            if not self.job or self.job.counts:
+            if not self.job or self.job.is_first_to_requeue():
                 slurm.requeue(slurm.job())
             self._requeued = True
         except MetamoriError as error:
+            if self.job:
+                self.job.not_requeued()
             child_loop.say(str(error))
 
     def _has_checkpoint(self) -> bool:
