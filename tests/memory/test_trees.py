@@ -159,6 +159,30 @@ os.close(w)
 with open(r) as found:
     print(*sorted(found))
 """
+ENDED = """
+import hashlib, os
+r, w = os.pipe()
+leader = os.fork()
+if leader == 0:
+    os.read(r, 1)
+os.setpgid(leader, leader)
+followers = []
+for status in (7, 8):
+    followers.append(os.fork())
+    if followers[-1] == 0:
+        os.read(r, 1)
+    os.setpgid(followers[-1], leader)
+    os.kill(followers[-1], status)
+os.kill(leader, 9)
+os.waitpid(leader, 0)
+state = b"x"
+for n in range(20):
+    for i in range(15000):
+        state = hashlib.sha256(state * 3).digest()
+    print(n, state.hex(), flush=True)
+ended = dict(os.waitpid(-leader, 0) for _ in followers)
+print([ended[each] for each in followers])
+"""
 PASSED = """
 import hashlib, os, socket
 one, two = socket.socketpair()
@@ -349,6 +373,10 @@ def script(folder: Path, text: str) -> list[str | Path]:
 
 def test_leaders_of_a_session_and_a_group_that_have_gone(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, script(tmp_path, DAEMON)), "150ms")
+
+
+def test_a_group_of_which_all_have_ended_and_nobody_was_waited_for(tmp_path: Path) -> None:
+    comes_back(Memory(tmp_path, script(tmp_path, ENDED)), "150ms")
 
 
 def test_memory_that_was_passed_on_and_a_connection_that_has_ended(tmp_path: Path) -> None:

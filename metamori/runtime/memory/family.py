@@ -86,13 +86,10 @@ def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -
                 raise Refused(f"process {process.pid} is in a session whose leader has gone")
             if number not in by_pid:
                 gone[number] = FamilyEntry(number, 0, number, number, GONE)
-    for process in living:
+    for process in (*living, *ended):      # a parent may wait for a group of which all have ended
         number = process.group
         if number not in by_pid and number not in gone and number != outer:
             gone[number] = FamilyEntry(number, process.pid, number, process.session, GONE)
-    for place, process in enumerate(ended):
-        if process.group not in by_pid and process.group not in gone and process.group != outer:
-            ended[place] = replace(process, group=0)   # all of it has ended
     return list(gone.values())
 
 
