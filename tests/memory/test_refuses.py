@@ -29,9 +29,14 @@ QUEUE = ("import ctypes; q = ctypes.CDLL(None); n = b'/metamori-%d' % os.getpid(
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
 CASES = {
-    "a stopped child": ("import signal, subprocess; child = subprocess.Popen(['sleep', '6000']);"
-                        "os.kill(child.pid, signal.SIGSTOP); os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)",
-                        "child.kill(); child.wait()", ") is stopped"),
+    "a child in a debugger": ("import ctypes, subprocess; child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
+                              "ptrace = ctypes.CDLL(None).ptrace; assert ptrace(0x4206, child.pid, None, None) == 0;"
+                              "ptrace(0x4207, child.pid, None, None); os.waitpid(child.pid, 0x40000000)",
+                              "child.kill(); child.wait()", ") is stopped by a debugger"),
+    "a child that stopped in a call": (
+        "import ctypes; child = os.fork(); child or ctypes.CDLL(None).sigqueue(os.getpid(), 19, None);"
+        "child or os._exit(0); os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)",
+        "os.kill(child, 9); os.wait()", "it is stopped in the middle of a call"),
     "a child that is not tracked": (
         "import subprocess; child = subprocess.Popen(['sleep', '6000'], env={'METAMORI_DISABLE': '1'})",
         "child.kill(); child.wait()", ") is becoming another program, or cannot be tracked"),

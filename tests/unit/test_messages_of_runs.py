@@ -24,8 +24,20 @@ import metamori
 from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError
+from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.lifecycle import end_run, recover, run_controller, store_removed, sysv_restart, tcp_restart
-from metamori.runtime.memory import family, images, open_files, proc_inspect, proc_look, sockets, sysv, terminals, tree
+from metamori.runtime.memory import (
+    family,
+    images,
+    open_files,
+    proc_inspect,
+    proc_look,
+    sockets,
+    stopped,
+    sysv,
+    terminals,
+    tree,
+)
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.rollback import live_rollback, rollback, sole_process
 from metamori.store.format.records import FamilyEntry, SegmentEntry
@@ -63,6 +75,23 @@ def test_a_run_without_its_process() -> None:
 def test_more_processes_than_can_come_back() -> None:
     with pytest.raises(Refused, match="513 processes are alive, more than can come back"):
         all_images([1] * 513)._processes()
+
+
+def test_a_stopped_process_that_may_not_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(mm_ptrace=lambda *_: -errno.EPERM)
+    monkeypatch.setattr(stopped, "lib", fake)
+    memory = SimpleNamespace(stood=0, unseen=0, stands=0)
+    with pytest.raises(Refused, match=r"sh \(7\) is stopped, and may not be looked into \(Operation not permitted\)"):
+        stopped.Stopped(os.getpid(), memory, "sh (7)")
+    assert memory.stands == 0
+
+
+def test_a_stopped_process_with_a_thread_that_never_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopped, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(stopped, "lib", SimpleNamespace(mm_ptrace=lambda *_: 0))
+    monkeypatch.setattr(stopped.os, "waitid", lambda *_: None)
+    with pytest.raises(NotAtRest, match=r"a thread of sh \(7\) does not stop: no checkpoint was taken"):
+        stopped.Stopped(os.getpid(), SimpleNamespace(stood=0, unseen=0, stands=0), "sh (7)")
 
 
 def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
 long mm_timerfd(int clock, int flags, const char *value);
 long mm_ptrace(long request, int tid, long data);
+long mm_signal_mask(int tid, int set, uint64_t *mask);
 long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags);
 long mm_sysv_stat(uint32_t kind, int id, char *found);
 long mm_sysv_remove(uint32_t kind, int id);
@@ -115,6 +116,10 @@ static long mm_epoll_add(int fd, int watched, const char *event) { return sys(SY
 static long mm_signalfd(uint64_t mask, int flags) { return sys(SYS_signalfd4, -1, &mask, sizeof mask, flags); }
 
 static long mm_ptrace(long request, int tid, long data) { return sys(SYS_ptrace, request, tid, 0, data); }
+static long mm_signal_mask(int tid, int set, uint64_t *mask)
+{
+    return sys(SYS_ptrace, set ? 0x420b : 0x420a, tid, sizeof *mask, mask);
+}
 
 /* -- System V; which kind: MM_SYSV_* */
 static long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags)

@@ -29,6 +29,7 @@ from metamori.runtime.lifecycle import (
 from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
 from metamori.runtime.memory import file_locks, sysv
 from metamori.runtime.memory.family import GONE
+from metamori.runtime.memory.stopped import KNOWN, is_stopped
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
 
 if TYPE_CHECKING:
@@ -83,9 +84,15 @@ class Tree:
         for place, number in enumerate(numbers):
             each = tree.member[place]
             each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
+            each.stops = each.unseen = each.parent = each.may_stop = each.stood = 0
         tree.turn = tree.back = tree.lost = 0
         tree.processes, tree.count = len(self.members), len(numbers)
         self.place = {number: place for place, number in enumerate(numbers)}
+        for process in self.family:
+            if is_stopped(process.status):
+                slot = self._slot(process.pid)
+                slot.stops = signal.SIGSTOP if process.status == KNOWN else os.WSTOPSIG(process.status)
+                slot.unseen, slot.parent = process.status != KNOWN, process.parent
 
     def _slot(self, number: int) -> mm_member:
         return self.area.head.tree.member[self.place[number]]
@@ -145,7 +152,7 @@ class Tree:
         if process.status == GONE:
             self._await_followers(process.pid)
             os._exit(0)
-        if process.status >= 0:
+        if process.status >= 0 and not is_stopped(process.status):
             _end_as(process.status)
         self._become_program(self.member[process.pid])
 
@@ -186,7 +193,7 @@ class Tree:
         """All whose group a number is are in it."""
         own = os.getpid()
         for each in self.family:
-            if each.group == number and each.status == -1:
+            if each.group == number and (each.status == -1 or is_stopped(each.status)):
                 self._await(partial(_is_led_by, self._slot(each.pid), own), each.pid)
 
     def _await(self, condition: Callable[[], bool], number: int) -> None:

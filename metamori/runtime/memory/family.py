@@ -19,6 +19,12 @@ GONE = -2                                  # status of a leader that was waited 
 _EXIT_STATUS = 49                          # of the words of /proc/PID/stat, from the state on
 
 
+def with_stops(family: Sequence[FamilyEntry], images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
+    """When each process has looked at its children."""
+    status = {image.known: image.stopped.status for image in images if image.stopped}
+    return tuple(replace(each, status=status.get(each.pid, each.status)) for each in family)
+
+
 def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
     """Live children that are no processes of the run, with their parents."""
     pids = {image.pid for image in images}

@@ -19,6 +19,7 @@ from metamori.runtime.area.run_area import Area, NotAtRest
 from metamori.runtime.memory import open_files, proc_inspect
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.memory.proc_look import ProcLook
+from metamori.runtime.memory.stopped import Stopped
 from metamori.store.format import layout
 from metamori.store.format.records import DescriptorEntry, Launch, MemoryEntry, SharedEntry
 from metamori.store.read import image, image_chain
@@ -59,6 +60,8 @@ class Image:
 
     descriptors: Sequence[DescriptorEntry]
     gathers = is_written = False           # it is being made; a writer has it
+    stopped: Stopped | None = None         # by job control
+    is_held = False
 
     def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int, saved: Collection[int]) -> None:
         """saved: processes, as the run knows them, of which the parent of the index has an image."""
@@ -94,7 +97,30 @@ class Image:
 
     def hold(self) -> None:
         """Every thread parked. Refused, NotAtRest, NotBegun."""
-        self._require(lib.mm_memory_held(self.area.pointer, self.slot, int(_PATIENCE_S * 1000)))
+        while (held := lib.mm_memory_held(self.area.pointer, self.slot, int(_PATIENCE_S * 1000))) == -errno.EALREADY:
+            self._run_stopped()
+        self._require(held)
+        self.is_held = True
+
+    def meet_stopped(self) -> None:
+        """Before it is asked."""
+        if proc_inspect.state(self.pid) == b"T":
+            self.stopped = Stopped(self.pid, self.memory, self.named)
+            if not self.stopped.is_stopped:
+                self.stopped.leave()
+                self.stopped = None
+
+    def _run_stopped(self) -> None:
+        if self.stopped is None:           # since then: its parent has not run either
+            self.meet_stopped()
+            self.memory.unseen = self.stopped is not None
+        if self.stopped:
+            self.stopped.run()
+
+    def _gathered(self) -> int:
+        while (made := int(lib.mm_memory_gathered(self.area.pointer, self.slot))) == -errno.EALREADY:
+            self._run_stopped()
+        return made
 
     def gather(self) -> None:
         """Its image, now that all processes are held; `stop` waits until nothing more is taken from the process."""
@@ -103,7 +129,7 @@ class Image:
 
     def stop(self) -> None:
         self.gathers = False
-        self._require(lib.mm_memory_gathered(self.area.pointer, self.slot))
+        self._require(self._gathered())
         self.is_written = True
 
     def _require(self, result: int) -> None:
@@ -156,6 +182,8 @@ class Image:
 
     def go(self) -> None:
         lib.mm_memory_go(self.area.pointer, self.slot)
+        if self.stopped:
+            self.stopped.leave(self.is_held)
 
     def write(self) -> None:
         """Every process runs again."""
@@ -198,7 +226,7 @@ class Image:
         """The instant could not be had after all: nothing will name the image."""
         if self.gathers:
             self.gathers = False
-            self.is_written = lib.mm_memory_gathered(self.area.pointer, self.slot) == 0
+            self.is_written = self._gathered() == 0
         self.go()
         self.write()
         while self.is_written and lib.mm_memory_wait(self.area.pointer, self.slot, 1000) == -errno.EAGAIN:

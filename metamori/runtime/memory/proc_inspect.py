@@ -64,6 +64,31 @@ def state(pid: int) -> bytes:
     return b"%c" % letter if letter else b""
 
 
+def parent(pid: int) -> int:
+    try:
+        return int(stat_words(pid)[1])
+    except OSError:
+        return 0
+
+
+def state_of_thread(pid: int, tid: int) -> bytes:
+    try:
+        return _read(f"/proc/{pid}/task/{tid}/stat").rpartition(b") ")[2][:1]
+    except OSError:
+        return b""
+
+
+def signals(pid: int, tid: int) -> tuple[int, int, int]:
+    """Of a thread: those that wait for it, those that wait for its process, those that it blocks."""
+    try:
+        status = _read(f"/proc/{pid}/task/{tid}/status")
+    except OSError:
+        return 0, 0, 0
+    waiting, of_all, blocked = (int(status.partition(name)[2].split(None, 1)[0], 16)
+                                for name in (b"SigPnd:", b"ShdPnd:", b"SigBlk:"))
+    return waiting, of_all, blocked
+
+
 def name_of(pid: int) -> str:
     try:
         return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()

@@ -85,6 +85,12 @@ class Images:
         self.all = self._processes()
         for image in self.all:
             image.require_ready()
+        try:
+            for image in self.all:
+                image.meet_stopped()
+        except BaseException:
+            self.go()
+            raise
         for image in self.all:
             image.ask()
         self._each_held()
@@ -111,15 +117,16 @@ class Images:
         saved = {each.pid for each in self.store.meta(head.parent).memory} if head.parent else set()
         found = [Image(self.store, self.area, self.index, self.durable, slot, saved) for slot in slots]
         for image in found:
-            if proc_inspect.state(image.pid) in (b"T", b"t"):
-                raise Refused(f"{image.named} is stopped")
+            if proc_inspect.state(image.pid) == b"t":
+                raise Refused(f"{image.named} is stopped by a debugger")
         return sorted(found, key=lambda image: image.pid != head.first_pid)
 
     def _each_held(self) -> None:
         held = [image for image in self.all if self._goes_well(image.hold)]
         if self.failed:
-            for image in held:
-                image.go()
+            for image in self.all:
+                if image in held or image.stopped:
+                    image.go()
         self._require_none_failed()
 
     def _goes_well(self, what: Callable[[], None]) -> bool:
@@ -181,6 +188,7 @@ class Images:
             self._goes_well(image.stop)
         self._require_none_failed()
         self.require_alive()
+        self.family = family.with_stops(self.family, self.all)
 
     def require_alive(self) -> None:
         """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
@@ -188,7 +196,7 @@ class Images:
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:
-        for image in self.all:
+        for image in sorted(self.all, key=lambda image: image.stopped is None):     # which others may continue
             image.go()
         for image in self.all:
             image.write()

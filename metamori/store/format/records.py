@@ -205,7 +205,8 @@ class SharedEntry(NamedTuple):
 class FamilyEntry:
     """A process of a run whose memory an index holds, by the numbers that programs know. parent 0: nobody of the run;
     session 0: the one that the run began in. status: -1, or that of a child which has ended and was not waited for;
-    -2: it was, but the group or the session that it led is there."""
+    -2: it was, but the group or the session that it led is there; of one that job control has stopped the status that
+    its parent is still to be told, -3: it was."""
 
     pid: int
     parent: int

@@ -105,6 +105,9 @@ struct mm_memory {
     uint32_t state;            /* futex */
     uint32_t pid, asker;
     uint32_t durable;
+    uint32_t stands;           /* futex; job control has stopped the process: nothing of it runs but what makes the image */
+    uint32_t stood;            /* futex; that is done */
+    uint32_t unseen;           /* its parent has not waited for the stop */
     uint64_t index, base;      /* base: the last image of this process that was committed; answered: what it counts from */
     uint32_t error;
     uint32_t writer;           /* pid of the process that writes it */
@@ -128,6 +131,10 @@ struct mm_member {
     uint32_t placed;           /* it leads the session and the group that it is to lead */
     uint32_t comes_back;       /* the kernel's process of this number begins now, and comes back from an image */
     uint32_t tries;            /* how often it was begun anew because something was in the way, by chance */
+    uint32_t stops;            /* signal that is to stop it before it runs, 0: none */
+    uint32_t unseen;           /* its parent is still to be told */
+    uint32_t parent;           /* by its known number; 0: none of the run */
+    uint32_t may_stop, stood;  /* futexes: its parent listens; it has stopped */
 };
 /* An object of System V that the run uses: the number that its programs know, and the kernel's. */
 #define MM_SYSV_SHM 3           /* as shared_kind of memory/engine.h */

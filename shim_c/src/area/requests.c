@@ -30,6 +30,7 @@ struct mm_memory *mm_memory_of(struct mm_area *a, uint32_t process)
 static void ask(struct mm_memory *m)
 {
     __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
+    sys_futex_wake(&m->stands, 1 << 30);
     queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK);
 }
 
@@ -53,7 +54,26 @@ static int has_failed(struct mm_memory *m)
     return -(int)m->error;
 }
 
-/* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why. */
+static int stat_letter(uint32_t pid)
+{
+    char path[40] = "/proc/", text[128];
+    strcpy(mm_digits(path + 6, pid), "/stat");
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? 0 : sys_pread((int)fd, text, sizeof text - 1, 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *end = strrchr(text, ')');
+    return end && end[1] ? end[2] : 0;
+}
+
+/* Of a process that job control has stopped nothing comes by itself: its threads are let run (runtime/memory/stopped.py). */
+static int is_stopped(const struct mm_memory *m, long waited)
+{
+    return m->stands || (waited == -ETIMEDOUT && stat_letter(m->pid) == 'T');
+}
+
+/* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why; -EALREADY: it is stopped, and
+ * asked all the same. */
 int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
 {
     struct mm_memory *m = mm_memory_of(a, process);
@@ -67,11 +87,14 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
             ask(m);
         }
         int becomes = mm_proc(a, process)->executing || mm_proc(a, process)->outside;   /* what waits in freezes */
-        if (sys_futex_wait(&m->state, MM_MEMORY_ASKED, 50000) == -ETIMEDOUT && ((waited += 50) >= timeout_ms || becomes)
+        long woken = sys_futex_wait(&m->state, MM_MEMORY_ASKED, m->stands ? 500 : 50000);
+        if (woken == -ETIMEDOUT && !m->stands && ((waited += 50) >= timeout_ms || becomes)
             && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return becomes ? -EINPROGRESS : -EAGAIN;
         if (!mm_start_time(m->pid))        /* killed, and maybe not yet reaped: we may be its parent */
             return -ESRCH;
+        if (is_stopped(m, woken))
+            return -EALREADY;
     }
     return state == MM_MEMORY_HELD ? 0 : has_failed(m);
 }
@@ -89,9 +112,11 @@ int mm_memory_gathered(struct mm_area *a, uint32_t process)
     struct mm_memory *m = mm_memory_of(a, process);
     uint32_t state;
     while ((state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_GATHER) {
-        sys_futex_wait(&m->state, MM_MEMORY_GATHER, 50000);
+        long woken = sys_futex_wait(&m->state, MM_MEMORY_GATHER, m->stands ? 500 : 50000);
         if (!mm_start_time(m->pid))
             return -ESRCH;
+        if (is_stopped(m, woken))
+            return -EALREADY;
     }
     return state == MM_MEMORY_STOPPED ? 0 : has_failed(m);
 }

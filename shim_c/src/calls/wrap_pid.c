@@ -41,7 +41,37 @@ EXPORT pid_t gettid(void)
     return UNLIKELY(mm_known_tid && renamed_here()) ? (pid_t)mm_known_tid : (pid_t)sys_gettid();
 }
 
-EXPORT int kill(pid_t pid, int number) { return MM_NUMBERS(int, (int)result(sys(SYS_kill, real_number(pid), number))); }
+static int may_be_stopped(pid_t real)
+{
+    int found = 0;
+    for (uint32_t i = 1; i < mm_area->head->process_high; i++) {
+        const struct mm_process *p = mm_proc(mm_area, i);
+        pid_t other = (pid_t)__atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
+        if (!other || (uint32_t)other == (uint32_t)sys_getpid()
+            || (real > 0 ? other != real : real < -1 && sys(SYS_getpgid, other) != -real))
+            continue;
+        found = 1;
+        if (__atomic_load_n(&p->executing, __ATOMIC_ACQUIRE) || __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE))
+            return 0;
+    }
+    return (found && real > 0) || !__atomic_load_n(&mm_area->head->births, __ATOMIC_ACQUIRE);
+}
+
+/* A process that is stopped while it begins, becomes another program or is in a call could not be saved before it is continued:
+ * the signal comes when it is through.  Nobody can tell: when it would have come was not certain either. */
+static void await_rest(pid_t real, int number)
+{
+    if (LIKELY(!mm_memory_head) || (number != SIGSTOP && number != SIGTSTP && number != SIGTTIN && number != SIGTTOU))
+        return;
+    for (int waited = 0; !may_be_stopped(real) && waited < 10000; waited++)
+        sys_pause_us(100);
+}
+
+EXPORT int kill(pid_t pid, int number)
+{
+    await_rest(real_number(pid), number);
+    return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, (int)result(sys(SYS_kill, real_number(pid), number)));
+}
 
 EXPORT int killpg(pid_t group, int number)
 {
@@ -53,7 +83,7 @@ EXPORT int killpg(pid_t group, int number)
 
 EXPORT int tgkill(pid_t pid, pid_t tid, int number)
 {
-    return MM_NUMBERS(int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
+    return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
 }
 
 EXPORT int sigqueue(pid_t pid, int number, const union sigval value)

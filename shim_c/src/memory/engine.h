@@ -122,9 +122,12 @@ extern struct mm_header *mm_memory_head;
 extern struct mm_area *mm_area;
 extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
 /* Around a call that gives or takes one. */
-#define MM_NUMBERS(type, call) ({ \
+#define MM_NUMBERS(type, call) MM_NUMBERS_AS(1, type, call)
+/* Of one system call that takes one and returns none: a process that stops itself by it stands right behind it. */
+#define MM_NUMBER_GIVEN 2
+#define MM_NUMBERS_AS(how, type, call) ({ \
     uint32_t outer_ = mm_numbers; \
-    mm_numbers = mm_memory_head != NULL; \
+    mm_numbers = mm_memory_head ? (how) : 0; \
     type r_ = (call); \
     mm_numbers = outer_; \
     r_; })
@@ -165,6 +168,7 @@ int mm_changes_begin(struct mm_tables *t);
 /* stop_threads.c */
 int mm_stop_others(void);
 void mm_release_others(void);
+int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
 void mm_note_thread(struct mm_thread *t);
 void mm_handler_install(void);
@@ -175,6 +179,7 @@ void mm_wait_again(void *context);
 
 /* save.c */
 void mm_save(void);
+void mm_make_images(uint64_t begun);
 void mm_engine_in_child(uint32_t known, uint32_t real);
 int mm_answer(uint32_t expected, uint32_t state);
 
@@ -198,6 +203,8 @@ struct mm_member *mm_this_member(void);
 void mm_await_turn(void);
 void mm_end_turn(void);
 void mm_await_all(void);
+void mm_let_children_stop(const struct mm_memory_image *image);
+void mm_await_stopped(void);
 void mm_all_lost(void);
 void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
 

@@ -192,7 +192,15 @@ static void own_thread_state(const struct mm_thread *t)
 static void thread_back(void *argument)
 {
     const struct mm_thread *t = argument;
+    struct mm_engine *e = ENGINE;
+    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     own_thread_state(t);
+    if (stop & 1) {                        /* its process is stopped before it runs */
+        __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+        while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
+            sys_futex_wait(&e->stop, stop, 1000000);
+        __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+    }
     mm_jump(t->registers);
 }
 
@@ -246,6 +254,62 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
     mm_as_program.hold_term();
 }
 
+struct action { uint64_t handler, flags, restorer, mask; };
+
+static uint64_t signal_bit(uint32_t number) { return 1ul << (number - 1); }
+
+static uint64_t waiting_signals(void)
+{
+    uint64_t found = 0;
+    sys(SYS_rt_sigpending, &found, 8);
+    return found;
+}
+
+/* Its threads wait at the gate of thread_back, and every signal is blocked: SIGCONT is seen by its waiting.  While it is stopped
+ * images of it are made here. */
+static void stand_still(struct mm_member *this)
+{
+    struct action plain = { 0, 0x04000000, (uint64_t)mm_return_from_signal, 0 }, now;
+    uint64_t own = signal_bit(this->stops);
+    int stopped = 0;
+    while (this->parent && !__atomic_load_n(&this->may_stop, __ATOMIC_ACQUIRE))
+        sys_futex_wait(&this->may_stop, 0, 100000);
+    if (this->stops != SIGSTOP) {
+        sys(SYS_rt_sigaction, this->stops, &plain, &now, 8);
+        sys(SYS_kill, sys_getpid(), this->stops);
+        sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &own, 0, 8);
+        sys(SYS_rt_sigprocmask, SIG_BLOCK, &own, 0, 8);
+        sys(SYS_rt_sigaction, this->stops, &now, 0, 8);
+    }
+    /* which does not stop a group that has no shell any more; and an image may have been asked for too early */
+    while (!(waiting_signals() & signal_bit(SIGCONT))) {
+        if (stopped && __atomic_load_n(&mm_my_memory->state, __ATOMIC_ACQUIRE) == MM_MEMORY_ASKED)
+            mm_make_images(own_now());
+        else
+            stopped = sys(SYS_tgkill, sys_getpid(), sys_gettid(), SIGSTOP) == 0;
+    }
+}
+
+/* All are back. */
+static void run_or_stop(const struct mm_thread *main)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_member *this = mm_this_member();
+    if (!this->stops) {
+        mm_await_stopped();
+        threads_back(main);
+        return;
+    }
+    uint32_t others = (uint32_t)e->image.threads - (main != 0);
+    e->asked = (uint32_t)e->image.threads - 1;
+    e->stop |= 1;
+    threads_back(main);
+    while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) != others)
+        sys_pause_us(20);
+    stand_still(this);
+    mm_release_others();
+}
+
 /* In the library where the program knows it. */
 static void come_back_there(void)
 {
@@ -279,7 +343,8 @@ static void come_back_there(void)
     mm_my_memory->come_from = e->image.index;
     mm_await_all();
     remove_segments();
-    threads_back(main);
+    mm_let_children_stop(&e->image);
+    run_or_stop(main);
     if (main)
         mm_jump(main->registers);
     for (;;)

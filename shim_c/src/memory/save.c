@@ -338,6 +338,58 @@ static void name_own(struct mm_memory *m)
     m->own[own] = -1;
 }
 
+/* Of children that job control has stopped: has this process waited for that? */
+static void look_at_children(void)
+{
+    for (uint32_t i = 1; i < mm_area->head->process_high; i++) {
+        struct mm_memory *m = mm_memory_of(mm_area, i);
+        siginfo_t info = { .si_pid = 0 };
+        if (m && m->stands && sys(SYS_waitid, P_PID, m->pid, &info, WSTOPPED | WNOHANG | WNOWAIT, 0) == 0 && info.si_pid)
+            m->unseen = 1;
+    }
+}
+
+/* Signals that asked one that stood still: it has seen it by the state. */
+static void forget_asked(void)
+{
+    struct timespec none = { 0, 0 };
+    uint64_t bit = 1ul << (MM_MEMORY_SIGNAL - 1);
+    while (sys(SYS_rt_sigtimedwait, &bit, 0, &none, 8) == MM_MEMORY_SIGNAL)
+        ;
+}
+
+/* Every thread is parked, and an image was asked for: made if those of all other processes can be.  One that job control has
+ * stopped waits here until it is continued; asked before that it makes the next one. */
+void mm_make_images(uint64_t begun)
+{
+    struct mm_memory *m = mm_my_memory;
+    do {
+        name_own(m);
+        if (ENGINE->again) {
+            refuse_image("it is stopped in the middle of a call", "");
+            m->error = ENOTSUP;
+            mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
+        } else if (mm_answer(MM_MEMORY_ASKED, MM_MEMORY_HELD)) {
+            wait_while(MM_MEMORY_HELD);
+            if (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_GATHER) {
+                look_at_children();
+                make_image(begun);
+            }
+        }
+        if (!__atomic_load_n(&m->stands, __ATOMIC_ACQUIRE))
+            return;
+        m->pause_ns = own_now() - begun;
+        __atomic_store_n(&m->stood, 1, __ATOMIC_RELEASE);
+        sys_futex_wake(&m->stood, 1 << 30);
+        while (__atomic_load_n(&m->stands, __ATOMIC_ACQUIRE) && __atomic_load_n(&m->state, __ATOMIC_ACQUIRE) != MM_MEMORY_ASKED)
+            if (sys_futex_wait(&m->stands, 1, GIVE_UP_US) == -ETIMEDOUT && mm_ended("/proc/", m->asker))
+                return;
+        forget_asked();
+        begun = own_now();
+    } while (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_ASKED);
+    ENGINE->again = 0;
+}
+
 void mm_save(void)
 {
     struct mm_engine *e = ENGINE;
@@ -355,12 +407,8 @@ void mm_save(void)
         mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
         return;
     }
-    name_own(m);
-    if (!e->again && mm_answer(MM_MEMORY_ASKED, MM_MEMORY_HELD)) {
-        wait_while(MM_MEMORY_HELD);
-        if (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == MM_MEMORY_GATHER)
-            make_image(begun);
-    }
+    if (!e->again || m->stands)
+        mm_make_images(begun);
     mm_release_others();
     m->pause_ns = own_now() - begun;
 }

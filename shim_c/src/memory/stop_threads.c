@@ -51,9 +51,8 @@ void mm_note_thread(struct mm_thread *t)
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
 }
 
-/* Has a process ("/proc/") or a thread ("/proc/self/task/") ended?  One that nobody has reaped yet has, too: the main thread
- * of a process whose others go on, or whoever asked for an image. */
-int mm_ended(const char *folder, uint32_t id)
+/* Of a process ("/proc/") or a thread ("/proc/self/task/"), as /proc says it; 0: nobody knows. */
+int mm_state_letter(const char *folder, uint32_t id)
 {
     char path[64], text[512], number[24], *digits = own_decimal(number + 23, id);
     uint64_t n0 = own_length(folder);
@@ -63,13 +62,20 @@ int mm_ended(const char *folder, uint32_t id)
     own_copy(path + n0 + own_length(digits), "/stat", 6);
     long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
-        return fd == -ENOENT || fd == -ESRCH;
+        return fd == -ENOENT || fd == -ESRCH ? 'X' : 0;
     long n = sys(SYS_read, fd, text, sizeof text - 1), last = 0;
     sys_close((int)fd);
     for (long i = 0; i < n; i++)
         if (text[i] == ')')
             last = i;
-    return n == -ESRCH || (last && (text[last + 2] == 'Z' || text[last + 2] == 'X'));
+    return n == -ESRCH ? 'X' : last ? text[last + 2] : 0;
+}
+
+/* One that nobody has reaped yet has, too: the main thread of a process whose others go on, or whoever asked for an image. */
+int mm_ended(const char *folder, uint32_t id)
+{
+    int letter = mm_state_letter(folder, id);
+    return letter == 'Z' || letter == 'X';
 }
 
 static void ask_thread(uint32_t tid, uint32_t slot)

@@ -3,6 +3,8 @@
  */
 #include "memory/engine.h"
 
+#include <sys/wait.h>
+
 static struct mm_tree *tree(void) { return &mm_memory_head->tree; }
 
 /* Which of those that come back this process is; NULL: none. */
@@ -67,4 +69,78 @@ void mm_await_all(void)
     sys_futex_wake(&tree()->back, 1 << 30);
     while ((back = __atomic_load_n(&tree()->back, __ATOMIC_ACQUIRE)) < tree()->processes)
         await(&tree()->back, back);
+}
+
+/* -- those that job control had stopped ------------------------------------------------------------ */
+
+struct action { uint64_t handler, flags, restorer, mask; };
+
+#define BIT(signal) (1ul << ((signal) - 1))
+
+static void heard(siginfo_t *info, uint64_t signals, long us)
+{
+    struct timespec time = { us / 1000000, us % 1000000 * 1000 };
+    info->si_signo = 0;
+    sys(SYS_rt_sigtimedwait, &signals, info, &time, 8);
+}
+
+static void mark(uint32_t *word)
+{
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(word, 1 << 30);
+}
+
+/* A child of this process: one after the other, so that the signal of each is heard and none is left over. */
+static void let_stop(struct mm_member *child)
+{
+    siginfo_t info;
+    uint32_t real = child->real;
+    int stood = 0;                         /* when the last one was waited for; another's signal can stand for its own */
+    mark(&child->may_stop);
+    do {
+        int letter = mm_state_letter("/proc/", real);
+        if (stood || letter == 'X' || letter == 'Z')
+            break;
+        heard(&info, BIT(SIGCHLD), 100000);
+        stood = letter == 'T' && !info.si_signo;
+    } while (!info.si_signo || info.si_code != CLD_STOPPED || (uint32_t)info.si_pid != real);
+    if (!child->unseen)
+        sys(SYS_waitid, P_PID, real, &info, WSTOPPED | WNOHANG, 0);
+    mark(&child->stood);
+}
+
+/* The program's parent heard of it then, and hears nothing now. */
+void mm_let_children_stop(const struct mm_memory_image *image)
+{
+    const struct mm_member *this = mm_this_member();
+    struct action now, listening = { (uint64_t)heard, 0x04000000, (uint64_t)mm_return_from_signal, 0 };
+    int any = 0;
+    for (uint32_t i = 0; i < tree()->processes; i++)
+        any |= tree()->member[i].stops && tree()->member[i].parent == this->known;
+    if (!any)
+        return;
+    sys(SYS_rt_sigaction, SIGCHLD, &listening, &now, 8);       /* blocked: it never runs */
+    for (uint32_t i = 0; i < tree()->processes; i++)
+        if (tree()->member[i].stops && tree()->member[i].parent == this->known)
+            let_stop(&tree()->member[i]);
+    sys(SYS_rt_sigaction, SIGCHLD, &now, 0, 8);
+    siginfo_t info;
+    heard(&info, BIT(SIGCHLD), 0);
+    if (image->pending & BIT(SIGCHLD))
+        sys(SYS_kill, sys_getpid(), SIGCHLD);
+}
+
+/* Nobody runs before they stand: it might continue one that has not stopped yet. */
+void mm_await_stopped(void)
+{
+    for (uint32_t i = 0; i < tree()->processes; i++) {
+        struct mm_member *other = &tree()->member[i];
+        while (other->stops && other != mm_this_member() && !__atomic_load_n(&other->stood, __ATOMIC_ACQUIRE)) {
+            int letter = other->parent ? 0 : mm_state_letter("/proc/", other->real);
+            if (letter == 'T' || mm_ended("/proc/", other->real))
+                mark(&other->stood);
+            else
+                sys_futex_wait(&other->stood, 0, 2000);
+        }
+    }
 }

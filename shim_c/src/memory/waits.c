@@ -65,11 +65,20 @@ static void shorten(greg_t *r, uint32_t number)
     mm_wait.since = now;
 }
 
+/* Those that a process which was stopped finds ended, when it is continued: so it is to find them. */
+static int ends_by_stop(uint32_t number)
+{
+    return number == SYS_epoll_wait || number == SYS_epoll_pwait || number == MM_SYS_epoll_pwait2 || number == SYS_semop
+        || number == SYS_semtimedop || number == SYS_rt_sigtimedwait;
+}
+
 /* In our handler, before anything else. */
 void mm_wait_again(void *context)
 {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *after = (const unsigned char *)r[REG_RIP];
+    if (mm_my_memory && mm_my_memory->stands && ends_by_stop(mm_wait.number))
+        return;
     mm_wait.came = mm_wait.number;
     if (r[REG_RAX] != -EINTR || !mm_wait.number || mm_wait.handled || after[-2] != 0x0f || after[-1] != 0x05)
         return;
