@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MB = 1 << 20
@@ -47,20 +47,20 @@ def free(folder: Path) -> int:
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
-    """Somebody else's file, which takes all the room that there is."""
+    """Somebody else's file, which takes all the room that there is. ext4 gives room back when its journal is written,
+    so it is filled again then."""
     path = folder / "filler"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        for piece in (MB, 4096):
+        for piece in (MB, 4096, 256) * 3:
             while free(folder) > leave + piece:
                 try:
                     if os.write(fd, bytes(piece)) < piece:
                         break
                 except OSError:
                     break
-        os.fsync(fd)
-    except OSError:
-        pass
+            with suppress(OSError):
+                os.fsync(fd)
     finally:
         os.close(fd)
     return path
