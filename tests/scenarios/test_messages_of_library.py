@@ -74,6 +74,8 @@ RETURN = """
 #include "memory/together.c"
 struct mm_header *mm_memory_head;
 int mm_ended(const char *folder, uint32_t id) { return 0; }
+int mm_state_letter(const char *folder, uint32_t id) { return 0; }
+void mm_return_from_signal(void) {}
 int main(int count, char **words)
 {
     char to[64];

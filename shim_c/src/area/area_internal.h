@@ -136,6 +136,7 @@ void mm_table_free(struct mm_area *a, struct mm_pif *p);
 
 /* slots.c */
 void mm_process_leave(struct mm_area *a, uint32_t process);
+void mm_release_some_dead(struct mm_area *a, uint32_t pid);
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 uint32_t mm_fit_new(struct mm_area *a);

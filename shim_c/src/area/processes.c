@@ -133,13 +133,13 @@ static void leave_as(struct mm_area *a, uint32_t process, uint32_t pid, uint64_t
     mm_unlock(&p->leave_lock);
 }
 
-/* Each that joins looks at two slots, the next at the next ones: a run of many short processes has not many slots.  Only what
+/* Each program that begins looks at four slots, the next at the next ones: a run of many short processes has not many.  Only what
  * nobody has the number of is dead here: /proc may be hidden from us. */
-static void release_some_dead(struct mm_area *a, uint32_t pid)
+void mm_release_some_dead(struct mm_area *a, uint32_t pid)
 {
     uint32_t slots = a->head->process_high - 1;
-    for (uint32_t i = 0; i < 2 && i < slots; i++) {
-        uint32_t process = 1 + (2 * pid + i) % slots;
+    for (uint32_t i = 0; i < 4 && i < slots; i++) {
+        uint32_t process = 1 + (4 * pid + i) % slots;
         const struct mm_process *p = mm_proc(a, process);
         uint32_t its = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
         uint64_t start = p->start_time;
@@ -152,7 +152,6 @@ uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
 {
     struct mm_header *h = a->head;
     uint32_t process = 0;
-    release_some_dead(a, pid);
     mm_lock(&h->lock, MM_LOCK_AREA);
     for (uint32_t i = 1; i < h->process_high && !process; i++)
         if (!mm_proc(a, i)->pid)

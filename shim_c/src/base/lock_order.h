@@ -13,6 +13,7 @@
     KIND(REQUEST) /* the request to metamori run */ \
     KIND(SESSION) /* the session's */ \
     KIND(RENUMBER) /* renumbering */ \
+    KIND(LEAVE) /* a process slot's */ \
     KIND(NAME) /* a name's */ \
     KIND(FILE_NAMES) /* a file's names_lock */ \
     KIND(TABLE) /* the table of descriptors */ \
@@ -22,7 +23,6 @@
     KIND(POSITION) /* a position's */ \
     KIND(AHEAD) /* the log's */ \
     KIND(ORDER) /* the order's */ \
-    KIND(LEAVE) /* a process slot's */ \
     KIND(MAPPINGS) /* the mappings' */ \
     KIND(ACTIONS) /* the signal actions' */ \
     KIND(AREA) /* the area's */ \

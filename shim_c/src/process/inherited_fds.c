@@ -17,14 +17,15 @@ static uint32_t shared_fit(int fd, const struct statx *st)
     for (uint32_t process = 1; known && process < mm_area->head->process_high; process++) {
         struct mm_process *p = mm_proc(mm_area, process);
         uint32_t pid = p->pid, *root = pid && p->fd_root ? mm_page(mm_area, p->fd_root) : NULL;
+        /* of one that is dead another may take both pages away meanwhile, and they may become anything: kcmp finds nobody */
         for (int i = 0; root && i < 1024 * 1024; i++) {
-            uint32_t *page = root[i >> 10] ? mm_page(mm_area, root[i >> 10]) : NULL;
+            uint32_t number = root[i >> 10], *page = number && number < mm_area->head->next_page ? mm_page(mm_area, number) : NULL;
             if (!page) {
                 i |= 1023;
                 continue;
             }
             uint32_t fit = page[i & 1023];
-            struct mm_fit *f = fit ? mm_fit_at(mm_area, fit) : NULL;
+            struct mm_fit *f = fit && fit < mm_area->head->fit_count ? mm_fit_at(mm_area, fit) : NULL;
             if (f && f->ino == st->stx_ino && f->dev == dev && !(process == mm_self_process && i == fd)
                 && sys(SYS_kcmp, me, pid, KCMP_FILE, fd, i) == 0)
                 return fit;

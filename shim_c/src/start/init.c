@@ -73,6 +73,9 @@ static int join(const char *store)
     mm_area = area;
     __atomic_store_n(&mm_active, 1, __ATOMIC_RELEASE);
     mm_adopt();
+    enter();                           /* a call of ours: not amid a checkpoint */
+    mm_release_some_dead(area, pid);
+    leave();
     mm_hold_spares();                  /* after it: each descriptor of ours in /proc/self/fd costs the look at the others */
     mm_readers_after_exec();
     return 0;
