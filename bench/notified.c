@@ -3,6 +3,7 @@
  * notified COUNT         microseconds for each open for writing and close; chmod; mkdir or rmdir; and for what no notified call
  *                        can do without: a byte to another process and one back
  * notified time COMMAND  milliseconds of the command, and of CPU time
+ * notified starts COUNT PROGRAM   milliseconds for each start of a program, after a first one; linked dynamically
  * notified limit COUNT   the same numbers natively, but the calls are notified to a process that only says that the kernel makes them;
  *                        then milliseconds for each of COUNT / 5 programs that are started with such a filter, and handed over
  */
@@ -48,6 +49,24 @@ static int timed(char **command)
     wait4(child, &status, 0, &used);
     printf("%.3f %.3f\n", (now() - start) / 1000, (seconds(used.ru_utime) + seconds(used.ru_stime)) * 1000);
     return status != 0;
+}
+
+static int starts(int count, char *program)
+{
+    double begun = 0;
+    for (int i = 0; i <= count; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) {
+            execl(program, program, "0", (char *)NULL);
+            _exit(127);
+        }
+        if (waitpid(child, &status, 0) != child || status)
+            return 1;
+        begun = i ? begun : now();
+    }
+    printf("%.3f\n", (now() - begun) / 1000 / count);
+    return 0;
 }
 
 static double round_trip(int count)
@@ -174,6 +193,8 @@ int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "time") == 0)
         return timed(argv + 2);
+    if (argc > 3 && strcmp(argv[1], "starts") == 0)
+        return starts(atoi(argv[2]), argv[3]);
     int limit = argc > 2 && strcmp(argv[1], "limit") == 0, count = argc > 1 ? atoi(argv[1 + limit]) : 0, bad = 0;
     if (!count)
         return 0;
