@@ -24,6 +24,7 @@
 
 static int shown = -1;                 /* the epoll set */
 static uint32_t threads, waiting, staying;
+static uint32_t begun;                                 /* futex: those of the threads that have a present folder of their own */
 static uint32_t has_thread[MM_PROXY_PLACES];           /* that waits at this listener alone */
 static uint8_t hands_over[MM_PROXY_PLACES];            /* it may: such a wait ends with the listener's programs */
 static struct mm_waiting from[MM_PROXY_CALLS];
@@ -73,6 +74,7 @@ static int only_changes_itself(const struct mm_shown *call, const struct mm_wait
 
 static void *thread(void *number);
 
+/* Until it has begun it shares this thread's present folder, and would keep the one to which this goes for a call. */
 static int one_more_thread(void)
 {
     static uint32_t lock;
@@ -82,6 +84,8 @@ static int one_more_thread(void)
     int made = number < MM_PROXY_CALLS && pthread_create(&one, NULL, thread, (void *)(uintptr_t)number) == 0;
     if (made)
         __atomic_store_n(&threads, number + 1, __ATOMIC_RELEASE);
+    while (made && __atomic_load_n(&begun, __ATOMIC_ACQUIRE) == number)
+        sys_futex_wait(&begun, number, 1000000);
     mm_unlock(&lock);
     return made;
 }
@@ -154,6 +158,8 @@ static void *thread(void *number)
     *who = (struct mm_waiting){ .process = -1, .folder = -1, .status = -1 };
     mm_holding++;
     who->goes = sys(SYS_unshare, CLONE_FS) == 0;       /* a umask and a present folder of its own */
+    __atomic_add_fetch(&begun, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&begun, 1);
     if (call->notice.id)               /* its predecessor's */
         serve_call(call, who, 0, 0);
     for (;;) {
