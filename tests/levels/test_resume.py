@@ -148,6 +148,19 @@ def test_too_many_lost_nodes_are_said(built, tmp_path):
     assert "FTI_Init gave -2" in done.stderr and "no checkpoint is left" in done.stderr
 
 
+def test_that_nothing_is_left_is_said_beside_heads(built, tmp_path):
+    """Which serve meanwhile; the first process of all may be one."""
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path, head=1, node_size=2, group_size=2)
+    launch.killed(tmp_path, launch.command("openmpi", 4, program, 100_000, 3), program.name,
+                  lambda: launch.taken(tmp_path) >= 2)
+    for folder in ("Local", "Global"):
+        shutil.rmtree(tmp_path / folder)
+    done = launch.run(tmp_path, *launch.command("openmpi", 4, program, 300, 3), well=False)
+    assert "FTI_Init gave -2" in done.stderr and "no checkpoint is left" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
 def test_a_hundred_random_kills(level, built, reference, tmp_path):

@@ -39,9 +39,9 @@ def fti_init_(config: Any, comm: int, mpi: Any, fti_comm: Any) -> int:
     try:
         bound.levels = Levels(text(config), world)
     except NothingLeft as error:
-        if world.rank == 0:
+        if error.app.rank == 0:
             os.write(2, f"metamori: FTI: {error}\n".encode())
-        world.barrier()                    # it is said before another's MPI_Abort ends them all
+        error.app.barrier()                # it is said before another's MPI_Abort ends them all
         return NREC
     except MetamoriError as error:
         if world.rank == 0:

@@ -16,7 +16,11 @@ from metamori.levels.protect.record import Member, Record
 
 
 class NothingLeft(MetamoriError):
-    """No checkpoint can be recovered."""
+    """No checkpoint can be recovered. app: the processes that found so together; heads are none of them."""
+
+    def __init__(self, text: str, app: Any = None) -> None:
+        super().__init__(text)
+        self.app = app
 
 
 def rebuild(crew: Crew, form: Any, wanted: Record, records: dict[int, Record]) -> bool:
@@ -88,4 +92,4 @@ def choose(crew: Crew, form: Any, records: dict[int, Record], candidates: list[R
     for each in candidates:
         if rebuild(crew, form, each, records):
             return each
-    raise NothingLeft("no checkpoint is left that every process can read")
+    raise NothingLeft("no checkpoint is left that every process can read", crew.app)
