@@ -277,6 +277,6 @@ def test_processes_that_have_ended_keep_no_slots_until_a_checkpoint(lab: Lab) ->
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stdout and run.stdin and run.stdout.readline() == b"made\n"
         area = Area(str(lab.store))
-        assert area.head.process_high < 20, "each that joins looks at two, so about as many are dead as live"
+        assert area.head.process_high < 20, "each program that begins takes away what some have left"
         area.close()
         run.stdin.close()

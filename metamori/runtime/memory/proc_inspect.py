@@ -59,7 +59,7 @@ def stat_words(pid: int) -> list[bytes]:
 
 
 def state(pid: int) -> bytes:
-    """As /proc/PID/status has it; b"" of one that has ended and was waited for."""
+    """As /proc/PID/stat has it; b"" of one that has ended and was waited for."""
     letter: int = lib.mm_proc_state(pid)
     return b"%c" % letter if letter else b""
 

@@ -45,6 +45,33 @@ uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
     return 0;
 }
 
+uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
+{
+    struct mm_header *h = a->head;
+    uint32_t process = 0;
+    mm_lock(&h->lock, MM_LOCK_AREA);
+    for (uint32_t i = 1; i < h->process_high && !process; i++)
+        if (!mm_proc(a, i)->pid)
+            process = i;
+    if (!process && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
+        process = h->process_high++;
+    if (process) {
+        struct mm_process *p = mm_proc(a, process);
+        p->calls = 0;
+        p->fd_root = p->held = 0;
+        p->outside = p->leaving = p->executing = 0;
+        p->unfollowed = 2;
+        p->start_time = start_time;
+        p->number = h->next_process++;
+        if (h->flags & MM_MEMORY && !p->memory && mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0)
+            p->memory = h->next_page++;
+        p->epoch = h->epoch;
+        __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
+    }
+    mm_unlock(&h->lock);
+    return process;
+}
+
 /* The page that *at names; made when it names none, by whichever thread comes first. */
 static uint32_t *page_at(struct mm_area *a, uint32_t *at, int make)
 {
@@ -146,33 +173,6 @@ void mm_release_some_dead(struct mm_area *a, uint32_t pid)
         if (its && sys(SYS_tkill, its, 0) == -ESRCH)
             leave_as(a, process, its, start);
     }
-}
-
-uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
-{
-    struct mm_header *h = a->head;
-    uint32_t process = 0;
-    mm_lock(&h->lock, MM_LOCK_AREA);
-    for (uint32_t i = 1; i < h->process_high && !process; i++)
-        if (!mm_proc(a, i)->pid)
-            process = i;
-    if (!process && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
-        process = h->process_high++;
-    if (process) {
-        struct mm_process *p = mm_proc(a, process);
-        p->calls = 0;
-        p->fd_root = p->held = 0;
-        p->outside = p->leaving = p->executing = 0;
-        p->unfollowed = 2;
-        p->start_time = start_time;
-        p->number = h->next_process++;
-        if (h->flags & MM_MEMORY && !p->memory && mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0)
-            p->memory = h->next_page++;
-        p->epoch = h->epoch;
-        __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
-    }
-    mm_unlock(&h->lock);
-    return process;
 }
 
 void mm_process_leave(struct mm_area *a, uint32_t process)

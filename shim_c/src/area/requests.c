@@ -54,7 +54,8 @@ static int has_failed(struct mm_memory *m)
     return -(int)m->error;
 }
 
-static int stat_letter(uint32_t pid)
+/* The letter of its state; 0: it has ended, and was waited for. */
+int mm_proc_state(uint32_t pid)
 {
     char path[40] = "/proc/", text[128];
     strcpy(mm_digits(path + 6, pid), "/stat");
@@ -69,7 +70,7 @@ static int stat_letter(uint32_t pid)
 /* Of a process that job control has stopped nothing comes by itself: its threads are let run (runtime/memory/stopped.py). */
 static int is_stopped(const struct mm_memory *m, long waited)
 {
-    return m->stands || (waited == -ETIMEDOUT && stat_letter(m->pid) == 'T');
+    return m->stands || (waited == -ETIMEDOUT && mm_proc_state(m->pid) == 'T');
 }
 
 /* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why; -EALREADY: it is stopped, and

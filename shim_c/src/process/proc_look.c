@@ -160,33 +160,17 @@ static void append_descriptors(struct out *out, int process, const int32_t *but)
         sys_close(links);
 }
 
-/* What stands behind a word in /proc/PID/status, in a text of the caller's; NULL: the process has ended. */
-static const char *in_status(uint32_t pid, const char *word, char *text, uint64_t room)
-{
-    char path[40] = "/proc/";
-    strcpy(mm_digits(path + 6, pid), "/status");
-    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys(SYS_read, fd, text, room - 1);
-    if (fd >= 0)
-        sys_close((int)fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *found = strstr(text, word);
-    return found ? found + strlen(word) : NULL;
-}
-
-/* The letter of its state; 0: it has ended, and was waited for. */
-int mm_proc_state(uint32_t pid)
-{
-    char text[1024];
-    const char *state = in_status(pid, "\nState:\t", text, sizeof text);
-    return state ? *state : 0;
-}
-
 /* Whether it has a handler for a signal. */
 int mm_proc_catches(uint32_t pid, int number)
 {
-    char text[1 << 16];                    /* a user's groups stand before */
-    const char *caught = in_status(pid, "\nSigCgt:\t", text, sizeof text);
-    return caught && strtoull(caught, NULL, 16) >> (number - 1) & 1;
+    char path[40] = "/proc/", text[1 << 16];       /* a user's groups stand before */
+    strcpy(mm_digits(path + 6, pid), "/status");
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys(SYS_read, fd, text, sizeof text - 1);
+    if (fd >= 0)
+        sys_close((int)fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *caught = strstr(text, "\nSigCgt:\t");
+    return caught && strtoull(caught + strlen("\nSigCgt:\t"), NULL, 16) >> (number - 1) & 1;
 }
 
 /* but: descriptors that are not told, ended by -1.  Bytes in out, -ENOSPC: it was too small, or -errno. */

@@ -15,7 +15,6 @@ struct mm_seen_fd {
  * descriptors. */
 
 long mm_proc_look(uint32_t pid, const int32_t *but, char *out, uint64_t size);
-int mm_proc_state(uint32_t pid);
 int mm_proc_catches(uint32_t pid, int number);
 /* CDEF-END */
 
