@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -46,7 +45,7 @@ def answer(what: int, argument: int, data: int, store: bytes) -> int:
         return _answer(what, argument, data, path)
     except Exception as error:             # the program under us must not notice more than an errno
         if "METAMORI_DEBUG" in os.environ:
-            traceback.print_exc(file=sys.stderr)
+            _write(traceback.format_exc())
         if isinstance(error, MetamoriError):   # the kernel's own errno, where there is one behind it
             cause = error.__cause__
             return -((isinstance(cause, OSError) and cause.errno) or error.errno)
@@ -121,15 +120,19 @@ def _lock(store: Store) -> None:
 
 
 def _say(text: str) -> None:
-    """One line on the program's stderr: this thread's own descriptors are not the program's (runtime.c)."""
     from metamori.printed import line_text
 
+    _write(f"metamori: {line_text(text)}\n")
+
+
+def _write(text: str) -> None:
+    """On the program's stderr: this thread's own descriptors are not the program's (runtime.c)."""
     try:
         fd = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return                             # a socket, or closed: nobody is there to read it
     try:
-        os.write(fd, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
+        os.write(fd, text.encode(errors="surrogateescape"))
     finally:
         os.close(fd)
 
