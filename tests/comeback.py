@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hang import descendants
 from lab import PATIENCE, ROOT, difference, gone, picture, wait_until
 
 PROGRAMS = ROOT / "tests" / "memory" / "programs"
@@ -48,17 +49,6 @@ def stopped(pid: int) -> bool:
 
 def started(pid: int) -> int:
     return int((state_of(pid) or [0] * 20)[19])
-
-
-def descendants(pid: int) -> list[int]:
-    """Children, their children, and so on, as far as they are alive."""
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return [each for child in found for each in (child, *descendants(child))]
 
 
 def built(folder: Path, name: str, *options: str) -> Path:

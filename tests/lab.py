@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hang
+
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 120.0  # seconds that any single answer may take; more is a hang
 
@@ -235,10 +237,8 @@ class Lab:
         """A whole command, natively or under `metamori run OPTIONS --`."""
         words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
         argv = words if native else [*self.argv("run", *options), "--", *words]
-        return subprocess.run(
-            argv, cwd=cwd or self.work, env=self.env | (env or {}), capture_output=True, timeout=timeout,
-            input=stdin.encode() if isinstance(stdin, str) else stdin, check=False,
-        )  # fmt: skip
+        return hang.run(argv, timeout, stdin.encode() if isinstance(stdin, str) else stdin,
+                        cwd=cwd or self.work, env=self.env | (env or {}))
 
     def start(
         self, *options: object, native: bool = False, cwd: Path | None = None, driver: Path | None = None

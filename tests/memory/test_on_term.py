@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from comeback import METAMORI, Memory, built, descendants
+from comeback import METAMORI, Memory, built
+from hang import descendants
 from lab import gone, wait_until
 from stops import Stops
 

@@ -15,6 +15,6 @@ NAMES = ["default", "isolate", "small-cache", "no-cache", "single"]
 def test_own_files(lab: Lab, compiled: Compile, options: list[str]) -> None:
     """Small cache: a thread makes room in it while another takes a checkpoint. Each used to wait for the other, for as
     long as a checkpoint is waited for."""
-    done = lab.run([*lab.argv("run", *options), "--", compiled("own_files"), 4, 2000, 10])
+    done = lab.run([compiled("own_files"), 4, 2000, 10], *options, env={"METAMORI_DEBUG": "1"})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"10 checkpoints, 0 failed, 0 wrong\n", b"")
     lab.verb("verify")
