@@ -135,3 +135,13 @@ def test_a_stream_opened_anew_in_another_mode_appends_again(lab: Lab) -> None:
     session.must(["fputs 0 100 2", "fseek 0 500 end", "fputs 0 50 3", "fseek 0 7 cur"])
     assert session.ask("ftell 0") == str(5 + 100 + 50 + 7)
     assert session.end() == 0
+
+
+def test_what_was_pushed_back_counts_in_a_stream_opened_anew(lab: Lab) -> None:
+    """freopen leaves a stream without a buffer, and ftell looks at none that is not there."""
+    (lab.work / "f").write_bytes(b"0123456789")
+    session = lab.start()
+    session.must(["fopen 0 f r", "fread 0 5", "ungetc 0 88", "checkpoint", "freopen 0 f r", "restore 1"])
+    assert session.ask("ftell 0") == "4"
+    assert session.ask("fread 0 2") == f"2 {zlib.crc32(b'X5'):08x}"
+    assert session.end() == 0

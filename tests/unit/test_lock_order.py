@@ -1,4 +1,4 @@
-"""Contracts of locks are assertions of the checked build: each broken one ends the program and says which."""
+"""Contracts of locks are assertions of the checked build: each broken one ends the program and says which. Nobody starves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ BROKEN = ["it takes FILE_NAMES and holds FILE", "it takes FILE and holds FILE", 
           "mm_handlers_wait()"]
 
 
-@pytest.fixture(scope="module")
-def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(folder: Path, name: str) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler")
-    program = tmp_path_factory.mktemp("contracts") / "contracts"
-    sources = [ROOT / "tests" / "programs" / "contracts.c", *SOURCES.glob("area/*.c"), *SOURCES.glob("base/*.c")]
-    subprocess.run(["gcc", "-DMM_CHECKED", "-I", SOURCES, *sources, "-o", program], check=True)
-    return program
+    sources = [ROOT / "tests" / "programs" / f"{name}.c", *SOURCES.glob("area/*.c"), *SOURCES.glob("base/*.c")]
+    subprocess.run(["gcc", "-DMM_CHECKED", "-I", SOURCES, *sources, "-o", folder / name], check=True)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("contracts"), "contracts")
 
 
 def test_locks_in_their_order_pass(contracts: Path) -> None:
@@ -36,3 +39,11 @@ def test_a_broken_contract_ends_the_program(contracts: Path, number: int, says: 
     done = subprocess.run([contracts, str(number)], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
     assert done.stderr.startswith("metamori: assertion failed: ") and says in done.stderr
+
+
+@pytest.mark.parametrize("what", ["5", "killed"])
+def test_who_waits_gets_the_lock_from_one_who_takes_it_again_at_once(tmp_path: Path, what: str) -> None:
+    """The one that waits always came too late, for as long as the other went on."""
+    done = subprocess.run([built(tmp_path, "starved"), what], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) < 10_000       # half a millisecond each

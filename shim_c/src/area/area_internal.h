@@ -87,11 +87,13 @@ static inline uint32_t mm_frame_of(struct mm_area *a, uint64_t chunk)
 
 /* Locks hold the owner's tid; a lock whose owner is dead is taken over: what it guards is true at every instruction. */
 #define MM_WAITED 0x80000000u
+#define MM_STARVED 0x40000000u         /* with no owner: kept for one that has waited long (lock.c) */
+#define MM_OWNER 0x3fffffffu
 extern __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 /* for assertions: functions that are called with a lock held say so by it */
 static inline int mm_locked_by_me(const uint32_t *lock)
 {
-    return mm_tid && (__atomic_load_n(lock, __ATOMIC_RELAXED) & ~MM_WAITED) == mm_tid;
+    return mm_tid && (__atomic_load_n(lock, __ATOMIC_RELAXED) & MM_OWNER) == mm_tid;
 }
 char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
@@ -110,8 +112,12 @@ static inline void mm_lock(uint32_t *lock, enum mm_lock_kind kind)
 }
 static inline void mm_lock_free(uint32_t *lock)
 {
-    if (__builtin_expect(__atomic_exchange_n(lock, 0, __ATOMIC_RELEASE) & MM_WAITED, 0))
-        sys_futex_wake(lock, 1);
+    uint32_t was = __atomic_exchange_n(lock, 0, __ATOMIC_RELEASE);
+    if (__builtin_expect(was & MM_WAITED, 0)) {
+        if (was & MM_STARVED)
+            __atomic_or_fetch(lock, MM_STARVED | MM_WAITED, __ATOMIC_RELAXED);   /* also where somebody has come in between */
+        sys_futex_wake(lock, was & MM_STARVED ? 1 << 30 : 1);
+    }
 }
 static inline void mm_unlock(uint32_t *lock)
 {
@@ -150,7 +156,7 @@ int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino);
 static inline int mm_pif_hold_names(struct mm_pif *p)
 {
     uint32_t holder = __atomic_load_n(&p->names_lock, __ATOMIC_RELAXED);
-    if (__builtin_expect(holder != 0, 0) && (holder & ~MM_WAITED) == mm_tid)
+    if (__builtin_expect(holder != 0, 0) && (holder & MM_OWNER) == mm_tid)
         return 0;
     mm_lock(&p->names_lock, MM_LOCK_FILE_NAMES);
     return 1;

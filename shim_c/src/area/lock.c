@@ -2,6 +2,11 @@
  *
  * Invariants: only the owner writes 0; what a lock guards is true at every instruction, so a lock whose owner is dead
  * (lock_owner.c) is taken over as it is.  In which order they are taken: base/lock_order.h.
+ *
+ * Whoever comes by takes a free lock, which is fast, and unfair: a thread that takes it again and again is back before the one it
+ * woke runs, and a name that one process renames all the time was never another's.  So who has waited for STARVED_NS says so in
+ * the word, and the owner leaves the lock to such as have: the rest wait.  Those that come while one is kept for nobody, since it
+ * was killed, have waited as long when they may take it.
  */
 #define _GNU_SOURCE
 #include "area/area_internal.h"
@@ -11,36 +16,44 @@
 /* after a fork the child is told to forget it (init.c) */
 __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
+#define STARVED_NS 2000000
 #define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
 
 static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
 {
-    uint32_t tid = word & ~MM_WAITED;
+    uint32_t tid = word & MM_OWNER;
     return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
 }
 
 int mm_lock_timed(uint32_t *lock, long timeout_ms)
 {
-    uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid());
+    uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid()), starved = 0;
+    uint64_t since = 0;
     for (int spins = 0, timeouts = 0;; spins++) {
         uint32_t seen = __atomic_load_n(lock, __ATOMIC_RELAXED);
-        if (!seen && __atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return 0;
+        if (!seen || (starved && !(seen & MM_OWNER))) {
+            if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+                return 0;
+            continue;
+        }
         if (spins < 64) {
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #endif
             continue;
         }
-        MM_ALWAYS((seen & ~MM_WAITED) != (me & ~MM_WAITED));     /* it would wait for itself */
-        uint32_t waited = seen | MM_WAITED;
+        MM_ALWAYS((seen & MM_OWNER) != (me & MM_OWNER));         /* it would wait for itself */
+        uint32_t waited = seen | MM_WAITED | starved;
         if (seen != waited && !__atomic_compare_exchange_n(lock, &seen, waited, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
         me |= MM_WAITED;               /* others may wait, too: who has waited wakes the next one */
-        if (sys_futex_wait(lock, waited, 10000) != -ETIMEDOUT)
+        since = since ? since : sys_now_ns();
+        long woken = sys_futex_wait(lock, waited, 10000);
+        starved = sys_now_ns() - since > STARVED_NS ? MM_STARVED : 0;
+        if (woken != -ETIMEDOUT)
             continue;
-        if (owner_dead(waited, lock, ++timeouts)
-            && __atomic_compare_exchange_n(lock, &waited, me | MM_WAITED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        if (waited & MM_OWNER && owner_dead(waited, lock, ++timeouts)
+            && __atomic_compare_exchange_n(lock, &waited, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 0;
         if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
             return -ETIMEDOUT;
@@ -51,7 +64,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
 void mm_release_if(uint32_t *lock, uint32_t tid)
 {
     mm_tid = tid;                      /* the caller's own */
-    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & ~MM_WAITED) == tid)
+    if ((__atomic_load_n(lock, __ATOMIC_ACQUIRE) & MM_OWNER) == tid)
         mm_lock_free(lock);
 }
 

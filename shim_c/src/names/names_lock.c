@@ -50,5 +50,5 @@ void mm_way_changed(void) { __atomic_add_fetch(&mm_area->head->ways_changed, 1, 
 /* Does this thread hold it?  For assertions. */
 int mm_name_is_held(const char *path)
 {
-    return (__atomic_load_n(&mm_area->head->name_lock[lock_of(path)], __ATOMIC_RELAXED) & ~MM_WAITED) == mm_tid;
+    return (__atomic_load_n(&mm_area->head->name_lock[lock_of(path)], __ATOMIC_RELAXED) & MM_OWNER) == mm_tid;
 }

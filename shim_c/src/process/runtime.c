@@ -186,7 +186,7 @@ static int call(int what, long argument, void *data)
 /* No request but this thread's own, until it lets go.  The caller sees to it that no handler comes in between. */
 int mm_runtime_hold(void)
 {
-    uint32_t holder = __atomic_load_n(&lock, __ATOMIC_RELAXED) & ~MM_WAITED;
+    uint32_t holder = __atomic_load_n(&lock, __ATOMIC_RELAXED) & MM_OWNER;
     if (holder && holder == mm_tid)
         return 0;
     MM_ASSERT(!mm_depth || !mm_active);        /* a freeze would wait for the call */

@@ -7,11 +7,15 @@
 
 #define ACTIONS 1024
 
+extern void _IO_doallocbuf(FILE *);    /* the C library's; no header declares it */
+
 static int narrow_back(FILE *f, const struct mm_stream_state *state)
 {
     const void *unflushed = (const void *)(uintptr_t)state->unflushed_at;
     if (state->unflushed && fwrite(unflushed, 1, state->unflushed, f) != (size_t)state->unflushed)
         return 0;
+    if (state->pushed_count && !f->_IO_buf_base)   /* opened anew, not read yet: ftell would not count what is pushed back */
+        _IO_doallocbuf(f);
     for (int i = state->pushed_count - 1; i >= 0; i--)
         ungetc(state->pushed[i], f);
     return 1;
