@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ NATIVE = 6                                 # create, close, rename, chmod, unlin
 MOST = {"here": 20, "in a folder": 26, "by the whole path": 20}
 
 
-def calls(lab: Lab, program: Path, count: int, prefix: Path | str) -> tuple[int, str]:
+def calls(lab: Lab, *command: Path | str | int) -> tuple[int, str]:
     counts = lab.folder / "counts"
-    done = lab.run(["strace", "-c", "-o", str(counts), str(program), str(count), str(prefix)])
+    done = lab.run(["strace", "-c", "-o", str(counts), *map(str, command)])
     assert done.returncode == 0, done.stderr.decode()
     text = counts.read_text()
     return sum(int(line.split()[3]) for line in text.splitlines()
@@ -38,3 +39,37 @@ def test_calls_for_names(lab: Lab, tmp_path: Path, where: str) -> None:
     made = (many - few) / COUNT
     assert made > NATIVE + 4, "the preload library was not there"
     assert made <= MOST[where] + 0.3, text
+
+
+COUNTED = """
+import os, sys
+count = 0
+def seen(frame, event, what):
+    global count
+    count += event == "call" and frame.f_code.co_name == "dirname"
+end, folders = os._exit, "/".join("abcdefgh")
+os.makedirs(folders)
+def said(status):
+    sys.setprofile(None)
+    print(count)
+    sys.stdout.flush()
+    end(status)
+sys.argv = ["metamori", "run", "--store", sys.argv[2], "--", "sh", "-c",
+            f"for i in $(seq {sys.argv[1]}); do echo $i > {folders}/$i; done"]
+from metamori.__main__ import main
+os._exit = said
+sys.setprofile(seen)
+main()
+"""
+
+
+def test_folders_around_new_files(native_lab: Lab) -> None:
+    """However deep they are: what is asked of a folder is asked once, not of each name in it."""
+    def asked(count: int) -> int:
+        work = native_lab.folder / f"{count}"
+        work.mkdir()
+        done = subprocess.run([sys.executable, "-c", COUNTED, str(count), str(work / "store")], cwd=work, text=True,
+                              capture_output=True, check=True)
+        return int(done.stdout)
+
+    assert (asked(COUNT + 2) - asked(2)) / COUNT <= 3

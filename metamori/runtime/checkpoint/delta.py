@@ -66,6 +66,7 @@ class Fold:
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
         self.initial_names: dict[bytes, NameEntry] = {}
+        self._new_folders: dict[bytes, bool] = {}   # what _in_new_folder said of each: names are many, folders few
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
@@ -358,6 +359,12 @@ class Fold:
     def _in_new_folder(self, path: bytes) -> bool:
         """Whether a folder around it was none before: then nothing in it was there, however it came there."""
         folder = os.path.dirname(path)
+        if folder not in self._new_folders:
+            self._new_folders[folder] = self._is_in_new(folder)
+        return self._new_folders[folder]
+
+    def _is_in_new(self, folder: bytes) -> bool:
+        """It, or a folder around it."""
         while len(folder) > 1:
             touch = self.cut.touches.get(folder)
             if touch is not None and not stat.S_ISDIR(touch.mode):
