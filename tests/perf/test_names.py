@@ -41,6 +41,18 @@ def test_calls_for_names(lab: Lab, tmp_path: Path, where: str) -> None:
     assert made <= MOST[where] + 0.3, text
 
 
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed: nothing counts system calls")
+def test_calls_for_names_in_a_folder_that_moves(lab: Lab) -> None:
+    """Files that no checkpoint knows: each is looked at, asked for its attributes, and noted as a name (adr/0016)."""
+    for count in (2, COUNT + 2):
+        (lab.work / f"d{count}").mkdir()
+        for i in range(count):
+            (lab.work / f"d{count}" / f"{i}").touch()
+    few, _ = calls(lab, "mv", "d2", "e2")
+    many, text = calls(lab, "mv", f"d{COUNT + 2}", "e")
+    assert (many - few) / COUNT <= 3.1, text
+
+
 COUNTED = """
 import os, sys
 count = 0

@@ -228,6 +228,7 @@ static int map_regions(struct mm_area *a, int keep_folder)
     SCRATCH(path);
     strcpy(stpcpy(path, a->store), "/run");
     int folder = (int)mm_open_spare(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0), e = folder;
+    a->store_dev = 0;
     a->folder = folder;                /* 0 where the program has no standard input: then by the path after all */
     for (int region = 0; e >= 0 && region < REGIONS; region++)
         e = map_first(a, region);

@@ -30,6 +30,7 @@ POWER_OF_TWO(struct mm_frame);
 struct mm_area {
     struct mm_header *head;
     int folder;                /* 0, or a descriptor of <store>/run: it leads there also after chroot */
+    uint64_t store_dev;        /* the filesystem of that folder, once somebody asked; 0 */
     char store[MM_STORE_MAX];
     char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
 };

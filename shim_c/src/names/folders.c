@@ -15,10 +15,10 @@ static int crosses(const char *from, const char *to) { return mm_tracked(from) &
 
 /* What is done with a name in a folder that moves: the paths that it has before and after, its kind as getdents has it, and what
  * each_name was given.  0 or -errno, which ends the walk. */
-typedef long visitor(char *from, char *to, int kind, int both);
+typedef long visitor(char *from, char *to, int kind, int given);
 
 /* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns. */
-static long each_name(char *from, char *to, const char *in, visitor *visit, int both)
+static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
 {
     size_t n = strlen(from), m = strlen(to);
     long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
@@ -34,7 +34,7 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
             from[n] = to[m] = '/';
             memcpy(from + n + 1, d->d_name, length);
             memcpy(to + m + 1, d->d_name, length);
-            r = visit(from, to, d->d_type, both);
+            r = visit(from, to, d->d_type, given);
             from[n] = to[m] = 0;
         }
     mm_close_spare((int)dir);
@@ -43,24 +43,34 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
 
 static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }
 
-static long note_all(char *from, char *to, int both);
+static long note_all(char *from, char *to, int there);
 
-static long note_one(char *from, char *to, int kind, int both)
+/* What is known of the place that a folder gets. */
+enum there { NOTHING_NEW = 0, EMPTY, UNKNOWN };   /* the names below it are not noted; there is nothing at any; who knows */
+
+/* There is nothing: it is noted without a look. */
+static long touch_nothing(const char *path) { return mm_tracked(path) ? mm_touch_looked(path, -ENOENT, &(struct statx){ 0 }) : 0; }
+
+static long note_one(char *from, char *to, int kind, int there)
 {
     long r = touch_tracked(from);
-    if (r == 0 && both)
-        r = touch_tracked(to);
+    if (r == 0 && there)
+        r = there == EMPTY ? touch_nothing(to) : touch_tracked(to);
     if (r == 0 && may_be(kind, DT_REG) && crosses(from, to))
         r = mm_leave_scope(from);
-    return r == 0 && may_be(kind, DT_DIR) ? note_all(from, to, both) : r;
+    return r == 0 && may_be(kind, DT_DIR) ? note_all(from, to, there) : r;
 }
 
-/* The names below `from`, as they are and, if `both`, as they will be: not below a link, which leads to names of others. */
-static long note_all(char *from, char *to, int both)
+/* The names below `from`, as they are and, unless NOTHING_NEW, as they will be: not below a link, which leads to names of
+ * others.  Where no folder stands nothing stands below it, and all names are held: nobody of the run makes one. */
+static long note_all(char *from, char *to, int there)
 {
     struct stat st;
-    both = both && !(sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode));
-    return each_name(from, to, from, note_one, both);
+    if (there == UNKNOWN) {
+        long r = sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW);
+        there = r == -ENOENT ? EMPTY : r == 0 && !S_ISDIR(st.st_mode) ? NOTHING_NEW : UNKNOWN;
+    }
+    return each_name(from, to, from, note_one, there);
 }
 
 /* Before a folder is renamed. 0 or -errno. */
@@ -70,16 +80,16 @@ long mm_folder_moves(const char *from, const char *to)
     SCRATCH(new);
     strcpy(old, from);
     strcpy(new, to);
-    return note_all(old, new, 1);
+    return note_all(old, new, UNKNOWN);
 }
 
 /* What is in a folder that moved `from` here: files that come into the scope arrive. */
-static long one_arrives(char *from, char *to, int kind, int both)
+static long one_arrives(char *from, char *to, int kind, int given)
 {
     if (may_be(kind, DT_REG) && crosses(to, from))
         mm_arrived(to);
     if (may_be(kind, DT_DIR))
-        each_name(from, to, to, one_arrives, both);
+        each_name(from, to, to, one_arrives, given);
     return 0;
 }
 

@@ -33,11 +33,24 @@ static long note_part(uint64_t at, unsigned part, unsigned of, const unsigned ch
     }
 }
 
+/* The store's filesystem, or 0.  It is asked for once: a folder stays on the filesystem that it is on. */
+static uint64_t store_dev(void)
+{
+    struct statx st;
+    uint64_t dev = __atomic_load_n(&mm_area->store_dev, __ATOMIC_RELAXED);
+    if (!dev && sys_statx(mm_area->folder, "", AT_EMPTY_PATH, STATX_TYPE, &st) == 0) {
+        dev = sys_dev(st.stx_dev_major, st.stx_dev_minor);
+        __atomic_store_n(&mm_area->store_dev, dev, __ATOMIC_RELAXED);
+    }
+    return dev;
+}
+
 /* Is the path that a note speaks of on another filesystem than the store?  text: begins with the path. */
 static int is_on_another(const struct mm_touch *record, const char *text)
 {
-    struct statx store, there;
-    if (sys_statx(mm_area->folder, "", AT_EMPTY_PATH, STATX_TYPE, &store) < 0)
+    struct statx there;
+    uint64_t store = store_dev();
+    if (!store)
         return 0;
     uint64_t dev = record->dev;
     if (!record->mode) {                           /* it is about to be made: in this folder */
@@ -51,7 +64,7 @@ static int is_on_another(const struct mm_touch *record, const char *text)
             return 0;
         dev = sys_dev(there.stx_dev_major, there.stx_dev_minor);
     }
-    return dev != sys_dev(store.stx_dev_major, store.stx_dev_minor);
+    return dev != store;
 }
 
 static long make_notes_durable(void)
