@@ -23,8 +23,6 @@ while not os.path.exists("go"):
     time.sleep(0.02)
 """
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
-QUEUE = ("import ctypes; q = ctypes.CDLL(None); n = b'/metamori-%d' % os.getpid();"
-         "assert q.mq_open(n, 0o102, 0o600, None) >= 0")
 # without a descriptor of its own, as Python's would have
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
@@ -63,8 +61,6 @@ CASES = {
     "a process descriptor": ("fd = os.pidfd_open(os.getppid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
     "an inotify descriptor": ("import ctypes; ctypes.CDLL(None).inotify_init1(0)", "",
                               "is 'anon_inode:inotify', which cannot come back with the program"),
-    "a POSIX message queue": (QUEUE, "q.mq_unlink(n)", "is the POSIX message queue '/metamori-"),
-    "a POSIX message queue without a name": (QUEUE + "; q.mq_unlink(n)", "", "is the POSIX message queue '/metamori-"),
     "a sealed memory file": ("import fcntl; fd = os.memfd_create('m', 2); fcntl.fcntl(fd, 1033, 8)", "",
                              "is a memory file that is sealed"),
     "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",

@@ -391,7 +391,7 @@ def test_shared_memory_of_which_the_run_does_not_know() -> None:
 def test_a_member_in_another_ipc_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "readlink", lambda path: str(path))
     with pytest.raises(Refused, match="is in another IPC namespace"):
-        sysv._require_own([os.getpid()])
+        sysv.require_own([os.getpid()])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may have another group")

@@ -42,6 +42,11 @@ long mm_sem_values(int id, char *values, int set);
 long mm_sem_process(int id, int which);
 long mm_message_peek(int queue, uint64_t which, char *message, uint64_t size);
 long mm_message_send(int queue, const char *message, uint64_t size);
+long mm_queue_open(const char *name, int flags, uint32_t mode, int64_t most, int64_t size);
+long mm_queue_unlink(const char *name);
+long mm_queue_attributes(int queue, char *words);
+long mm_queue_copy(int queue, char *out, uint64_t room, uint64_t most);
+long mm_queue_send(int queue, const char *message, uint64_t size, uint32_t priority);
 char *mm_shm_attach(int id, int only_read);
 long mm_shm_detach(const char *at);
 """)
@@ -52,6 +57,7 @@ ffibuilder.set_source(
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/kcmp.h>
+#include <mqueue.h>
 #include <string.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
@@ -184,6 +190,54 @@ static long mm_message_peek(int queue, uint64_t which, char *message, uint64_t s
 static long mm_message_send(int queue, const char *message, uint64_t size)
 {
     return sys(SYS_msgsnd, queue, message, size, IPC_NOWAIT);
+}
+
+/* -- message queues of POSIX; name: as the kernel has it, without the slash. most, size: of messages. */
+static long mm_queue_open(const char *name, int flags, uint32_t mode, int64_t most, int64_t size)
+{
+    struct mq_attr a = { .mq_maxmsg = most, .mq_msgsize = size };
+    return sys(SYS_mq_open, name, flags, mode, flags & O_CREAT ? &a : NULL);
+}
+
+static long mm_queue_unlink(const char *name) { return sys(SYS_mq_unlink, name); }
+
+/* words: 3. How many messages it takes, of how many bytes, how many there are */
+static long mm_queue_attributes(int queue, char *words)
+{
+    struct mq_attr a;
+    long r = sys(SYS_mq_getsetattr, queue, NULL, &a);
+    int64_t found[3] = { a.mq_maxmsg, a.mq_msgsize, a.mq_curmsgs };
+    memcpy(words, found, sizeof found);
+    return r;
+}
+
+static long mm_queue_send(int queue, const char *message, uint64_t size, uint32_t priority)
+{
+    return sys(SYS_mq_timedsend, queue, message, size, priority, NULL);
+}
+
+/* There is no looking without taking: all are taken and, at once, sent again in the same order. Each: its size and
+ * priority, 4 bytes each, then the message, which may be as long as most. How many, or -errno. */
+static long mm_queue_copy(int queue, char *out, uint64_t room, uint64_t most)
+{
+    uint32_t head[2];
+    uint64_t used = 0, at = 0;
+    long count = 0, r = 0;
+    while (used + sizeof head + most <= room) {
+        r = sys(SYS_mq_timedreceive, queue, out + used + sizeof head, most, &head[1], NULL);
+        if (r < 0)
+            break;
+        head[0] = (uint32_t)r, r = 0;
+        memcpy(out + used, head, sizeof head);
+        used += sizeof head + head[0];
+        count++;
+    }
+    for (long i = 0; i < count; i++, at += sizeof head + head[0]) {
+        memcpy(head, out + at, sizeof head);
+        long sent = mm_queue_send(queue, out + at + sizeof head, head[0], head[1]);
+        r = sent < 0 ? sent : r;
+    }
+    return r < 0 && r != -EAGAIN ? r : count;
 }
 
 /* NULL: it cannot be. */

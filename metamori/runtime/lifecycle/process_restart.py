@@ -15,7 +15,7 @@ from metamori._area import lib
 from metamori.errors import Damaged, MetamoriError
 from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import segment_restart, socket_restart, sysv_restart, tree_restart
+from metamori.runtime.lifecycle import queue_restart, segment_restart, socket_restart, sysv_restart, tree_restart
 from metamori.runtime.lifecycle.descriptor_restart import in_place
 from metamori.runtime.memory import file_locks, images, proc_inspect
 from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
@@ -69,6 +69,7 @@ def _check_free(meta: Meta) -> None:
     socket_restart.check(tree_restart.descriptions(meta))
     segment_restart.check(meta.segments)
     sysv_restart.check(meta.segments)
+    queue_restart.check(meta.segments)
 
 
 def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list[MappedEntry]:

@@ -21,13 +21,14 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import (
     child_loop,
     descriptor_restart,
+    queue_restart,
     segment_restart,
     socket_restart,
     sysv_restart,
     terminal_restart,
 )
 from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
-from metamori.runtime.memory import file_locks, sysv
+from metamori.runtime.memory import file_locks, queues, sysv
 from metamori.runtime.memory.family import GONE
 from metamori.runtime.memory.stopped import KNOWN, is_stopped
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from metamori._area import mm_member
 
-_LOCK = 24                                 # sizeof(struct mm_came_lock)
+_LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
 Place = tuple[int, int]                    # number of a process, descriptor
 
@@ -69,6 +70,7 @@ class Tree:
     members: tuple[Member, ...]
     given: dict[Place, int] = field(default_factory=dict)
     objects: dict[Place, int] = field(default_factory=dict)    # of System V
+    queues: dict[Place, int] = field(default_factory=dict)     # of POSIX
     base: int = 0                          # descriptors from here on are out of the way
     terminals: dict[int, tuple[int, int]] = field(default_factory=dict)    # by session: master, group in the foreground
 
@@ -108,13 +110,17 @@ class Tree:
             self._become(self.family[0])
         except socket_restart.InUse as error:
             self.area.head.tree.lost = 1
-            sysv_restart.drop(self.objects)
+            self._drop()
             child_loop.say(str(error))
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
         except BaseException:
             self.area.head.tree.lost = 1
-            sysv_restart.drop(self.objects)
+            self._drop()
             raise
+
+    def _drop(self) -> None:
+        sysv_restart.drop(self.objects)
+        queue_restart.drop(self.queues)
 
     # -- the family ----------------------------------------------------------------------------------
 
@@ -237,8 +243,9 @@ class Tree:
         """What the preload library reads in the new process (struct mm_comeback)."""
         entry = member.entry
         held = file_locks.packed(entry.descriptors)
-        counts = len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments)
-        data = struct.pack("=IIII", *counts) + held
+        notices = queues.notices(entry.descriptors)
+        counts = len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK
+        data = struct.pack("=IIIII4x", *counts) + held + notices
         for each in entry.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
         removed = {each.inode for each in sysv_restart.of(self.meta.segments) if each.mode & sysv.REMOVED}
@@ -256,6 +263,7 @@ class Tree:
         self.base = base
         segments = segment_restart.made(self.meta.segments, base)
         self.objects = sysv_restart.made(self.area, self.meta.segments)
+        self.queues = queue_restart.made(self.area, self.meta.segments, base)
         for fd in segments.values():       # the programs map them
             os.set_inheritable(fd, True)
         for member in self.members:
@@ -275,7 +283,7 @@ class Tree:
         self.given.update(zip(sockets, socket_restart.again(sockets.values(), base), strict=True))
         for place, each in entries.items():
             if each.kind == "segment":
-                self.given[place] = up(_segment(each, segments), base)
+                self.given[place] = up(_segment(each, {**segments, **self.queues}), base)
         for place, each in entries.items():
             if place in first and place not in self.given and each.kind != "standard":
                 self.given[place] = up(open_one(each, self.member[place[0]].paths), base)
@@ -285,7 +293,7 @@ class Tree:
 
 def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     """A description of its own of the memory that was made for it."""
-    kind, inode = map(int, entry.data.split())
+    kind, inode, *_ = map(int, entry.data.split())
     fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~os.O_NOFOLLOW | os.O_CLOEXEC)
     os.lseek(fd, entry.position, os.SEEK_SET)
     return fd

@@ -32,7 +32,8 @@ else:
 _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 _MEMORY = (b"/memfd:", b"/dev/shm/")
-_QUEUE_SIZE = 80                           # of what the kernel has to say of a message queue
+QUEUE = 6                                  # kind of memory that processes share: a message queue of POSIX (queues.py)
+_QUEUE_SIZE = 80                           # of what the kernel has to say of one
 _SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
 
 
@@ -117,6 +118,7 @@ class Run:
         self.terminals: set[int] = set()       # by number: masters
         self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
+        self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.inherited: dict[int, tuple[int, int]] = {}        # this process's own: device and inode
         for this in (each for opens in self.opens for each in opens):
             this.standard = self._standard(this)
@@ -172,8 +174,8 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
     if stat.S_ISREG(mode) and _is_queue(this):
-        raise Refused(f"descriptor {this.fd} is the POSIX message queue '{this.path.decode(errors='replace')}', which "
-                      "cannot come back with the program")
+        run.queues.append(this)
+        return this.entry("segment", position=0, data=b"%d %d" % (QUEUE, this.inode))
     if stat.S_ISREG(mode) and this.st.st_nlink:
         return this.entry("file", data=this.locks)
     if stat.S_ISDIR(mode):
@@ -203,8 +205,11 @@ def _is_queue(this: Open) -> bool:
     """Of POSIX: its name is no path."""
     if this.path.rfind(b"/") or this.st.st_size != _QUEUE_SIZE or this.st.st_dev == os.stat("/").st_dev:
         return False
-    with open(this.link, "rb", buffering=0) as file:
-        return file.read(6) == b"QSIZE:"
+    try:
+        with open(this.link, "rb", buffering=0) as file:
+            return file.read(6) == b"QSIZE:"
+    except PermissionError:
+        raise Refused(f"descriptor {this.fd}, {this.path.decode(errors='replace')}, may not be looked at") from None
 
 
 def _is_of_outside(this: Open, run: Run) -> bool:

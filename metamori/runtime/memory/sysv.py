@@ -93,7 +93,7 @@ def found(area: Area, pids: Collection[int], mapped: Mapped) -> tuple[SegmentEnt
             break
         if not each.kind or (each.kind, each.real) in entries:
             continue
-        _require_own(pids)
+        require_own(pids)
         try:
             now = state(each.kind, each.real)
         except OSError as error:
@@ -118,7 +118,8 @@ def found(area: Area, pids: Collection[int], mapped: Mapped) -> tuple[SegmentEnt
     return tuple(entries.values())
 
 
-def _require_own(pids: Iterable[int]) -> None:
+def require_own(pids: Iterable[int]) -> None:
+    """Refused: another IPC namespace, whose objects are not seen here."""
     own = os.readlink("/proc/self/ns/ipc")
     for pid in pids:
         if os.readlink(f"/proc/{pid}/ns/ipc") != own:

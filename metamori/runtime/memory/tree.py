@@ -177,10 +177,18 @@ class Images:
                 raise type(error)(f"{image.named}: {error}") from None
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
                                        (each for image in self.all for each in image.opens))
+        if run.queues or self.area.head.tree.queues:
+            self._look_at_queues(run)
         self.family = family.found(self.area, self.all)
         for path in {path for image in self.all for path in image.seen.files}:
             with suppress(OSError):
                 self.stats[path] = os.stat(path)
+
+    def _look_at_queues(self, run: open_files.Run) -> None:
+        from metamori.runtime.memory import queues  # which few programs have
+
+        queues.with_notices(self.area, run.queues, self.all)
+        self.segments += queues.found(self.area, [image.pid for image in self.all], run.queues)
 
     def taken(self) -> None:
         """Nothing more is taken from any of them."""

@@ -93,6 +93,7 @@
 #define MM_MEMBERS 2048         /* processes, and groups of them, that can come back */
 #define MM_CLAIMS 1024
 #define MM_SYSV 1024
+#define MM_QUEUES 256
 #define MM_NEVER_A_PID 4194304 /* the kernel numbers no process from here on */
 /* memory.written */
 #define MM_MEMORY_WRITTEN 1
@@ -145,6 +146,14 @@ struct mm_sysv {
     int32_t known, real;
     uint32_t undo;             /* the kernel is to undo operations on these semaphores when a process ends */
 };
+/* A POSIX message queue that the run opened by name: it stays when nobody has it open.  How whoever waits for a message is told
+ * (mq_notify) the kernel says, but for the value. */
+struct mm_queue {
+    uint32_t state;            /* counts up: of four the third is there, the second being filled in */
+    uint32_t waits;            /* process that gave the value, by the kernel's number; 0: none */
+    uint64_t inode, value;
+    char name[264];
+};
 struct mm_tree {
     uint32_t count;            /* of all; 0: the run's processes have the kernel's numbers */
     uint32_t processes;        /* of those that come back, the first of the list */
@@ -157,6 +166,9 @@ struct mm_tree {
     struct mm_member member[MM_MEMBERS];
     uint32_t sysv_lost;        /* there was no room for one of them */
     struct mm_sysv sysv[MM_SYSV];
+    uint32_t queues_lost;      /* likewise */
+    uint32_t queues;           /* none was noted behind this place */
+    struct mm_queue queue[MM_QUEUES];
 };
 
 /* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
@@ -183,9 +195,14 @@ struct mm_came_segment {           /* memory of several processes: a descriptor 
     int32_t fd;                    /* of System V: its number */
     uint32_t removed;              /* it lives as long as somebody has it mapped */
 };
-/* locks, descriptors, segments, then the paths of images, the complete one first, each ended by 0 */
+struct mm_came_notice {            /* the process is told of a message (mq_notify) */
+    int32_t fd, how, signal;
+    uint32_t pad_;
+    uint64_t value;
+};
+/* locks, notices, descriptors, segments, then the paths of images, the complete one first, each ended by 0 */
 struct mm_comeback {
-    uint32_t images, descriptors, locks, segments;
+    uint32_t images, descriptors, locks, segments, notices, pad_;
 };
 
 #define MM_AREA_VERSION 9
@@ -420,6 +437,8 @@ int32_t mm_sysv_known(struct mm_area *area, uint32_t kind, int32_t real);
 int32_t mm_sysv_real(struct mm_area *area, uint32_t kind, int32_t known);
 struct mm_sysv *mm_sysv_note(struct mm_area *area, uint32_t kind, int32_t real);
 void mm_sysv_forget(struct mm_area *area, uint32_t kind, int32_t real);
+struct mm_queue *mm_queue_note(struct mm_area *area, uint64_t inode, const char *name);
+void mm_queue_forget(struct mm_area *area, uint32_t place, uint32_t state);
 #define MM_NO_PLACES 1
 #define MM_NO_MOVE 2
 int mm_changes_possible(void);

@@ -1,10 +1,13 @@
-/* sysv_numbers.c - shared memory, semaphores and message queues of System V as the run's programs know them, and as the kernel does.
+/* sysv_numbers.c - shared memory, semaphores and message queues of System V as the run's programs know them, and as the kernel does;
+ * message queues of POSIX by their names.
  *
  * They belong to no descriptor and no process: which of them a run uses is known only from its calls (calls/wrap_sysv.c).  Where
  * processes came back with their memory, the objects were made anew and have other numbers than their programs know.
  */
 #define _GNU_SOURCE
 #include "area/area_internal.h"
+
+#include <string.h>
 
 static uint32_t kind_now(const struct mm_sysv *o) { return __atomic_load_n(&o->kind, __ATOMIC_ACQUIRE); }
 
@@ -74,4 +77,39 @@ void mm_sysv_forget(struct mm_area *a, uint32_t kind, int32_t real)
             && __atomic_compare_exchange_n(&o[i].kind, &was, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             __atomic_add_fetch(&o[i].taken, 1, __ATOMIC_ACQ_REL);
     }
+}
+
+/* -- message queues of POSIX: one that nobody has open is known only from here.  What is there too long is harmless: whoever reads
+ * it compares the inode of what has the name now. */
+
+static uint32_t state_now(const struct mm_queue *q) { return __atomic_load_n(&q->state, __ATOMIC_ACQUIRE); }
+
+/* name "": not known.  Two may note it at once, alike.  NULL: there is no room. */
+struct mm_queue *mm_queue_note(struct mm_area *a, uint64_t inode, const char *name)
+{
+    struct mm_tree *t = &a->head->tree;
+    for (struct mm_queue *q = t->queue; q < t->queue + MM_QUEUES; q++)
+        if ((state_now(q) & 3) == 2 && q->inode == inode)
+            return q;
+    for (struct mm_queue *q = t->queue; q < t->queue + MM_QUEUES; q++) {
+        uint32_t now = state_now(q);
+        if ((now & 3) || !__atomic_compare_exchange_n(&q->state, &now, now + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            continue;
+        q->inode = inode, q->waits = 0, q->value = 0;
+        strncpy(q->name, name, sizeof q->name - 1);
+        uint32_t place = (uint32_t)(q - t->queue) + 1, used = __atomic_load_n(&t->queues, __ATOMIC_ACQUIRE);
+        while (used < place
+               && !__atomic_compare_exchange_n(&t->queues, &used, place, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            ;
+        __atomic_store_n(&q->state, now + 2, __ATOMIC_RELEASE);
+        return q;
+    }
+    __atomic_store_n(&t->queues_lost, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Unless it is another by now. */
+void mm_queue_forget(struct mm_area *a, uint32_t place, uint32_t state)
+{
+    __atomic_compare_exchange_n(&a->head->tree.queue[place].state, &state, state + 2, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }

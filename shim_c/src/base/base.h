@@ -34,6 +34,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <mqueue.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>

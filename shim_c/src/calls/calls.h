@@ -52,6 +52,9 @@ void mm_other_world(unsigned long clone_flags);
 /* wrap_exec.c */
 const char *mm_searched(const char *file, char *out, size_t room);
 
+/* wrap_sysv.c */
+long mm_queue_opened(const char *name, long fd);
+
 /* wrap_sandbox.c */
 long mm_confining(long number, long a, long b, long c);
 

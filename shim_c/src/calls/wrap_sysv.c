@@ -1,11 +1,14 @@
 /* wrap_sysv.c - shared memory, semaphores and message queues of System V: which of them a run with memory uses, and by which numbers
- * (area/sysv_numbers.c).
+ * (area/sysv_numbers.c); message queues of POSIX: by which names, and what a process asked to be told when a message comes.
  *
  * As in wrap_pid.c, no image is made while a call has a number of the kernel's in hand, but for one that waits (memory/numbers.c).
  * semop, semtimedop, msgsnd and msgrcv wait and are in wrap_blocking.c.  In a run without memory each is the libc's own.
  */
 #include "calls/calls.h"
 #include "memory/engine.h"
+
+#include <limits.h>
+#include <stdio.h>
 
 /* Of an object that a call made or found: the program's number. */
 static int got(uint32_t kind, int real)
@@ -83,4 +86,71 @@ EXPORT int semctl(int id, int number, int command, ...)
 #define MAKE(real) REAL(semctl)(real, number, command, what)
     return LIKELY(!mm_memory_head) ? MAKE(id) : MM_NUMBERS(int, CONTROLS(MM_SYSV_SEM, MAKE, id, command));
 #undef MAKE
+}
+
+/* -- message queues of POSIX */
+
+/* name: what stands behind the slash, which the kernel is not told */
+long mm_queue_opened(const char *name, long fd)
+{
+    char whole[NAME_MAX + 2];
+    struct stat st;
+    if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
+        snprintf(whole, sizeof whole, "/%s", name);
+        mm_queue_note(mm_area, st.st_ino, whole);
+    }
+    return fd;
+}
+
+#define OPENED(name, call) MM_NUMBERS(mqd_t, (mqd_t)mm_queue_opened((name) + 1, (call)))
+
+EXPORT mqd_t mq_open(const char *name, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = va_arg(list, mode_t);
+    void *attributes = va_arg(list, void *);
+    va_end(list);
+    return LIKELY(!mm_memory_head) ? REAL(mq_open)(name, flags, mode, attributes)
+                                   : OPENED(name, REAL(mq_open)(name, flags, mode, attributes));
+}
+
+EXPORT mqd_t __mq_open_2(const char *name, int flags)
+{
+    return LIKELY(!mm_memory_head) ? REAL(__mq_open_2)(name, flags) : OPENED(name, REAL(__mq_open_2)(name, flags));
+}
+
+/* Those of this name that were noted before the call are gone after it; what the name leads to then may be noted already. */
+static int queue_unlinked(const char *name)
+{
+    struct mm_queue *queue = mm_area->head->tree.queue;
+    uint32_t before[MM_QUEUES];
+    for (uint32_t i = 0; i < MM_QUEUES; i++)
+        before[i] = __atomic_load_n(&queue[i].state, __ATOMIC_ACQUIRE);
+    int r = REAL(mq_unlink)(name);
+    for (uint32_t i = 0; i < MM_QUEUES && r == 0; i++)
+        if ((before[i] & 3) == 2 && !queue[i].waits && strcmp(queue[i].name, name) == 0)
+            mm_queue_forget(mm_area, i, before[i]);
+    return r;
+}
+
+EXPORT int mq_unlink(const char *name)
+{
+    return LIKELY(!mm_memory_head) ? REAL(mq_unlink)(name) : MM_NUMBERS(int, queue_unlinked(name));
+}
+
+static int told(mqd_t fd, const struct sigevent *event, int r)
+{
+    struct stat st;
+    struct mm_queue *q = r == 0 && event && sys(SYS_fstat, fd, &st) == 0 ? mm_queue_note(mm_area, st.st_ino, "") : NULL;
+    if (q) {
+        q->value = (uint64_t)event->sigev_value.sival_ptr;
+        __atomic_store_n(&q->waits, (uint32_t)sys_getpid(), __ATOMIC_RELEASE);
+    }
+    return r;
+}
+
+EXPORT int mq_notify(mqd_t fd, const struct sigevent *event)
+{
+    return LIKELY(!mm_memory_head) ? REAL(mq_notify)(fd, event) : MM_NUMBERS(int, told(fd, event, REAL(mq_notify)(fd, event)));
 }

@@ -78,6 +78,7 @@ static void unmap_all(void)
 struct plan {
     const struct mm_comeback *how;
     const struct mm_came_lock *locks;
+    const struct mm_came_notice *notices;
     const struct mm_came_descriptor *descriptors;
     const struct mm_came_segment *segments;
     const char *images;                /* paths, the complete image's first */
@@ -87,9 +88,10 @@ static struct plan plan(void)
 {
     const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
     const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
-    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(locks + c->locks);
+    const struct mm_came_notice *notices = (const struct mm_came_notice *)(locks + c->locks);
+    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(notices + c->notices);
     const struct mm_came_segment *segments = (const struct mm_came_segment *)(descriptors + c->descriptors);
-    return (struct plan){ c, locks, descriptors, segments, (const char *)(segments + c->segments) };
+    return (struct plan){ c, locks, notices, descriptors, segments, (const char *)(segments + c->segments) };
 }
 
 /* A descriptor of what stands for memory of several processes, of System V its number; -1: nothing does. */
@@ -110,6 +112,16 @@ static void attach(const struct mm_vma *v, long number)
     int how = v->protection & PROT_EXEC ? SHM_EXEC : 0;
     if (v->offset == 0 && sys(SYS_shmat, number, v->start, how) != (long)v->start)
         mm_cannot_come_back("System V shared memory cannot be mapped again", "");
+}
+
+/* When nothing of ours closes a descriptor of a queue any more, which would end it. */
+static void notices_back(const struct mm_came_notice *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct { uint64_t value; int32_t signal, how, pad[12]; } event = { list[i].value, list[i].signal, list[i].how, { 0 } };
+        if (sys(SYS_mq_notify, list[i].fd, &event) < 0)
+            mm_cannot_come_back("it cannot be told of messages again", "");
+    }
 }
 
 /* What was removed and lived on in those that had it mapped: now all have. */
@@ -337,6 +349,7 @@ static void come_back_there(void)
     MM_STOP("restore.locks");
     if (mm_locks_back(p.locks, c->locks) < 0)
         mm_cannot_come_back("another process has taken a lock that it had", "");
+    notices_back(p.notices, c->notices);
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
