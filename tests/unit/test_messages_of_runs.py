@@ -47,7 +47,8 @@ def area(pids: list[int], high: int = 2) -> Any:
     """With processes of these numbers."""
     return SimpleNamespace(
         processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1], outside=0),
-        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=None)
+        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=None,
+        thaw=lambda: None)
 
 
 def image(pid: int) -> Any:
@@ -92,6 +93,19 @@ def test_a_stopped_process_with_a_thread_that_never_stands(monkeypatch: pytest.M
     monkeypatch.setattr(stopped.os, "waitid", lambda *_: None)
     with pytest.raises(NotAtRest, match=r"a thread of sh \(7\) does not stop: no checkpoint was taken"):
         stopped.Stopped(os.getpid(), SimpleNamespace(stood=0, unseen=0, stands=0), "sh (7)")
+
+
+def test_stopped_processes_stand_again_when_all_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+    made = all_images([])
+    made.all = [image(pid) for pid in (1, 2, 3)]
+    made.area.thaw = lambda: did.append("thaw")
+    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_write=lambda *_: did.append("write"),
+                                                       mm_memory_go=lambda area, _: did.append("go")))
+    for each in made.all[:2]:
+        each.stopped = SimpleNamespace(leave=lambda is_held: did.append("stand"))
+    made.go()
+    assert did == ["go"] * 3 + ["thaw"] + ["stand"] * 2 + ["write"] * 3
 
 
 def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,6 @@ class Session(SessionState):
                 if self.stopped:
                     self.stopped.require_all()
                 cut = self._instant(index, parent, image)
-                if self.when_cut:
-                    self.when_cut()
                 break
             except MetamoriError as error:      # a process was killed while all were held, say
                 if not error.passes:
@@ -110,7 +108,7 @@ class Session(SessionState):
 
                     raise Refused(str(error)) from None
             finally:
-                self.area.thaw()
+                (image or self.area).thaw()
                 if self.stopped:
                     self.stopped.go()
         self._write(cut, index, message, reason, image.written() if image else (), image)
@@ -156,8 +154,12 @@ class Session(SessionState):
             if image:
                 image.give_up()
             raise
-        if image:
-            image.go()
+        try:
+            if self.when_cut:
+                self.when_cut()
+        finally:
+            if image:
+                image.go()
         return cut
 
     def _write(self, cut: Cut, index: int, message: str, reason: str, images: tuple[MemoryEntry, ...] = (),

@@ -182,6 +182,9 @@ class Image:
 
     def go(self) -> None:
         lib.mm_memory_go(self.area.pointer, self.slot)
+
+    def stand(self) -> None:
+        """Where job control has stopped it, as before."""
         if self.stopped:
             self.stopped.leave(self.is_held)
 
@@ -222,13 +225,14 @@ class Image:
         if wrong:
             raise Refused(f"the program's memory was not saved as a whole: {wrong}")
 
-    def give_up(self) -> None:
-        """The instant could not be had after all: nothing will name the image."""
+    def settle(self) -> None:
+        """The instant could not be had after all, and nothing more is taken from the process."""
         if self.gathers:
             self.gathers = False
             self.is_written = self._gathered() == 0
-        self.go()
-        self.write()
+
+    def give_up(self) -> None:
+        """Nothing will name the image."""
         while self.is_written and lib.mm_memory_wait(self.area.pointer, self.slot, 1000) == -errno.EAGAIN:
             pass
         if self.is_written:

@@ -23,7 +23,7 @@ from metamori.store.read.store import Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _BEGINS_S = 2.0                            # that a process may take to begin
 
@@ -38,19 +38,19 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
     deadline = time.monotonic() + _BEGINS_S
     while True:
         area.freeze()
+        found = Images(store, area, index, durable, outside)
         try:
-            found = Images(store, area, index, durable, outside)
             found.hold()
             return found
         except NotBegun as error:
-            area.thaw()
+            found.thaw()
             if time.monotonic() >= deadline:
                 if isinstance(error, Stranger):
                     raise Refused(str(error)) from None
                 raise
             time.sleep(0.002)
         except BaseException:
-            area.thaw()
+            found.thaw()
             raise
 
 
@@ -70,6 +70,7 @@ class Images:
 
     family: tuple[FamilyEntry, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
+    is_frozen = True
 
     def __init__(self, store: Store, area: Area, index: int, durable: bool, outside: str) -> None:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
@@ -124,9 +125,7 @@ class Images:
     def _each_held(self) -> None:
         held = [image for image in self.all if self._goes_well(image.hold)]
         if self.failed:
-            for image in self.all:
-                if image in held or image.stopped:
-                    image.go()
+            self._go_on([image for image in self.all if image in held or image.stopped])
         self._require_none_failed()
 
     def _goes_well(self, what: Callable[[], None]) -> bool:
@@ -204,12 +203,29 @@ class Images:
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:
-        for image in sorted(self.all, key=lambda image: image.stopped is None):     # which others may continue
-            image.go()
+        self._go_on(self.all)
         for image in self.all:
             image.write()
 
+    def _go_on(self, images: Sequence[Image]) -> None:
+        """Those that job control has stopped take their time to stand again: all others run before. Whoever of these
+        continues one of them changes nothing: it runs when it has stood."""
+        for image in sorted(images, key=lambda image: image.stopped is not None):
+            image.go()
+        self.thaw()
+        for image in images:
+            image.stand()
+
+    def thaw(self) -> None:
+        """The run, unless it was already."""
+        if self.is_frozen:
+            self.is_frozen = False
+            self.area.thaw()
+
     def give_up(self) -> None:
+        for image in self.all:
+            image.settle()
+        self.go()
         for image in self.all:
             image.give_up()
 
