@@ -29,6 +29,7 @@ long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *length);
 long mm_connect(int fd, const char *address, uint32_t length);
 long mm_bind(int fd, const char *address, uint32_t length);
 long mm_epoll(void);
+long mm_inotify(int flags);
 long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
 long mm_timerfd(int clock, int flags, const char *value);
@@ -116,6 +117,7 @@ static long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *leng
 static long mm_connect(int fd, const char *address, uint32_t length) { return sys(SYS_connect, fd, address, length); }
 static long mm_bind(int fd, const char *address, uint32_t length) { return sys(SYS_bind, fd, address, length); }
 
+static long mm_inotify(int flags) { return sys(SYS_inotify_init1, flags); }
 static long mm_epoll(void) { return sys(SYS_epoll_create1, 0); }
 static long mm_epoll_add(int fd, int watched, const char *event) { return sys(SYS_epoll_ctl, fd, 1, watched, event); }
 

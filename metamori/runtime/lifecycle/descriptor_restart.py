@@ -93,6 +93,8 @@ def open_one(entry: DescriptorEntry, paths: dict[int, bytes]) -> int:
         return os.eventfd(int(proc_inspect.numbers(entry.data, "eventfd-count")[0], 16), entry.flags & os.O_NONBLOCK)
     if entry.kind == "epoll":
         return int(lib.mm_epoll())
+    if entry.kind == "inotify":            # the preload library watches again (restore.c)
+        return int(lib.mm_inotify(entry.flags & os.O_NONBLOCK))
     if entry.kind == "closed":
         return _closed(entry.data)
     if entry.kind == "signalfd":

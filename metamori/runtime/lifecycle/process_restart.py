@@ -17,7 +17,7 @@ from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import queue_restart, segment_restart, socket_restart, sysv_restart, tree_restart
 from metamori.runtime.lifecycle.descriptor_restart import in_place
-from metamori.runtime.memory import file_locks, images, proc_inspect
+from metamori.runtime.memory import file_locks, images, proc_inspect, watches
 from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image, image_chain
 from metamori.store.read.state import State
@@ -41,6 +41,8 @@ def check(store: Store, index: int) -> tuple[MemoryEntry, ...]:
         if not why:
             why = ", ".join(f"{os.fsdecode(each.path)} is not what it was"
                             for each in _changed_files(store, index, entry))
+        if not why and (path := _missing(store, index, entry)):
+            why = f"{os.fsdecode(path)}, which it watched, is not there"
         if why:
             raise CannotComeBack(f"the memory of checkpoint {index} cannot be continued: {why}")
     for entry in memory:                   # the program's own side believes every byte of them
@@ -76,6 +78,13 @@ def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list[MappedE
     """Files of the run are put back with the others and do not count."""
     names = store.state(index).names
     return [each for each in entry.mapped if each.path not in names and proc_inspect.changed(each)][:3]
+
+
+def _missing(store: Store, index: int, entry: MemoryEntry) -> bytes:
+    """A path that it watched by inotify; b"": all are there, or will be."""
+    names = store.state(index).names
+    return next((path for each in entry.descriptors for *_, path in watches.of(each)
+                 if path not in names and not os.path.lexists(path)), b"")
 
 
 def launch_of(store: Store, index: int) -> Launch:

@@ -28,7 +28,7 @@ from metamori.runtime.lifecycle import (
     terminal_restart,
 )
 from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
-from metamori.runtime.memory import file_locks, queues, sysv
+from metamori.runtime.memory import file_locks, queues, sysv, watches
 from metamori.runtime.memory.family import GONE
 from metamori.runtime.memory.stopped import KNOWN, is_stopped
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
@@ -87,7 +87,8 @@ class Tree:
             each = tree.member[place]
             each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
             each.stops = each.unseen = each.parent = each.may_stop = each.stood = 0
-        tree.turn = tree.back = tree.lost = 0
+        tree.turn = tree.back = tree.lost = tree.opened = 0
+        tree.watching = any(each.kind == "inotify" for member in self.members for each in member.entry.descriptors)
         tree.processes, tree.count = len(self.members), len(numbers)
         self.place = {number: place for place, number in enumerate(numbers)}
         for process in self.family:
@@ -244,14 +245,17 @@ class Tree:
         entry = member.entry
         held = file_locks.packed(entry.descriptors)
         notices = queues.notices(entry.descriptors)
-        counts = len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK
-        data = struct.pack("=IIIII4x", *counts) + held + notices
+        shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
+        watched, watched_paths = watches.packed(each for each in entry.descriptors if each.descriptor not in shared)
+        counts = (len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK,
+                  len(watched_paths))
+        data = struct.pack("=IIIIII", *counts) + held + notices + watched
         for each in entry.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
         removed = {each.inode for each in sysv_restart.of(self.meta.segments) if each.mode & sysv.REMOVED}
         for (kind, inode), fd in segments.items():
             data += struct.pack("=QQii", kind, inode, fd, kind == sysv.MEMORY and inode in removed)
-        data += b"".join(path + b"\0" for path in member.images)
+        data += b"".join(path + b"\0" for path in (*member.images, *watched_paths))
         with open(os.path.join(self.area.path, f"comeback.{entry.pid}"), "wb") as file:
             file.write(data)
 

@@ -107,10 +107,11 @@ def _identity(fd: int) -> tuple[int, int]:
 
 class Run:
     """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio); known: a
-    process's number as the run knows it; members: processes of the run, ended ones too."""
+    process's number as the run knows it; members: processes of the run, ended ones too; area: its folder."""
 
     def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse",
-                 known: Callable[[int], int] = int, members: Collection[int] = ()) -> None:
+                 known: Callable[[int], int] = int, members: Collection[int] = (), area: str = "") -> None:
+        self.watched = os.path.join(area, "inotify")
         self.opens, self.outside, self.known, self.members = opens, outside, known, members
         self.sockets: dict[int, Open] = {}     # by inode
         self.inside: Inside | None = None
@@ -190,6 +191,10 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
                        ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == path:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
+    if this.path == b"anon_inode:inotify":
+        from metamori.runtime.memory import watches  # which few programs need
+
+        return this.entry("inotify", position=0, data=watches.look(this, run.watched))
     if this.path == b"anon_inode:[pidfd]" and not this.flags & os.O_EXCL:  # which is one of a thread
         number = int(proc_inspect.numbers(this.info, "Pid")[0])
         if number < 0 or number in run.members:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _BEGINS_S = 2.0                            # that a process may take to begin
+_BACK_S = 30.0                             # to come back
 
 
 class Stranger(NotBegun):
@@ -35,6 +36,7 @@ class Stranger(NotBegun):
 def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> Images:
     """The run is frozen, every thread of every process is parked: what just begins, or becomes another program, is
     waited for. Refused, NotAtRest, NotBegun."""
+    _await_back(area)
     deadline = time.monotonic() + _BEGINS_S
     while True:
         area.freeze()
@@ -52,6 +54,13 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
         except BaseException:
             found.thaw()
             raise
+
+
+def _await_back(area: Area) -> None:
+    """Processes that come back open their files by calls that a freeze holds up, with every signal blocked."""
+    tree, deadline = area.head.tree, time.monotonic() + _BACK_S
+    while tree.back < tree.processes and not tree.lost and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]:
@@ -163,7 +172,7 @@ class Images:
     def _look(self) -> None:
         run = open_files.Run([image.opens for image in self.all], self.outside,
                              lambda real: int(lib.mm_known_number(self.area.pointer, real)),
-                             {pid for image in self.all for pid in (image.pid, *image.seen.children)})
+                             {pid for image in self.all for pid in (image.pid, *image.seen.children)}, self.area.path)
         kept = b" " + self.store.layout.kept_folder + b"/"
         for image in self.all:
             try:
@@ -176,6 +185,10 @@ class Images:
                 raise type(error)(f"{image.named}: {error}") from None
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
                                        (each for image in self.all for each in image.opens))
+        if os.path.exists(run.watched):
+            from metamori.runtime.memory import watches  # which few programs need
+
+            watches.forget(self.area, (each for image in self.all for each in image.descriptors))
         if run.queues or self.area.head.tree.queues:
             self._look_at_queues(run)
         self.family = family.found(self.area, self.all)

@@ -41,7 +41,7 @@ Payloads, fields in this order:
              bytes cwd, u32 umask, limit[], u32 uid, u32 gid, bytes[] machine, mapped[], descriptor[]
   mapped     bytes path, u64 size, i64 mtime_ns, bytes build_id
   descriptor i32 descriptor, u8 kind (0 followed, 1 file, 2 standard, 3 pipe, 4 eventfd, 5 epoll, 6 timerfd,
-             7 signalfd, 8 socket, 9 closed, 10 segment, 11 terminal, 12 pidfd),
+             7 signalfd, 8 socket, 9 closed, 10 segment, 11 terminal, 12 pidfd, 13 inotify),
              i32 same_as, bool close_on_exec, i64 flags, i64 position, bytes path, bytes data
   family     u64 pid, u64 parent, u64 group, u64 session, i64 status, shared[]
   shared     i32 descriptor, u64 pid, i32 other
@@ -167,7 +167,7 @@ _MAPPED = Record(MappedEntry, path=PLACE, size=U64, mtime_ns=I64, build_id=BYTES
 _DESCRIPTOR = Record(
     DescriptorEntry, descriptor=I32, kind=Choice("followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd",
                                                          "signalfd", "socket", "closed", "segment", "terminal",
-                                                         "pidfd"),
+                                                         "pidfd", "inotify"),
     same_as=I32, close_on_exec=BOOL, flags=I64, position=I64, path=PLACE, data=BYTES)
 _MEMORY = Record(
     MemoryEntry, process=U64, base=U64, size=U64, crc=U32, pid=U64, threads=U32, exe=PLACE, argv=Many(BYTES),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     OpKind = Literal["unlink", "rmdir", "mkdir", "symlink", "link", "keep", "drop", "rename", "fifo",
                      "create", "node"]
     DescriptorKind = Literal["followed", "file", "standard", "pipe", "eventfd", "epoll", "timerfd", "signalfd",
-                             "socket", "closed", "segment", "terminal", "pidfd"]
+                             "socket", "closed", "segment", "terminal", "pidfd", "inotify"]
 else:
     from metamori.tables.record import NamedTuple
 

@@ -159,6 +159,8 @@ struct mm_tree {
     uint32_t processes;        /* of those that come back, the first of the list */
     uint32_t turn, back;       /* futexes: whose descriptors come next; how many are back */
     uint32_t lost;             /* futex; one of them cannot come back: none does */
+    uint32_t watching, opened; /* somebody watches files; futex: how many will open none any more */
+    uint32_t watches_kept;     /* counts what was taken out of <store>/run/inotify */
     uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the first process waits for its checkpoint */
     uint64_t claimed[MM_CLAIMS];   /* hashes of shared memory that some process's image has: one is enough */
     char images[4096];         /* path of an image up to the process's number, */
@@ -200,9 +202,19 @@ struct mm_came_notice {            /* the process is told of a message (mq_notif
     uint32_t pad_;
     uint64_t value;
 };
-/* locks, notices, descriptors, segments, then the paths of images, the complete one first, each ended by 0 */
+struct mm_came_watch {             /* of an inotify descriptor */
+    int32_t fd, number;
+    uint32_t events, pad_;
+};
+/* What was watched (inotify), by whom is not said: in <store>/run/inotify. A path of this length follows, without a 0. */
+struct mm_watched {
+    uint64_t dev, ino;
+    uint32_t length, pad_;
+};
+/* locks, notices, watches, descriptors, segments, then the paths of images, the complete one first, and of what is watched, each ended
+ * by 0 */
 struct mm_comeback {
-    uint32_t images, descriptors, locks, segments, notices, pad_;
+    uint32_t images, descriptors, locks, segments, notices, watches;
 };
 
 #define MM_AREA_VERSION 9

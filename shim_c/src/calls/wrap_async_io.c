@@ -8,6 +8,7 @@
  * raw one) and, if that went by, when it is mapped.
  */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
@@ -139,13 +140,49 @@ static void watched(const char *path, uint32_t events)
     leave();
 }
 
+/* What a run with memory watches, so that it can be watched again: the kernel knows no path.  Read when the process is saved, which
+ * is not done meanwhile. */
+static uint64_t noted_last[256];           /* hashes */
+
+static void note_watch(const char *path, uint32_t events)
+{
+    struct stat st;
+    SCRATCH(name);
+    SCRATCH(file);
+    if ((events & IN_DONT_FOLLOW ? mm_canonical : mm_canonical_follow)(AT_FDCWD, path, name, SCRATCH_BYTES) < 0
+        || sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    struct mm_watched it = { st.st_dev, st.st_ino, (uint32_t)strlen(name), 0 };
+    uint64_t hash = 14695981039346656037ul ^ it.ino ^ it.dev << 32 ^ mm_area->head->tree.watches_kept;
+    for (const char *p = name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 1099511628211ul;
+    uint64_t *last = &noted_last[hash >> 56];
+    if (__atomic_load_n(last, __ATOMIC_RELAXED) == hash)
+        return;
+    snprintf(file, SCRATCH_BYTES, "%s/run/inotify", mm_area->store);
+    int fd = (int)mm_open_spare(AT_FDCWD, file, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0600);
+    struct iovec both[2] = { { &it, sizeof it }, { name, it.length } };
+    if (fd >= 0 && sys(SYS_writev, fd, both, 2) == (long)(sizeof it + it.length))
+        __atomic_store_n(last, hash, __ATOMIC_RELAXED);
+    if (fd >= 0)
+        mm_close_spare(fd);
+}
+
+static int watch_noted(const char *path, uint32_t events, int number)
+{
+    if (number >= 0)
+        note_watch(path, events);
+    return number;
+}
+
 EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 {
     int saved = errno;
     if (following() && (events & IN_MODIFY) && mm_usable(path, 1, 2))
         watched(path, events);
     errno = saved;
-    return REAL(inotify_add_watch)(watcher, path, events);
+    return LIKELY(!mm_memory_head) ? REAL(inotify_add_watch)(watcher, path, events)
+                                   : MM_NUMBERS(int, watch_noted(path, events, REAL(inotify_add_watch)(watcher, path, events)));
 }
 
 /* A filesystem that goes takes along only what is in place. A device may be named instead of the folder. */

@@ -203,6 +203,7 @@ struct mm_member *mm_this_member(void);
 void mm_await_turn(void);
 void mm_end_turn(void);
 void mm_await_all(void);
+void mm_await_opened(void);
 void mm_let_children_stop(const struct mm_memory_image *image);
 void mm_await_stopped(void);
 void mm_all_lost(void);
@@ -227,6 +228,7 @@ struct mm_as_program {
     int (*open)(const char *path, int flags, ...);
     int (*close)(int fd);
     int (*fcntl)(int fd, int command, ...);
+    int (*inotify_add_watch)(int watcher, const char *path, uint32_t events);
     void *(*mmap)(void *at, size_t length, int protection, int flags, int fd, off_t offset);
     void (*hold_term)(void);
 };

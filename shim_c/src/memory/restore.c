@@ -6,6 +6,7 @@
  */
 #include "memory/engine.h"
 
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 static void read_tables(const char *path)
@@ -79,6 +80,7 @@ struct plan {
     const struct mm_comeback *how;
     const struct mm_came_lock *locks;
     const struct mm_came_notice *notices;
+    const struct mm_came_watch *watches;
     const struct mm_came_descriptor *descriptors;
     const struct mm_came_segment *segments;
     const char *images;                /* paths, the complete image's first */
@@ -89,9 +91,10 @@ static struct plan plan(void)
     const struct mm_comeback *c = (struct mm_comeback *)ENGINE->comeback;
     const struct mm_came_lock *locks = (const struct mm_came_lock *)(c + 1);
     const struct mm_came_notice *notices = (const struct mm_came_notice *)(locks + c->locks);
-    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(notices + c->notices);
+    const struct mm_came_watch *watches = (const struct mm_came_watch *)(notices + c->notices);
+    const struct mm_came_descriptor *descriptors = (const struct mm_came_descriptor *)(watches + c->watches);
     const struct mm_came_segment *segments = (const struct mm_came_segment *)(descriptors + c->descriptors);
-    return (struct plan){ c, locks, notices, descriptors, segments, (const char *)(segments + c->segments) };
+    return (struct plan){ c, locks, notices, watches, descriptors, segments, (const char *)(segments + c->segments) };
 }
 
 /* A descriptor of what stands for memory of several processes, of System V its number; -1: nothing does. */
@@ -122,6 +125,25 @@ static void notices_back(const struct mm_came_notice *list, uint32_t count)
         if (sys(SYS_mq_notify, list[i].fd, &event) < 0)
             mm_cannot_come_back("it cannot be told of messages again", "");
     }
+}
+
+/* The kernel numbers them upwards.  path: of the first.  What this restart did to the files is no event: read away when nobody
+ * opens one any more. */
+static void watches_back(const struct plan *p, const char *path)
+{
+    const struct mm_came_watch *w = p->watches;
+    int32_t number;
+    for (uint32_t i = 0; i < p->how->watches; i++, path += own_length(path) + 1) {
+        while ((number = (int32_t)sys(SYS_inotify_add_watch, w[i].fd, path, w[i].events)) >= 0 && number < w[i].number)
+            sys(SYS_inotify_rm_watch, w[i].fd, number);
+        if (number != w[i].number || mm_as_program.inotify_add_watch(w[i].fd, path, w[i].events) != number)
+            mm_cannot_come_back("it cannot watch again: ", path);
+    }
+    mm_await_opened();
+    for (uint32_t i = 0; i < p->how->watches; i++)
+        for (int32_t waiting = 0; sys(SYS_ioctl, w[i].fd, FIONREAD, &waiting) == 0 && waiting > 0;)
+            if (sys(SYS_read, w[i].fd, ENGINE->maps, MAPS) < 0)
+                break;
 }
 
 /* What was removed and lived on in those that had it mapped: now all have. */
@@ -243,7 +265,7 @@ static const struct mm_thread *main_thread(void)
     return 0;
 }
 
-static void kernel_and_library(const struct mm_comeback *c, const struct mm_came_descriptor *descriptors)
+static void kernel_and_library(const struct plan *p)
 {
     struct mm_engine *e = ENGINE;
     const struct mm_thread *first = main_thread() ? main_thread() : &e->thread[0];
@@ -255,7 +277,7 @@ static void kernel_and_library(const struct mm_comeback *c, const struct mm_came
     }
     mm_tid = 0;
     mm_await_turn();
-    mm_descriptors_back(descriptors, c->descriptors);
+    mm_descriptors_back(p->descriptors, p->how->descriptors);
     mm_end_turn();
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
@@ -345,11 +367,12 @@ static void come_back_there(void)
     e->known_pid = (uint32_t)e->image.pid;
     e->renamed_count = 0;
     rename_thread(e->known_pid, e->pid);
-    kernel_and_library(c, p.descriptors);
+    kernel_and_library(&p);
     MM_STOP("restore.locks");
     if (mm_locks_back(p.locks, c->locks) < 0)
         mm_cannot_come_back("another process has taken a lock that it had", "");
     notices_back(p.notices, c->notices);
+    watches_back(&p, path);
     int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();

@@ -24,6 +24,7 @@ void mm_all_lost(void)
     __atomic_store_n(&tree()->lost, 1, __ATOMIC_SEQ_CST);
     sys_futex_wake(&tree()->turn, 1 << 30);
     sys_futex_wake(&tree()->back, 1 << 30);
+    sys_futex_wake(&tree()->opened, 1 << 30);
 }
 
 void mm_cannot_come_back(const char *what, const char *more)
@@ -63,12 +64,21 @@ void mm_end_turn(void)
     sys_futex_wake(&tree()->turn, 1 << 30);
 }
 
-void mm_await_all(void)
+/* count: of those that are as far as this. */
+static void await_each(uint32_t *count)
 {
-    uint32_t back = __atomic_add_fetch(&tree()->back, 1, __ATOMIC_ACQ_REL);
-    sys_futex_wake(&tree()->back, 1 << 30);
-    while ((back = __atomic_load_n(&tree()->back, __ATOMIC_ACQUIRE)) < tree()->processes)
-        await(&tree()->back, back);
+    uint32_t now = __atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL);
+    sys_futex_wake(count, 1 << 30);
+    while ((now = __atomic_load_n(count, __ATOMIC_ACQUIRE)) < tree()->processes)
+        await(count, now);
+}
+
+void mm_await_all(void) { await_each(&tree()->back); }
+
+void mm_await_opened(void)
+{
+    if (tree()->watching)
+        await_each(&tree()->opened);
 }
 
 /* -- those that job control had stopped ------------------------------------------------------------ */

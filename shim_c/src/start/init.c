@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/auxv.h>
 
 static uint32_t begin_lock;
@@ -250,7 +251,7 @@ static void last_out(void)
         when_over();
 }
 
-struct mm_as_program mm_as_program = { open, close, fcntl, mmap, mm_hold_term };
+struct mm_as_program mm_as_program = { open, close, fcntl, inotify_add_watch, mmap, mm_hold_term };
 struct mm_life mm_life = { begin, begin_late, in_child, last_out, when_over };
 
 __attribute__((destructor)) static void at_exit(void) { last_out(); }
