@@ -170,6 +170,7 @@ int mm_stop_others(void);
 void mm_release_others(void);
 int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
+int mm_asker_ended(uint32_t pid);
 void mm_note_thread(struct mm_thread *t);
 void mm_handler_install(void);
 void mm_handler_set(void *handler);

@@ -97,7 +97,7 @@ static void await_programs(void)
 {
     struct mm_memory *m = mm_my_memory;
     while (!__atomic_load_n(&m->writes, __ATOMIC_ACQUIRE))
-        if (sys_futex_wait(&m->writes, 0, GIVE_UP_US) == -ETIMEDOUT && mm_ended("/proc/", m->asker))
+        if (sys_futex_wait(&m->writes, 0, GIVE_UP_US) == -ETIMEDOUT && mm_asker_ended(m->asker))
             break;
 }
 
@@ -283,8 +283,7 @@ static void wait_while(uint32_t state)
 {
     struct mm_memory *m = mm_my_memory;
     while (__atomic_load_n(&m->state, __ATOMIC_ACQUIRE) == state)
-        if (sys_futex_wait(&m->state, state, GIVE_UP_US) == -ETIMEDOUT
-            && mm_ended("/proc/", m->asker))
+        if (sys_futex_wait(&m->state, state, GIVE_UP_US) == -ETIMEDOUT && mm_asker_ended(m->asker))
             break;
 }
 
@@ -382,7 +381,7 @@ void mm_make_images(uint64_t begun)
         __atomic_store_n(&m->stood, 1, __ATOMIC_RELEASE);
         sys_futex_wake(&m->stood, 1 << 30);
         while (__atomic_load_n(&m->stands, __ATOMIC_ACQUIRE) && __atomic_load_n(&m->state, __ATOMIC_ACQUIRE) != MM_MEMORY_ASKED)
-            if (sys_futex_wait(&m->stands, 1, GIVE_UP_US) == -ETIMEDOUT && mm_ended("/proc/", m->asker))
+            if (sys_futex_wait(&m->stands, 1, GIVE_UP_US) == -ETIMEDOUT && mm_asker_ended(m->asker))
                 return;
         forget_asked();
         begun = own_now();

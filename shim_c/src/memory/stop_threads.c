@@ -78,6 +78,19 @@ int mm_ended(const char *folder, uint32_t id)
     return letter == 'Z' || letter == 'X';
 }
 
+/* The same of whoever asked, without a descriptor, not even for a moment: it looks at ours, and would take it for one of the
+ * program's.  A process that has ended, reaped or not, has no program. */
+int mm_asker_ended(uint32_t pid)
+{
+    char path[48] = "/proc/", one, number[24], *digits = own_decimal(number + 23, pid);
+    uint64_t n = own_length(digits);
+    number[23] = 0;
+    own_copy(path + 6, digits, n);
+    own_copy(path + 6 + n, "/exe", 5);
+    long r = sys(SYS_readlinkat, AT_FDCWD, path, &one, 1);
+    return r == -ENOENT || r == -ESRCH;
+}
+
 static void ask_thread(uint32_t tid, uint32_t slot)
 {
     struct mm_engine *e = ENGINE;
