@@ -236,6 +236,26 @@ except ProcessLookupError:
 signal.signal(signal.SIGUSR1, lambda *_: print("came"))
 signal.pidfd_send_signal(own, signal.SIGUSR1)
 """
+IN_PROC = """
+import hashlib, os
+r, w = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(w)
+    os._exit(len(os.read(r, 1)))
+state = b"x"
+for n in range(60):
+    for i in range(9000):
+        state = hashlib.sha256(state * 3).digest()
+    for pid in (os.getpid(), child):
+        with open(f"/proc/{pid}/stat") as of_all, open(f"/proc/{pid}/task/{pid}/stat") as of_one:
+            assert of_all.read().split()[1] == of_one.read().split()[1] == "(python3)"
+        assert os.stat(f"/proc/{pid}/exe").st_size == os.stat("/proc/self/exe").st_size
+        assert os.lstat(f"/proc/{pid}").st_uid == os.geteuid()
+    print(n, state.hex()[:9], os.path.exists("/proc/0123"), os.path.exists(f"/proc/{2 ** 40}"), flush=True)
+os.kill(child, 9)
+print(os.waitpid(child, 0)[1], os.path.exists(f"/proc/{child}"))
+"""
 NAMED = """
 import hashlib, os, socket
 server = socket.socket(socket.AF_UNIX)
@@ -387,6 +407,11 @@ def test_memory_that_was_passed_on_and_a_connection_that_has_ended(tmp_path: Pat
 def test_descriptors_of_processes(tmp_path: Path) -> None:
     """Of one that works, one that nobody has waited for, one that is gone, and of itself."""
     comes_back(Memory(tmp_path, script(tmp_path, PIDFDS)), "150ms")
+
+
+def test_names_in_proc(tmp_path: Path) -> None:
+    """Of itself and a child, by the numbers that it knows."""
+    comes_back(Memory(tmp_path, script(tmp_path, IN_PROC)), "150ms")
 
 
 def test_somebody_has_the_name_of_a_connection(tmp_path: Path) -> None:

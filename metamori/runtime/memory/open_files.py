@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import stat
 import struct
@@ -33,6 +34,7 @@ _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 _MEMORY = (b"/memfd:", b"/dev/shm/")
 QUEUE = 6                                  # kind of memory that processes share: a message queue of POSIX (queues.py)
+_OF_A_PROCESS = re.compile(rb"/proc/[0-9]")
 _QUEUE_SIZE = 80                           # of what the kernel has to say of one
 _SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
 
@@ -152,6 +154,9 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
+        if _OF_A_PROCESS.match(this.path) and this.standard < 0:       # nothing is there by that name when it is back
+            name = this.path.decode(errors="replace")                  # but it is soon closed, as a rule
+            raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
         if known and (known.tracked or not this.path.startswith(_MEMORY)) \
                 and (this.st.st_dev, this.st.st_ino) in known.files:

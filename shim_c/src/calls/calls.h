@@ -27,6 +27,11 @@ ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
 /* wrap_fd.c */
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 
+/* wrap_pid.c */
+#define MM_PROC_NAME 256
+#define MM_NOT_IN_PROC 1000000000l
+long mm_in_proc(const char *name, int flags, struct stat *st);
+
 /* wrap_path.c */
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
 struct way {

@@ -1,5 +1,6 @@
 /* wrap_fd.c - descriptors: opening, closing, duplicating. */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -212,6 +213,9 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
 static int open_any(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     int saved = errno, fd;
+    long found = UNLIKELY(mm_memory_head) && mm_have_come_back() && !how ? mm_in_proc(path, flags, NULL) : MM_NOT_IN_PROC;
+    if (UNLIKELY(found != MM_NOT_IN_PROC))
+        return (int)result(found);
     do {
         errno = saved;
         fd = open_once(dir, path, flags, mode, how);

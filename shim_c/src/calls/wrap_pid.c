@@ -32,6 +32,54 @@ static pid_t real_number(pid_t known)
     return known > 0 && real == known ? real_thread_number(known) : real;
 }
 
+/* The kernel's number in place of that which the program knows of a process or a thread; where the name goes on. */
+static const char *number_in_name(char **to, const char *name)
+{
+    const char *end = name;
+    uint64_t known = 0;
+    while (*end >= '0' && *end <= '9' && known < INT32_MAX)
+        known = known * 10 + (uint64_t)(*end++ - '0');
+    if (!known || known > INT32_MAX || name[0] == '0' || (*end && *end != '/'))
+        return name;
+    *to += sprintf(*to, "%d", real_number((pid_t)known));
+    return end;
+}
+
+/* Below /proc/NUMBER and /proc/NUMBER/task/NUMBER, in room, of MM_PROC_NAME bytes; NULL: it is no such name.  The caller has said
+ * by mm_numbers that it has a number in hand. */
+static const char *name_in_proc(const char *name, char *room)
+{
+    static const char proc[] = "/proc/", task[] = "/task/";
+    size_t usable = mm_usable(name, MM_PROC_NAME / 2, 0);
+    if (strnlen(name, usable) == usable || strncmp(name, proc, sizeof proc - 1) != 0)
+        return NULL;
+    char *to = stpcpy(room, proc);
+    const char *rest = number_in_name(&to, name + sizeof proc - 1);
+    if (rest == name + sizeof proc - 1)
+        return NULL;
+    if (strncmp(rest, task, sizeof task - 1) == 0) {
+        to = stpcpy(to, task);
+        rest = number_in_name(&to, rest + sizeof task - 1);
+    }
+    strcpy(to, rest);
+    return room;
+}
+
+/* How a call ends that asks for a process by a name in /proc: 0, a descriptor or -errno; MM_NOT_IN_PROC: it does not.  st: of a
+ * stat, else it opens. */
+long mm_in_proc(const char *name, int flags, struct stat *st)
+{
+    char room[MM_PROC_NAME];
+    const char *real;
+    long r = MM_NOT_IN_PROC;
+    uint32_t outer = mm_numbers;
+    mm_numbers = 1;
+    if ((real = name_in_proc(name, room)))
+        r = st ? sys(SYS_newfstatat, AT_FDCWD, real, st, flags) : sys(SYS_openat, AT_FDCWD, real, flags, 0);
+    mm_numbers = outer;
+    return r;
+}
+
 EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
 
 EXPORT pid_t getppid(void) { return MM_NUMBERS(pid_t, mm_number_out((pid_t)sys(SYS_getppid))); }

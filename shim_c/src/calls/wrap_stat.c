@@ -1,5 +1,6 @@
 /* wrap_stat.c - sizes and times as the program made them, link counts without the store's. */
 #include "calls/calls.h"
+#include "memory/engine.h"
 
 static struct mm_pif *differs(mode_t mode, uint64_t dev, uint64_t ino)
 {
@@ -46,8 +47,17 @@ static int corrected(int r, struct stat *st)
 /* No file has a size or a time of its own yet: the kernel's answer is the answer. */
 static int kernels_word(void) { return mm_area && LIKELY(!__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE)); }
 
+/* In a program that came back with its memory. */
+static int is_in_proc(const char *path, struct stat *out, int flags, long *r)
+{
+    return UNLIKELY(mm_memory_head) && mm_have_come_back() && (*r = mm_in_proc(path, flags, out)) != MM_NOT_IN_PROC;
+}
+
 EXPORT int stat(const char *path, struct stat *out)
 {
+    long r;
+    if (is_in_proc(path, out, 0, &r))
+        return (int)result(r);
     return kernels_word() ? real_stat(path, out) : corrected(REAL(stat)(path, out), out);
 }
 EXPORT int fstat(int fd, struct stat *out)
@@ -60,6 +70,9 @@ EXPORT int fstat(int fd, struct stat *out)
 }
 EXPORT int lstat(const char *path, struct stat *out)
 {
+    long r;
+    if (is_in_proc(path, out, AT_SYMLINK_NOFOLLOW, &r))
+        return (int)result(r);
     return kernels_word() ? real_lstat(path, out) : corrected(REAL(lstat)(path, out), out);
 }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
