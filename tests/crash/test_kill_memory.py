@@ -1,7 +1,7 @@
 """A run with memory is killed at a system call that changes a file: in a checkpoint, a commit, a rollback, a restart.
 
-All processes, or the one that makes the call: the program, the image's writer, metamori; before the call happens, or
-when it has been done.
+All processes, or the one that makes the call: the program, its child, an image's writer, metamori; before the call
+happens, or when it has been done.
 
 Afterwards the program continues from the newest and the first index that it was told of, and ends as if nothing had
 happened. `make test` takes some of the calls, `make kills` every one of them.
@@ -29,8 +29,8 @@ SETUP = {"table": b"oldvalue" * 600, **{f"part{i}": b"x" * (i + 1) for i in rang
 class Trial:
     """One program in a folder that is made anew for each attempt."""
 
-    def __init__(self, folder: Path, tracer: Path) -> None:
-        self.folder, self.tracer = folder, tracer
+    def __init__(self, folder: Path, tracer: Path, *words: str) -> None:
+        self.folder, self.tracer, self.words = folder, tracer, words
         self.program = folder / "tries"
         source = ROOT / "tests" / "memory" / "programs" / "tries.c"
         subprocess.run(["gcc", "-O1", f"-I{ROOT / 'shim_c' / 'include'}", source, "-o", self.program], check=True)
@@ -39,7 +39,7 @@ class Trial:
         place = self.folder / "lab"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        self.case = Memory(place, [self.program], setup=SETUP)
+        self.case = Memory(place, [self.program, *self.words], setup=SETUP)
         assert self.case.native.status == 5
 
     def traced(self, *words: object, decide: Decide = go) -> Traced:
@@ -48,12 +48,12 @@ class Trial:
 
     def run(self, decide: Decide = go) -> Traced:
         self.prepare()
-        return self.traced("run", "--memory", "--", self.program, decide=decide)
+        return self.traced("run", "--memory", "--", *self.case.command, decide=decide)
 
     def restart(self, decide: Decide = go) -> Traced:
         """From the first checkpoint of a run that has come to its end."""
         self.prepare()
-        done = self.case.verb("run", "--memory", "--", str(self.program))
+        done = self.case.verb("run", "--memory", "--", *self.case.command)
         assert done.returncode == 5, done
         return self.traced("restart", "1", decide=decide)
 
@@ -78,9 +78,9 @@ class Trial:
         assert difference(picture(self.case.work), self.case.native.files) == "", index
 
 
-@pytest.fixture
-def trial(tmp_path: Path, compiled: Compile) -> Trial:
-    return Trial(tmp_path, compiled("tracer"))
+@pytest.fixture(params=[(), ("child",)], ids=["alone", "tree"])
+def trial(tmp_path: Path, compiled: Compile, request: pytest.FixtureRequest) -> Trial:
+    return Trial(tmp_path, compiled("tracer"), *request.param)
 
 
 def killed_at(trial: Trial, what: str, nth: int, how: str) -> None:
