@@ -7,7 +7,6 @@ Only the verb's own module is imported, and argparse (options/parser.py) where i
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -71,7 +70,7 @@ def _status(words: list[str]) -> int:
 
             parser.top(words)
             return 0
-        module = importlib.import_module(f"metamori.cli.{verb}")
+        module = __import__(f"metamori.cli.{verb}", fromlist=["run"])   # `importlib` brings `warnings` along
         status: int = module.run(_options(verb, module, words[1:]))
         sys.stdout.flush()
         return status

@@ -135,10 +135,14 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
-    from metamori.runtime.lifecycle import child_loop, slurm
+    from metamori.runtime.lifecycle import child_loop
 
+    was_restarted = False
     if arguments.requeue:
+        from metamori.runtime.lifecycle import slurm
+
         slurm.job()
+        was_restarted = slurm.was_restarted()
     for option in ("stdio", "resume_at"):
         if getattr(arguments, option) and not (arguments.resume or arguments.requeue):
             raise Usage(f"--{option.replace('_', '-')} needs --resume or --requeue")
@@ -168,7 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
         "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
     })
-    resumes = arguments.resume or (arguments.requeue and slurm.was_restarted())
+    resumes = arguments.resume or was_restarted
     try:
         if config.job is not None:
             from metamori.cli import opening, resume

@@ -18,7 +18,7 @@ from metamori.errors import RUN_FAILED, MetamoriError
 from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import child_loop, end_run, resume_point, slurm
+from metamori.runtime.lifecycle import child_loop, end_run, resume_point
 from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
@@ -166,7 +166,7 @@ class Live:
         if why := self._take_when_begun():
             child_loop.say(f"no checkpoint was taken at SIGTERM: {why}")
         self._term_answered = True
-        if self.config.requeue and not self._requeued and slurm.is_running(slurm.job()):
+        if self.config.requeue and not self._requeued and _is_preempted():
             self._requeue(not why)         # a preemption; Slurm ends the program
             if self._requeued:
                 self.session.area.head.tree.term = 0
@@ -193,6 +193,8 @@ class Live:
 
     def _requeue(self, taken: bool) -> None:
         """If there is a checkpoint to continue from. What is wrong is said."""
+        from metamori.runtime.lifecycle import slurm
+
         try:
             if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
@@ -399,6 +401,12 @@ def _not_begun() -> type[MetamoriError]:
     from metamori.runtime.memory.proc_inspect import NotBegun
 
     return NotBegun
+
+
+def _is_preempted() -> bool:
+    from metamori.runtime.lifecycle import slurm
+
+    return slurm.is_running(slurm.job())
 
 
 def _has_ended(pid: int) -> bool:
