@@ -9,6 +9,7 @@ from metamori.cli import opening, output
 from metamori.config import parse_count, parse_duration, parse_size
 from metamori.errors import Usage
 from metamori.store.prune import prune
+from metamori.tables.record import replace
 from metamori.tables.retention import Rules
 
 
@@ -37,7 +38,15 @@ def rules(arguments: argparse.Namespace) -> Rules:
 def run(arguments: argparse.Namespace) -> int:
     wanted = rules(arguments)
     with opening.for_writing(arguments) as store:
+        disks = store.has_disks and not arguments.dry_run
+        if disks:
+            from metamori.runtime.job import disks as of_job
+
+            of_job.before_prune(store)
         done = prune.prune(store, wanted, dry_run=arguments.dry_run)
+        if disks:
+            before, after = of_job.after_prune(store)
+            done = replace(done, before=done.before + before, after=done.after + after)
     data = {"kept": list(done.kept), "pruned": list(done.dropped), "dry_run": arguments.dry_run,
             "bytes_before": done.before, "bytes_after": done.after, "bytes_freed": done.before - done.after}
     output.result(arguments, data, _text(done, arguments.dry_run))

@@ -90,7 +90,23 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
         raise ChangedOutside(texts.changed_text(refused) + also, tuple(refused))
     if lost and not arguments.force:
         raise Damaged(f"{texts.lost_text(arguments.index, lost)}; --force restores the rest")
-    return _restore(arguments, store, changed, losses)
+    if not store.has_disks:
+        return _restore(arguments, store, changed, losses)
+    from metamori.runtime.job import disks
+
+    with disks.here(store) as disk:
+        if disk and not arguments.force:
+            disk.require_movable(arguments.index)
+        status = _restore(arguments, store, changed, losses)
+        if disk:
+            disk.note_at({store.head.index: disk.at(arguments.index)})
+            if lost := disk.move(store.head.index):
+                output.say(f"on the node's own disk: {texts.lost_text(arguments.index, lost)}")
+                status = Damaged.exit_code
+        for host in disks.elsewhere(store, arguments.index):
+            output.say(f"{host}'s own disk is restored by 'metamori restore {arguments.index}' there, or by the run "
+                       "--job that starts there next")
+    return status
 
 
 def _copy(arguments: argparse.Namespace) -> int:
@@ -105,6 +121,12 @@ def _copy(arguments: argparse.Namespace) -> int:
         made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force,
                              only)
         unknown = restore.unknown(store)
+        if store.has_disks:
+            from metamori.runtime.job import disks
+
+            for disk in disks.all_of(store):
+                output.say(f"files on {disk.host}'s own disk: metamori restore --store {disk.store.path} "
+                           f"{disk.at(arguments.index)} --to DIR")
     for why in unknown:
         output.say(why)
     if made.outside:

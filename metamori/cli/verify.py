@@ -19,6 +19,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Opened without completing anything: looking must not change what is looked at."""
     with Store.open(os.path.abspath(arguments.store), door=progress.door()) as store:
         report = verify(store)
+        if store.has_disks:
+            from metamori.runtime.job import disks
+
+            for disk in disks.all_of(store):
+                found = verify(disk.store, looks=disk.is_here)
+                report.add(found, f"{disk.host}'s own disk: ")
+                disk.store.close()
     for note in report.notes:
         output.say(note)
     for problem in report.problems:

@@ -16,7 +16,8 @@ from ranks import checkpoint, end, job
 
 pytest.importorskip("zmq")
 
-from metamori.runtime.job import folder
+from metamori.errors import MetamoriError
+from metamori.runtime.job import folder, places
 from metamori.runtime.job.counter import Round
 from metamori.runtime.job.member import dial, identity, name_of
 from metamori.runtime.job.wire import Client, NoAnswer, Server
@@ -156,10 +157,20 @@ def test_a_job_that_was_killed_before_it_began(lab: Lab) -> None:
     assert lab.run("true", "--job").returncode == 0
 
 
-def test_a_folder_on_another_filesystem_is_refused(lab: Lab) -> None:
-    done = lab.run("true", "--job", "--track", "/dev/shm")
-    assert done.returncode == 125
-    assert "all tracked folders must lie on the filesystem of the store" in done.stderr.decode()
+def test_a_filesystem_that_others_may_have_too_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.create_or_open(str(lab.store))
+    folders = [os.fsencode(lab.work), b"/dev/shm"]
+    for kind in ("nfs4", "lustre", "fuse.sshfs", "9p", "unheard-of"):
+        monkeypatch.setattr(places, "_mounts", lambda kind=kind: {b"/": "ext4", b"/dev/shm": kind})
+        with pytest.raises(MetamoriError, match=f"/dev/shm: with --job tracked folders must .*; {kind} may be either"):
+            places.look(store, "host", folders)
+    monkeypatch.setattr(places, "_mounts", lambda: {b"/": "ext4", b"/dev/shm": "tmpfs", b"/dev/shm/p": "proc"})
+    place = places.look(store, "host", folders)
+    assert place.is_own(b"/dev/shm/file") and not place.is_own(b"/dev/shmfile")
+    assert not place.is_own(os.fsencode(lab.work / "file"))
+    (lab.store / "nodes" / "name").mkdir(parents=True)
+    places.note(store, b"name", place)
+    assert places.read(store, b"name") == place
 
 
 @pytest.mark.parametrize("others", [0, 2])

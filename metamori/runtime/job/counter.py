@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
-from metamori.runtime.job import finish, folder
+from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
 from metamori.runtime.job.fold import JobFold, Part
 from metamori.runtime.job.order import Order
@@ -104,6 +104,7 @@ class Counter(threading.Thread):
         self._asked: list[tuple[bytes, Message]] = []
         self._processes: dict[tuple[bytes, int], int] = {}
         self._order = Order(store)
+        self._disks: dict[str, disks.Disk] = {}
         self._round = 0
         self._over = threading.Event()
         self._looked = self._since = time.monotonic()
@@ -279,7 +280,7 @@ class Counter(threading.Thread):
             part = self._parts.get(name)
             if part is None:
                 node = Store.open(self.store.layout.node(name), door=self.store.door)
-                part = self._parts[name] = Part(name, node, Stamps(node), folder.boot_of(self.store, name), 0, 0)
+                part = self._parts[name] = Part(name, node, Stamps(node), places.read(self.store, name), 0, 0)
             part.store.refresh()
             part.since, part.live = upto.get(name, 0), name in indexes
             part.upto = indexes.get(name, part.store.newest)
@@ -287,7 +288,11 @@ class Counter(threading.Thread):
                 parts.append(part)
         parent = finish.parent_of(self.store, self.job_run)
         fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes, self._order)
-        index = fold.commit(message, reason, self.durable)
+        now = time.time_ns()
+        for text in disks.fold(self.store, self._disks, parts, parent, self.job_run, reason, message, now,
+                               self.durable):
+            self.say(text)
+        index = fold.commit(message, reason, self.durable, now)
         for part in parts:
             part.stamps.forget_written()
         for text in fold.said:

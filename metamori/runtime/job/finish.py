@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 
 from metamori.errors import StoreBusy
 from metamori.runtime.checkpoint.job_stamps import Stamps
-from metamori.runtime.job import folder
+from metamori.runtime.job import disks, folder, places
 from metamori.runtime.job.fold import JobFold, Part
 from metamori.runtime.lifecycle import resume_point
 from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
@@ -28,6 +29,8 @@ def complete_run(store: Store, name: bytes) -> str:
     node.lock()
     try:
         require_over(node)
+        if commit.exists(node.door, node.layout.run_area):
+            disks.leave_behind(store, name)
         said = finish_if_needed(node)
     finally:
         node.close()
@@ -56,19 +59,22 @@ def finish(store: Store, durable: bool = True) -> list[str]:
         if node.newest:
             reasons.append(node.meta(node.newest).reason)
         if node.newest > upto.get(name, 0):
-            parts.append(Part(name, node, Stamps(node), folder.boot_of(store, name), upto.get(name, 0), node.newest,
+            parts.append(Part(name, node, Stamps(node), places.read(store, name), upto.get(name, 0), node.newest,
                               live=False))
     run = job_run(store)
     parent = parent_of(store, run)
     index = parent
     if parts:
         fold = JobFold(store, parts, parent, run, mapped)
-        index = fold.commit("", _reason(reasons), durable)
+        now = time.time_ns()
+        said += disks.fold(store, {}, parts, parent, run, _reason(reasons), "", now, durable)
+        index = fold.commit("", _reason(reasons), durable, now)
         said += fold.said
     for name in names:                     # each link less is another change time: head is noted after it
         shutil.rmtree(Store(store.layout.node(name)).layout.kept_folder, ignore_errors=True)
     store.set_head(index, None, durable)
     restore.sweep_kept(store)
+    disks.end(store, index, names, durable)
     close(store)
     return said
 

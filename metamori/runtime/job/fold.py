@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Container, Iterable
 
 from metamori.runtime.checkpoint.delta import GONE
@@ -18,6 +17,7 @@ from metamori.runtime.checkpoint.job_stamps import Stamps, moved
 from metamori.runtime.job import clock, folder
 from metamori.runtime.job.clock import Timeline
 from metamori.runtime.job.order import Judge, Noted, Order, Saved, earliest_first
+from metamori.runtime.job.places import Place
 from metamori.store.format.records import (
     NO_LIMIT,
     Meta,
@@ -37,22 +37,22 @@ Identity = tuple[int, int]
 
 @mutable
 class Part:
-    """What a run has recorded after `since`, up to and with `upto`. machine: by whose clock. live: it was frozen with
-    the others when it recorded `upto`."""
+    """What a run has recorded after `since`, up to and with `upto`. place: its machine, by whose clock. live: it was
+    frozen with the others when it recorded `upto`."""
 
     name: bytes
     store: Store
     stamps: Stamps
-    machine: str
+    place: Place
     since: int
     upto: int
     live: bool = True
 
 
 class _Said:
-    """A part's records as one; its own numbers."""
+    """A part's records as one; its own numbers. Only of what is on disks of its machine, or only of all else."""
 
-    def __init__(self, part: Part, timeline: Timeline | None) -> None:
+    def __init__(self, part: Part, timeline: Timeline | None, own: bool) -> None:
         """timeline: of its machine, where there is more than one."""
         self.part, self._timeline = part, timeline
         metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
@@ -62,15 +62,31 @@ class _Said:
         self.bytes_added = sum(meta.bytes_added for meta in metas)
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
+        others = self._leave_out(own) if part.place.own or own else set()
         self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
             - part.store.state(part.since).pifs.keys()
-        self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)]
+        self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)
+                      if part.place.is_own(each[0]) == own]
         self.undos: list[tuple[int | None, UndoEntry]] = []        # with its stamp
         for undo in part.store.undos:
             if part.since <= undo.after_index < part.upto:
                 self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
-                               for entry in undo.entries for each in self._own(entry)]
+                               for entry in undo.entries if entry.inode not in others for each in self._own(entry)]
         self._lines: dict[tuple[int, int], int] = {}
+
+    def _leave_out(self, own: bool) -> set[int]:
+        """Nothing is said any more of what is there if not `own`, or not there if so; numbers of these files."""
+        place, meta = self.part.place, self.meta
+        others = {pif.inode for pif in (*self.pifs.values(), *meta.pifs, *meta.initial_pifs)
+                  if place.is_own(pif.filename) != own}
+        self.meta = replace(
+            meta, names=tuple(each for each in meta.names if place.is_own(each.path) == own),
+            initial_names=tuple(each for each in meta.initial_names if place.is_own(each.path) == own),
+            pifs=tuple(each for each in meta.pifs if each.inode not in others),
+            initial_pifs=tuple(each for each in meta.initial_pifs if each.inode not in others),
+            fits=tuple(each for each in meta.fits if each.inode not in others))
+        self.offsets = [each for each in self.offsets if each.inode not in others]
+        return others
 
     def _own(self, entry: UndoEntry) -> list[UndoEntry]:
         """What this run has written over, of what it saved: of other bytes it does not know how old they are."""
@@ -94,7 +110,7 @@ class _Said:
         if stamp is None:
             return None
         at, doubt = self._timeline.at(stamp) if self._timeline else (stamp, 0)
-        return Noted(at, doubt, self.part.machine, self._lines.get((self.meta.run, stamp), -1))
+        return Noted(at, doubt, self.part.place.boot, self._lines.get((self.meta.run, stamp), -1))
 
     def named_at(self, path: bytes) -> Noted | None:
         """When the run first noted a name."""
@@ -105,16 +121,18 @@ class JobFold:
     """Of these parts, as a child of `parent` of the job's store. `said`: what a person should hear."""
 
     def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: Iterable[int],
-                 processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None) -> None:
-        self.store, self.parent, self.run = store, parent, run
+                 processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None,
+                 own: Store | None = None) -> None:
+        """own: of a machine's own disk; `store` is the disk's then, and this the job's."""
+        self.store, self.parent, self.run, self.own = store, parent, run, own
         self.index = store.newest + 1
         self.state = store.state(parent)
         self.dev = store.door.lstat(store.layout.format).st_dev
         # who has ended, or was killed, has looked at its files at another time: the last look at each counts
         parts = sorted(parts, key=lambda each: (each.live, each.store.meta(each.upto).time_ns))
-        told = [(part.machine, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
+        told = [(part.place.boot, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
         times = clock.timelines(told)
-        self.of = [_Said(part, times[part.machine]) for part in parts]
+        self.of = [_Said(part, times[part.place.boot], own is not None) for part in parts]
         if len(times) > 1:                 # one machine's clock says it
             lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
             for said in self.of:
@@ -134,8 +152,10 @@ class JobFold:
     # -- numbers ---------------------------------------------------------------------------------
 
     def _dev(self, said: _Said, dev: int) -> int:
-        own = said.part.store.door.lstat(said.part.store.layout.format).st_dev
-        return self.dev if dev == own else dev
+        if self.own is not None:
+            return dev
+        here = said.part.store.door.lstat(said.part.store.layout.format).st_dev      # who has completed it is here
+        return self.dev if dev in (said.part.place.dev, here) else dev
 
     def number(self, said: _Said, inode: int) -> int:
         """The job's number of a run's file."""
@@ -166,8 +186,8 @@ class JobFold:
 
     # -- the record ------------------------------------------------------------------------------
 
-    def commit(self, message: str, reason: str, durable: bool) -> int:
-        """The index; it exists with the last rename."""
+    def commit(self, message: str, reason: str, durable: bool, time_ns: int) -> int:
+        """The index; it exists with the last rename. Of a disk on which nothing has changed: the one that it is at."""
         names, pifs = self._names(), self._pifs()
         self._moved_along(names)
         names, pifs = self._deleted(names, pifs)
@@ -179,10 +199,14 @@ class JobFold:
         self._give_up_changed(initial_pifs)
         offsets = self._offsets(pifs)
         self._kept(pifs)
+        if self.own is not None:
+            if not (names or pifs or undos or initial_names or initial_pifs):
+                return self.parent
+            undos, offsets = self._brought(undos, offsets, durable)
         process = self.store.next_process()
         of = [said for said in self.of if said.part.live] or self.of
         meta = Meta(
-            self.index, self.parent, time.time_ns(), message, reason, self.run, process,
+            self.index, self.parent, time_ns, message, reason, self.run, process,
             bytes_added=sum(said.bytes_added for said in self.of), head_moved=False,
             processes=tuple(replace(each, process=self.process(said, each.process))
                             for said in of for each in said.meta.processes),
@@ -193,16 +217,52 @@ class JobFold:
             inherited=tuple(replace(each, process=self.process(said, each.process))
                             for said in of for each in said.meta.inherited),
             launch=next((said.meta.launch for said in of if said.meta.launch), ()))
-        upto, _ = folder.folded(self.store)
-        upto |= {said.part.name: said.part.upto for said in self.of}
-        folder.note_folded(self.store, self.index, upto, sorted(self.mapped), durable)
+        if self.own is None:
+            upto, _ = folder.folded(self.store)
+            upto |= {said.part.name: said.part.upto for said in self.of}
+            folder.note_folded(self.store, self.index, upto, sorted(self.mapped), durable)
         if undos or self._lost:
             self.store.add_undo((*_nothing_of(self._lost), *undos), self.store.newest, durable)
         if self._lost_here:
             self.store.add_undo(_nothing_of(self._lost_here), self.index, durable)
         self.store.commit_checkpoint(meta, Offsets(self.index, process, self.run, tuple(offsets)), durable)
-        folder.forget_folded(self.store, self.index)
+        if self.own is None:
+            folder.forget_folded(self.store, self.index)
         return self.index
+
+    def _brought(self, undos: list[UndoEntry], offsets: list[OffsetEntry], durable: bool
+                 ) -> tuple[list[UndoEntry], list[OffsetEntry]]:
+        """The bytes of a disk's records into its store's own buffer: a prune of the job's store would not know of
+        them."""
+        assert self.own is not None
+        ranges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
+        for entry in undos:
+            ranges.setdefault(entry.run, {})[entry.buffer_start, entry.buffer_start + entry.end - entry.start] = (0, 0)
+        for each in offsets:
+            ranges.setdefault(each.run, {})[each.buffer_start, each.buffer_end] = (0, 0)
+        ranges.pop(0, None)
+        for run, wanted in ranges.items():
+            fd = self.own.door.open(self._buffer(run), os.O_RDONLY)
+            try:
+                wanted |= zip(wanted, self.store.buffers.save(self.run, fd, list(wanted)), strict=True)
+            finally:
+                self.own.door.close(fd)
+        if ranges and durable:
+            self.store.buffers.sync(self.run)
+        for at, entry in enumerate(undos):
+            if entry.run:
+                place, crc = ranges[entry.run][entry.buffer_start, entry.buffer_start + entry.end - entry.start]
+                undos[at] = entry._replace(run=self.run, buffer_start=place, crc=crc)
+        for at, each in enumerate(offsets):
+            place, crc = ranges[each.run][each.buffer_start, each.buffer_end]
+            offsets[at] = each._replace(run=self.run, buffer_start=place,
+                                        buffer_end=place + each.buffer_end - each.buffer_start, crc=crc)
+        return undos, offsets
+
+    def _buffer(self, run: int) -> bytes:
+        """Of one of the parts, by its number; the job's store may have lost its name for it."""
+        return next(path for said in self.of
+                    if commit.exists(self.store.door, path := said.part.store.layout.buffer(run)))
 
     def _pifs(self) -> dict[int, PifEntry]:
         """The later of two counts, unless it knows less: a name of its own that another run took away."""
@@ -346,13 +406,18 @@ class JobFold:
         start, end = max(one.start, other.start), min(one.end, other.end)
         if not (one.run and other.run):
             return [UndoEntry(one.inode, start, end, 0, 0)]
-        a = self.store.buffers.read(one.run, one.buffer_start + start - one.start, end - start)
-        b = self.store.buffers.read(other.run, other.buffer_start + start - other.start, end - start)
+        a = self._saved(one, start, end)
+        b = self._saved(other, start, end)
         if a == b:
             return []
         low = next(i for i in range(len(a)) if a[i] != b[i])
         high = next(i for i in range(len(a), 0, -1) if a[i - 1] != b[i - 1])
         return [UndoEntry(one.inode, start + low, start + high, 0, 0)]
+
+    def _saved(self, entry: UndoEntry, start: int, end: int) -> bytes:
+        store = next(said.part.store for said in self.of
+                     if commit.exists(self.store.door, said.part.store.layout.buffer(entry.run)))
+        return store.buffers.read(entry.run, entry.buffer_start + start - entry.start, end - start)
 
     def _offsets(self, pifs: dict[int, PifEntry]) -> list[OffsetEntry]:
         """What a run stored of files that it had mapped. What another did to such a file it does not see."""

@@ -106,15 +106,3 @@ def boot() -> str:
 def clock(store: Store, name: bytes) -> bytes:
     """What a run knows of the job's time (clock.py)."""
     return os.path.join(store.layout.node(name), b"clock")
-
-
-def note_boot(store: Store, name: bytes) -> None:
-    path = os.path.join(store.layout.node(name), b"boot")
-    commit.write_file(store.door, path, boot().encode(), durable=False)
-
-
-def boot_of(store: Store, name: bytes) -> str:
-    try:
-        return commit.read_file(store.door, os.path.join(store.layout.node(name), b"boot")).decode()
-    except FileNotFoundError:
-        return ""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from metamori.config import Config
 from metamori.errors import MetamoriError, StoreBusy, Usage
 from metamori.runtime.area import launch_record
-from metamori.runtime.job import folder
+from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.elsewhere import VARIABLE, Elsewhere, Over, text
+from metamori.runtime.job.places import Place
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.start_run import begin_area
 from metamori.store.io import commit
@@ -88,9 +89,17 @@ def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False,
     host = socket.gethostname()
     identity = elsewhere.identity if elsewhere else member.identity(config.job or "", dict(os.environ))
     store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
-    _require_shared(store, config)
+    place = _place(store, config, host)
     counter = _begin_or_join(store, config, identity, resumes, stdio, None if elsewhere else verb)
-    node, name = _own_store(store, member.name_of(dict(os.environ), host))
+    try:
+        _bring_disk(config.store, place)
+        node, name = _own_store(store, member.name_of(dict(os.environ), host), place)
+    except BaseException:
+        if counter is not None:            # where this was the first there is no job
+            counter.stop()
+            finish.finish(counter.store)
+            counter.store.close()
+        raise
     own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
     area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
     node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
@@ -135,12 +144,11 @@ def _give_up(begun: Begun) -> None:
     begun.one.end()
 
 
-def _require_shared(store: Store, config: Config) -> None:
-    """Files that other nodes see otherwise, or not at all, would not be the job's."""
-    own = store.door.lstat(store.layout.root).st_dev
-    for path in (os.getcwd(), *config.track):
-        if os.stat(path).st_dev != own:
-            raise MetamoriError(f"{path}: with --job all tracked folders must lie on the filesystem of the store")
+def _place(store: Store, config: Config, host: str) -> Place:
+    """MetamoriError."""
+    scope = recorded.read(store) or recorded.Scope()
+    tracked = (os.path.realpath(os.fsencode(each)) for each in config.track)
+    return places.look(store, host, dict.fromkeys((os.getcwdb(), *tracked, *scope.folders)))
 
 
 def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, stdio: bool,
@@ -206,6 +214,16 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
     return counter
 
 
+def _bring_disk(path: str, place: Place) -> None:
+    """MetamoriError: this run does not take part then."""
+    store = Store.open(path)               # the other belongs to the one that counts
+    try:
+        for said in disks.bring(store, place, finish.job_run(store)):
+            child_loop.say(said)
+    finally:
+        store.close()
+
+
 def _note_scope(store: Store, config: Config) -> None:
     """As any run does, for those that come after the job."""
     before = recorded.read(store)
@@ -214,7 +232,7 @@ def _note_scope(store: Store, config: Config) -> None:
         recorded.write(store, scope)
 
 
-def _own_store(store: Store, name: str) -> tuple[Store, str]:
+def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
     """A store of this run alone, locked, with a run number that no other run has had in the job's store."""
     taken, tried = name, 1
     while True:
@@ -227,7 +245,12 @@ def _own_store(store: Store, name: str) -> tuple[Store, str]:
             taken = f"{name}-{tried}"
     node = Store.create_or_open(os.fsdecode(path))
     node.lock()
-    folder.note_boot(store, os.fsencode(taken))
+    places.note(store, os.fsencode(taken), place)
+    try:
+        places.require_alike(store, os.fsencode(taken), place)
+    except MetamoriError:
+        node.close()
+        raise
     scope = recorded.read(store)
     if scope is not None:
         recorded.write(node, scope)

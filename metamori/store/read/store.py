@@ -80,6 +80,11 @@ class Store(Catalog):
 
     # -- reading ---------------------------------------------------------------------------------
 
+    @property
+    def has_disks(self) -> bool:
+        """Whether jobs in it have written to nodes' own disks (runtime/job/disks.py)."""
+        return commit.exists(self.door, self.layout.disks)
+
     def forget(self) -> None:
         super().forget()
         self._checked.clear()

@@ -36,17 +36,24 @@ class Report:
     lost: dict[int, list[bytes]] = field(default_factory=dict)     # by index, the paths that cannot be brought back
     whole: bool = True                     # bytes are read, not only records
 
+    def add(self, other: Report, whose: str) -> None:
+        """Of a store below this one; what its indexes have lost is said by its problems."""
+        self.problems += [whose + each for each in other.problems]
+        self.notes += [whose + each for each in other.notes]
+        self.checkpoints, self.ranges = self.checkpoints + other.checkpoints, self.ranges + other.ranges
+        self.buffer_bytes += other.buffer_bytes
 
-def verify(store: Store, whole: bool = True) -> Report:
+
+def verify(store: Store, whole: bool = True, looks: bool = True) -> Report:
     """Look at everything. Only reads; a damaged part does not keep the others from being checked. Not `whole`: at all
-    records, and that there are as many bytes as they say.
+    records, and that there are as many bytes as they say. Not `looks`: the files are on another machine.
 
     StoreBusy when something seems to be wrong and somebody prunes meanwhile.
     """
     report = Report(notes=store.unfinished(), whole=whole)
     if whole:
         store.door.expect("verifying", _nbytes(store), how="read")
-    for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole else ())):
+    for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole and looks else ())):
         try:
             report.problems += part(store, report)
         except Damaged as error:

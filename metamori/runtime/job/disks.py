@@ -1,0 +1,411 @@
+"""The files on the own disk of a job's machine: an ordinary store of their own, <store>/disks/<host> (docs/adr/0061).
+
+It has a record beside each of the job's in which something there changed, of the same time: that is how a checkpoint of
+the job is found in it. Its record comes first, and counts for
+none without the job's.
+
+States of a disk:
+  at rest      its head says where its files are. Another index of the job's store may be meant: `bring` comes before
+               any command of a job there
+  in a job     `bring` has noted the job's number; each checkpoint of the job is folded into it
+  left         a run there was killed and was completed on another machine, which cannot see the disk. A copy of its
+               store lies in left/, as it was before: who is there next completes that. No more is folded until then
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from metamori.errors import ChangedOutside, Damaged, StoreBusy
+from metamori.runtime.checkpoint.job_stamps import Stamps
+from metamori.runtime.job import folder, places
+from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.lifecycle import child_loop
+from metamori.runtime.lifecycle.recover import finish_if_needed
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN
+from metamori.store.format import files
+from metamori.store.format.records import Head, Identity
+from metamori.store.io import commit
+from metamori.store.io.buffers import BLOCK_BYTES
+from metamori.store.read.head import kept_homes, kept_now
+from metamori.store.read.holders import Losses
+from metamori.store.read.store import Store
+from metamori.store.restore import external_changes, partial_checkpoint, restore
+
+LOCK_S = 60.0
+
+
+class Disk:
+    """Of one machine. `store` is its own; `of` the job's."""
+
+    def __init__(self, of: Store, host: str, store: Store) -> None:
+        self.of, self.host, self.store = of, host, store
+        self._left = os.path.join(store.layout.root, b"left")
+        self.processes: dict[tuple[bytes, int], int] = {}
+
+    # -- which of its indexes is meant ---------------------------------------------------------------
+
+    def at(self, index: int) -> int:
+        """What an index of the job's store is here."""
+        self.store.refresh()
+        times = {self.store.meta(each).time_ns: each for each in self.store.indexes if each}
+        noted = self._noted()
+        for each in self.of.history.chain(index):
+            if each in noted:
+                return noted[each]
+            if each and (found := times.get(self.of.meta(each).time_ns)) is not None:
+                return found
+        return 0
+
+    def note_at(self, more: dict[int, int]) -> None:
+        """Where the records' times do not say it."""
+        self._write("at", {str(index): here for index, here in (self._noted() | more).items()})
+
+    def note_all(self) -> None:
+        """Before indexes of the job's store are pruned: what those that stay are here."""
+        self.note_at({index: self.at(index) for index in self.of.indexes})
+
+    def _noted(self) -> dict[int, int]:
+        return {int(index): here for index, here in self._read("at").items()}
+
+    # -- notes -----------------------------------------------------------------------------------------
+
+    def _write(self, name: str, data: dict[str, int]) -> None:
+        path = os.path.join(self.store.layout.root, os.fsencode(name))
+        commit.write_file(self.store.door, path, json.dumps(data).encode())
+
+    def _read(self, name: str) -> dict[str, int]:
+        try:
+            found: dict[str, int] = json.loads(
+                commit.read_file(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name))))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    @property
+    def job_run(self) -> int:
+        """Of the job that it is in, or was in last."""
+        return self._read("job").get("run", 0)
+
+    @property
+    def is_here(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
+    def is_left(self) -> bool:
+        return commit.exists(self.store.door, os.path.join(self._left, b"since"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """StoreBusy."""
+        limit = time.monotonic() + LOCK_S
+        while True:
+            try:
+                self.store.lock()
+                break
+            except StoreBusy:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.02)
+        try:
+            yield
+        finally:
+            self.store.unlock()
+
+    # -- a checkpoint ----------------------------------------------------------------------------------
+
+    def fold(self, parts: list[Part], parent: int, run: int, reason: str, message: str, time_ns: int,
+             durable: bool) -> list[str]:
+        """Of the runs of this machine; the caller has the lock of the job's store. What a person should hear."""
+        if self.is_left:
+            return [f"{self.host}: a run was killed; what others do on its own disk is not part of this checkpoint"
+                    ] if any(part.live for part in parts) else []
+        with self.locked():
+            self._make_buffer(run)
+            self.store.refresh()
+            base = self._base(parent, run)
+            fold = JobFold(self.store, parts, base, run, (), self.processes, own=self.of)
+            if fold.commit(message, reason, durable, time_ns) == base and base != self.at(parent):
+                self.note_at({self.of.newest + 1: base})
+            return fold.said
+
+    def _base(self, index: int, run: int) -> int:
+        """What its files grew from at an index of that job's: until something has changed, where they were when it
+        began. That may be what somebody else had made of them."""
+        here = self.at(index)
+        return here if here and self.store.meta(here).run == run else self.store.head.index
+
+    def _make_buffer(self, run: int) -> None:
+        """Its first block is nobody's."""
+        if not self.store.buffers.size(run):
+            fd = self.store.buffers.writer(run)
+            self.store.door.ftruncate(fd, BLOCK_BYTES)
+            self.store.door.close(fd)
+
+    # -- the end of a job ------------------------------------------------------------------------------
+
+    def leave(self, name: bytes, upto: dict[bytes, int]) -> None:
+        """Before a killed run of this machine is completed elsewhere. upto: what was folded of each run so far."""
+        os.makedirs(self._left, 0o700, exist_ok=True)
+        since = {os.fsdecode(each): number for each, number in upto.items()}
+        if not self.is_left:
+            self._write("left/since", {"": self.job_run, **since})
+        target, new = os.path.join(self._left, name), os.path.join(self._left, b"." + name)
+        if commit.exists(self.store.door, target):
+            return
+        shutil.rmtree(new, ignore_errors=True)
+        subprocess.run(["cp", "-a", "--sparse=always", self.of.layout.node(name), new], check=True, timeout=600,
+                       capture_output=True)
+        os.rename(new, target)
+
+    def end(self, index: int, names: list[bytes], durable: bool) -> None:
+        """The job is over, at this index. names: of this machine's runs, whose own heads say what its files are."""
+        if self.is_left:
+            for name in names:             # what they did comes after what the killed one did
+                target = os.path.join(self._left, name)
+                if not commit.exists(self.store.door, target):
+                    os.rename(self.of.layout.node(name), target)
+            return
+        with self.locked():
+            nodes = [Store.open(self.of.layout.node(name), door=self.store.door) for name in names]
+            here = self._base(index, self.job_run)
+            if here != self.at(index):
+                self.note_at({index: here})
+            self._set_head(here, nodes, durable)
+
+    def _set_head(self, index: int, nodes: list[Store], durable: bool) -> None:
+        """As Store.set_head, without looking: what the runs have seen at their ends counts, the last first."""
+        store = self.store
+        seen = {each.path: each for each in store.head.identities}
+        for node in sorted((node for node in nodes if node.newest), key=lambda node: node.meta(node.newest).time_ns):
+            seen |= {each.path: each for each in node.head.identities}
+        state = store.state(index)
+        identities = tuple(seen.get(path, Identity(path, 0, 0, 0, 0, 0)) for path in sorted(state.names))
+        homes = kept_homes(store.door, store.layout, store.head, state)
+        head = Head(index, identities, tuple(kept_now(store.door, store.layout, each) for each in homes),
+                    store.newest, store.undo_log.last())
+        commit.write_file(store.door, store.layout.head, files.encode_head(head, store.layout.id), durable)
+        store.refresh()
+
+    # -- on its machine --------------------------------------------------------------------------------
+
+    def complete(self) -> list[str]:
+        """Here what was left; the caller has its lock. Lines for a person."""
+        over = self._left + b".over"
+        shutil.rmtree(over, ignore_errors=True)
+        if not self.is_left:
+            return []
+        since = self._read("left/since")
+        run, said, parts, nodes = since.pop(""), [], [], []
+        for name in sorted(self.store.door.listdir(self._left)):
+            if name == b"since" or name.startswith(b"."):
+                continue
+            node = Store.open(os.path.join(self._left, name))
+            node.lock()
+            try:
+                if text := finish_if_needed(node):
+                    said.append(f"{os.fsdecode(name)}: {text}")
+                node.refresh()
+            finally:
+                node.unlock()
+            nodes.append(node)
+            upto = since.get(os.fsdecode(name), 0)
+            if node.newest > upto:
+                parts.append(Part(name, node, Stamps(node), places.read_in(node), upto, node.newest, live=False))
+        last = max((index for index in self.of.indexes if index and self.of.meta(index).run == run), default=0)
+        here = self.at(last)
+        if parts:
+            self._make_buffer(run)
+            fold = JobFold(self.store, parts, here, run, (), own=self.of)
+            here = fold.commit("", "killed", True, time.time_ns())
+            said += fold.said
+        if last:
+            self.note_at({last: here})
+        self._write("left/since", {"": run} | {os.path.basename(node.path): node.newest for node in nodes})
+        for node in nodes:                 # each link less is another change time: head is noted after it
+            shutil.rmtree(node.layout.kept_folder, ignore_errors=True)
+        self._set_head(here, nodes, True)
+        os.rename(self._left, over)        # at once: a part of it would be completed again
+        shutil.rmtree(over)
+        return said
+
+    def require_movable(self, index: int) -> None:
+        """To an index of the job's store: ChangedOutside, Damaged before anything is touched."""
+        if self.is_at(index):
+            return
+        instead = f"'metamori restore --force {index}' here"
+        if refused := external_changes.refused(self.store.changed_outside()):
+            raise ChangedOutside(f"{_listed(refused)}: modified outside Metamori, on the node's own disk; {instead} "
+                                 "saves that state, then restores", tuple(refused))
+        if lost := Losses(self.store).at(self.at(index)):
+            raise Damaged(f"{_listed(lost)}, on the node's own disk: lost for checkpoint {index}; {instead} restores "
+                          "the rest")
+
+    def is_at(self, index: int) -> bool:
+        """Of the job's store: whether its files are there, or at what is left of it, and a person has taken that."""
+        head = self.store.head.index
+        return self.at(index) == head or self._read("taken") == {"for": index, "here": head}
+
+    def move(self, index: int) -> list[bytes]:
+        """Its files to an index of the job's store, but for what is lost; the caller has its lock. What that is."""
+        if self.is_at(index):
+            return []
+        here = self.at(index)
+        losses = Losses(self.store)
+        lost, paths = losses.objects(here), losses.at(here)
+        external_changes.record(self.store, BEFORE_RESTORE)
+        target = partial_checkpoint.without(self.store, here, lost) if lost else here
+        restore.move_home(self.store, target)
+        if lost:
+            self._write("taken", {"for": index, "here": target})
+        return paths
+
+
+def _listed(paths: list[bytes]) -> str:
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(os.fsdecode(each) for each in paths[:5]) + more
+
+
+def name_in(of: Store, host: str) -> bytes:
+    return os.path.join(of.layout.disks, os.fsencode(host))
+
+
+def find(of: Store, host: str, make: bool = False) -> Disk | None:
+    path = name_in(of, host)
+    if make:
+        os.makedirs(of.layout.disks, 0o700, exist_ok=True)
+        return Disk(of, host, Store.create_or_open(path, of.door))
+    return Disk(of, host, Store.open(path, door=of.door)) if commit.exists(
+        of.door, os.path.join(path, b"format")) else None
+
+
+def all_of(of: Store) -> list[Disk]:
+    try:
+        names = sorted(of.door.listdir(of.layout.disks))
+    except FileNotFoundError:
+        return []
+    return [disk for name in names if (disk := find(of, os.fsdecode(name)))]
+
+
+def _host(part: Part) -> str:
+    """Of whose own disk it may say something; "" of none."""
+    return part.place.host if part.place.disks else ""
+
+
+def fold(of: Store, known: dict[str, Disk], parts: list[Part], parent: int, run: int, reason: str, message: str,
+         time_ns: int, durable: bool) -> list[str]:
+    """Into the store of each disk, before the record of the job's store is there. known: those that are open."""
+    said = []
+    for host in sorted({_host(part) for part in parts} - {""}):
+        disk = known.get(host) or find(of, host, make=True)
+        assert disk is not None
+        known[host] = disk
+        mine = [part for part in parts if _host(part) == host]
+        said += disk.fold(mine, parent, run, reason, message, time_ns, durable)
+    return said
+
+
+def leave_behind(of: Store, name: bytes) -> None:
+    """Before a killed run is completed: if that is not on its machine, its store is kept for who is there next."""
+    place = places.read(of, name)
+    if place.host not in ("", socket.gethostname()) and place.disks:
+        disk = find(of, place.host, make=True)
+        assert disk is not None
+        disk.leave(name, folder.folded(of)[0])
+
+
+def end(of: Store, index: int, names: list[bytes], durable: bool) -> None:
+    """The job is over; its store's head is at this index."""
+    of_host: dict[str, list[bytes]] = {}
+    for name in names:
+        place = places.read(of, name)
+        if place.disks:
+            of_host.setdefault(place.host, []).append(name)
+    for host, mine in of_host.items():
+        if disk := find(of, host):
+            disk.end(index, mine, durable)
+
+
+def bring(of: Store, place: places.Place, run: int) -> list[str]:
+    """Before a command of the job `run` starts here: the disk's files are at the head of the job's store. Lines for a
+    person. MetamoriError where that is not possible; nothing was touched then."""
+    disk = find(of, place.host, make=bool(place.disks))
+    if disk is None:
+        return []
+    try:
+        with disk.locked():
+            if disk.job_run == run and not disk.is_left:
+                return []                  # another run of this machine was first
+            if disk.is_left and disk.job_run == run:
+                return []                  # the job in which it was killed goes on
+            said = _at_rest(disk)
+            if not disk.is_at(of.head.index):
+                disk.require_movable(of.head.index)
+                disk.move(of.head.index)
+                said.append(f"the node's own disk was restored to checkpoint {of.head.index}")
+            external_changes.record(disk.store, BEFORE_RUN)
+            disk._write("job", {"run": run})
+            return said
+    finally:
+        disk.store.close()
+
+
+@contextmanager
+def here(of: Store) -> Iterator[Disk | None]:
+    """This machine's, of a job's store whose jobs are over; its lock is held meanwhile. StoreBusy."""
+    disk = find(of, socket.gethostname())
+    if disk is None:
+        yield None
+        return
+    try:
+        with disk.locked():
+            for said in _at_rest(disk):
+                child_loop.say(said)
+            yield disk
+    finally:
+        disk.store.close()
+
+
+def elsewhere(of: Store, index: int) -> list[str]:
+    """Other machines whose disks are not at an index of the job's store."""
+    return [disk.host for disk in all_of(of) if not disk.is_here
+            and (disk.is_left or not disk.is_at(index))]
+
+
+def before_prune(of: Store) -> None:
+    """What all of the indexes are on the disks has to be known when some are gone."""
+    for disk in all_of(of):
+        disk.note_all()
+
+
+def after_prune(of: Store) -> tuple[int, int]:
+    """What no index of the job's store needs any more; bytes before and after."""
+    from metamori.store.prune import prune
+    from metamori.tables.retention import Rules
+
+    before = after = 0
+    for disk in all_of(of):
+        with disk.locked():
+            done = prune.prune(disk.store, Rules(keep_last=1), {disk.at(index) for index in of.indexes})
+        before, after = before + done.before, after + done.after
+        disk.store.close()
+    return before, after
+
+
+def _at_rest(disk: Disk) -> list[str]:
+    """What a kill left unfinished in its own store, and in the job that it was in."""
+    from metamori.store.prune import prune
+
+    prune.recover(disk.store)
+    restore.recover(disk.store)
+    said = disk.complete()
+    disk.store.settle_in()
+    disk.store.refresh()
+    return said
