@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import zlib
 from itertools import product
 
 import pytest

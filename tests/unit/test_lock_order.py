@@ -1,4 +1,5 @@
-"""Contracts of locks are assertions of the checked build: each broken one ends the program and says which. Nobody starves."""
+"""Contracts of locks are assertions of the checked build: each broken one ends the program and says which. Nobody waits
+for ever."""
 
 from __future__ import annotations
 
