@@ -19,7 +19,7 @@ def test_one_that_stays_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
         stopped = StoppedWriters(SimpleNamespace())
         monkeypatch.setattr(stopped, "_writers", lambda: iter([one.pid]))
         monkeypatch.setattr(stop_writers.os, "waitpid", lambda *_: (0, 0))
-        monkeypatch.setattr(stop_writers, "_PATIENCE_S", 0.05)
+        monkeypatch.setattr(stop_writers, "_PATIENCE_S", 1.0)
         with pytest.raises(NotAtRest, match="does not stop: it stays in a system call"):
             stopped.stop()
         monkeypatch.undo()
