@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from lab import Lab, Tree, gone, wait_until
 from stops import Stops
-from test_static_programs import BUSYBOX, is_static, prepare, proxies, states_natively
+from test_static_programs import BUSYBOX, is_static, killed_proxies, prepare, proxies, states_natively
 
 CALLS = [
     "echo new > new", "mv new newer", "mkdir -p a", "ln newer hard", "rm newer", "chmod 600 log", "mv hard a/hard",
     "echo more >> log", "sed -i s/o/u/ old", "ln -s log soft", "cp log copy", "truncate -s 9000 log", "rm -r a",
-    "cat log; ls /proc/self/fd | wc -l"]
+    "cat log; ls /proc/self/fd | wc -l", "touch -d @1000000000 log", "chown $(id -u) log", "mkfifo pipe",
+    "umask 077; echo > own"]
 SCRIPT = "; ".join(CALLS)
 READY = "echo ready; read x"
 POINTS = ["proxy.got", "proxy.opened", "proxy.given", "proxy.made"]
@@ -106,11 +107,13 @@ def kill_at(lab: Lab, number: int, point: str, everything: bool) -> None:
         goes_on(run)
         if not held(run, stops, point):
             return
-        program, makers = program_of(run), proxies(lab)
+        program = program_of(run)
+        children = Path(f"/proc/{program}/task/{program}/children").read_text().split()
         os.kill(program, signal.SIGKILL)
         if everything:
-            for pid in (run.pid, *makers):
+            for pid in (*map(int, children), run.pid):
                 os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not killed_proxies(lab), "no proxy")    # a standby had maybe become one, with another
         else:
             stops.go(point)
         run.wait(60)

@@ -186,6 +186,19 @@ def test_where_a_static_program_is(lab: Lab, native_lab: Lab, options: list[str]
     every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
 
 
+@OPTIONS
+def test_what_its_umask_is(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """At each call: before and after it changes, in a child that changes its own, after that."""
+    if not is_static(BUSYBOX):
+        pytest.skip("no static busybox")
+    steps = [
+        "old=$(umask); : > a; umask 077; : > b; mkdir c; umask 0; : > d; umask $old",
+        ": > e; (: > f; umask 027; : > g; mkdir h; mkfifo i); : > j; mkdir k",
+        "old=$(umask); (umask 077); : > l; umask 002; mkdir m; (: > n; umask 0; : > o); : > p; umask $old; : > q",
+    ]
+    every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
+
+
 def test_where_it_was_can_be_unmounted(lab: Lab) -> None:
     """The process that makes its calls is nowhere between them."""
     (lab.work / "mount").mkdir()

@@ -28,7 +28,7 @@
 #define OPENS_FOR_WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
 
 /* What becomes of a call; each has its instructions behind the search. */
-enum { SHOWN, OPENS_2, OPENS_1, PROBES, REFUSED, KINDS };   /* OPENS_n: shown if its flags, argument n, say so */
+enum { SHOWN, OPENS_2, OPENS_1, PROBES, REFUSED, PASSES, KINDS };   /* OPENS_n: shown if its flags, argument n, say so */
 
 struct rule { uint32_t call, kind; };
 
@@ -45,19 +45,22 @@ static const struct rule always[] = {
     { SYS_utimensat, SHOWN }, { SYS_truncate, SHOWN }, { SYS_setxattr, SHOWN }, { SYS_lsetxattr, SHOWN }, { SYS_fsetxattr, SHOWN },
     { SYS_removexattr, SHOWN }, { SYS_lremovexattr, SHOWN }, { SYS_fremovexattr, SHOWN }, { SYS_openat2, SHOWN },
     { MM_FCHMODAT2, SHOWN }, { SYS_landlock_restrict_self, SHOWN }, { SYS_chroot, SHOWN }, { SYS_pivot_root, SHOWN },
-    { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN },
+    { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN }, { SYS_umask, SHOWN },
 };
 
 #define RULES (sizeof always / sizeof *always + 3)
 #define LOAD(field) (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(what) (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what)
 
-/* The kernel tries a new filter with every call that there is, so it searches: half of the rules is left with each comparison. */
+/* The kernel tries a new filter with every number that a call may have, so it searches for the span that has the number, and each
+ * comparison leaves half of the numbers. */
 struct filter {
     struct rule rule[RULES];           /* sorted */
     int rules;
+    struct rule span[2 * RULES + 1];   /* from this call on to the next span */
+    int spans;
     struct sock_filter code[2 * RULES + 24];
-    int length, kind[KINDS + 1];       /* where the instructions of a kind are; the last: of all other calls */
+    int length, kind[KINDS];           /* where the instructions of a kind are */
 };
 
 static void add_rule(struct filter *f, uint32_t call, uint32_t kind)
@@ -77,37 +80,66 @@ static void filter_compare(struct filter *f, int how, uint32_t with, int yes, in
     filter_step(f, (struct sock_filter)BPF_JUMP(BPF_JMP | how | BPF_K, with, (uint8_t)(yes - next), (uint8_t)(no - next)));
 }
 
-/* n rules take 2 n - 1 comparisons. */
+static void add_span(struct filter *f, uint32_t from, uint32_t kind)
+{
+    f->spans -= f->spans && f->span[f->spans - 1].call == from;
+    if (!f->spans || f->span[f->spans - 1].kind != kind)
+        f->span[f->spans++] = (struct rule){ from, kind };
+}
+
+static void find_spans(struct filter *f)
+{
+    f->spans = 0;
+    add_span(f, 0, PASSES);
+    for (int i = 0; i < f->rules; i++) {
+        add_span(f, f->rule[i].call, f->rule[i].kind);
+        add_span(f, f->rule[i].call + 1, PASSES);
+    }
+}
+
+/* How many of n spans lie before what is about the middle of their numbers. */
+static int about_half(const struct filter *f, int first, int n)
+{
+    uint32_t end = first + n < f->spans ? f->span[first + n].call : f->span[f->spans - 1].call + 1;
+    uint32_t middle = f->span[first].call + (end - f->span[first].call) / 2;
+    int half = 1;
+    while (half < n - 1 && f->span[first + half].call < middle)
+        half++;
+    return half;
+}
+
+/* Where the search among n spans is; n - 1 comparisons. */
+static int search_at(const struct filter *f, int first, int n, int search) { return n > 1 ? search : f->kind[f->span[first].kind]; }
+
 static void filter_search(struct filter *f, int first, int n)
 {
-    int half = n / 2, next = f->length + 1;
-    if (n == 1) {
-        filter_compare(f, BPF_JEQ, f->rule[first].call, f->kind[f->rule[first].kind], f->kind[KINDS]);
+    if (n == 1)
         return;
-    }
-    filter_compare(f, BPF_JGE, f->rule[first + half].call, next + 2 * half - 1, next);
+    int half = about_half(f, first, n), next = f->length + 1;
+    filter_compare(f, BPF_JGE, f->span[first + half].call, search_at(f, first + half, n - half, next + half - 1), search_at(f, first, half, next));
     filter_search(f, first, half);
     filter_search(f, first + half, n - half);
 }
 
 static void filter_code(struct filter *f, uint32_t run)
 {
-    int at = 3 + 2 * f->rules - 1, allow = at + 9, behind = at + 11;
+    find_spans(f);
+    int at = 3 + f->spans - 1, behind = at + 11;
     f->length = 0;
     f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[SHOWN] = at + 8;
-    f->kind[KINDS] = allow, f->kind[REFUSED] = at + 10;
+    f->kind[PASSES] = at + 9, f->kind[REFUSED] = at + 10;
     filter_step(f, LOAD(arch));
-    filter_compare(f, BPF_JEQ, ARCHITECTURE_HERE, 2, allow);
+    filter_compare(f, BPF_JEQ, ARCHITECTURE_HERE, 2, f->kind[PASSES]);
     filter_step(f, LOAD(nr));
-    filter_search(f, 0, f->rules);
+    filter_search(f, 0, f->spans);
     for (int n = 2; n > 0; n--) {
         filter_step(f, LOAD(args[n]));
-        filter_compare(f, BPF_JSET, OPENS_FOR_WRITING, f->kind[SHOWN], allow);
+        filter_compare(f, BPF_JSET, OPENS_FOR_WRITING, f->kind[SHOWN], f->kind[PASSES]);
     }
     filter_step(f, LOAD(args[0]));
-    filter_compare(f, BPF_JEQ, PROBE, f->length + 1, allow);
+    filter_compare(f, BPF_JEQ, PROBE, f->length + 1, f->kind[PASSES]);
     filter_step(f, LOAD(args[1]));
-    filter_compare(f, BPF_JEQ, run, behind, allow);
+    filter_compare(f, BPF_JEQ, run, behind, f->kind[PASSES]);
     filter_step(f, RETURN(SECCOMP_RET_USER_NOTIF));
     filter_step(f, RETURN(SECCOMP_RET_ALLOW));
     filter_step(f, RETURN(SECCOMP_RET_ERRNO | EPERM));
@@ -170,7 +202,8 @@ static long set_filter(void)
 int mm_proxy_address(struct sockaddr_un *address)
 {
     address->sun_family = AF_UNIX;
-    snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/proxy", mm_area->folder);
+    if (mm_area->folder > 0)           /* not by snprintf: a forked process has none of its pages yet */
+        strcpy(mm_digits(stpcpy(address->sun_path, "/proc/self/fd/"), (uint64_t)mm_area->folder), "/proxy");
     return mm_area->folder > 0;
 }
 
@@ -259,6 +292,8 @@ static long proxy(int start)
     for (int i = 0; i < 1000 && (line == -ECONNREFUSED || line == -ENOENT || line == -ECONNRESET); i++) {
         if (!start || i % 100)
             sys_pause_us(2000);
+        else if (!mm_may_read_others())        /* one that is there has read our memory */
+            return -ENOSYS;
         else if (!start_proxy()) {
             mm_area->head->calls_hidden = 1;
             return -ENOSYS;
@@ -286,8 +321,7 @@ long mm_follow_calls(void)
     if (is_behind(mm_area))
         return 0;
     const char *how = mm_variable("METAMORI_STATIC");
-    if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0)
-        || !mm_may_read_others())
+    if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0))
         return -ENOSYS;
     uint64_t mask = sys_mask_all();
     long line = proxy(1);

@@ -296,7 +296,7 @@ static void take_listener(int i)
         && sys(SYS_dup3, fd, LISTENERS + i, 0) >= 0) {
         place[i] = TAKEN;
         taken++;
-        mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = 0;
+        mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = mm_proxy_shared->own_umask[i] = 0;
         tell_keepers((uint32_t)i, LISTENERS + i);
         mm_proxy_watch(LISTENERS + i);
         sys(SYS_sendto, LINES + i, &taken_it, 1, MSG_NOSIGNAL, 0, 0);

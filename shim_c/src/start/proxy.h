@@ -32,6 +32,7 @@ struct mm_proxy_shared {
     struct mm_shown call[MM_PROXY_CALLS];      /* each thread has one */
     uint8_t confined[MM_PROXY_PLACES];         /* by Landlock */
     uint8_t elsewhere[MM_PROXY_PLACES];        /* its processes may have other roots, namespaces or groups than it began with */
+    uint8_t own_umask[MM_PROXY_PLACES];        /* and other umasks than they had when they were first seen */
 };
 extern struct mm_proxy_shared *mm_proxy_shared;
 
@@ -41,6 +42,7 @@ struct mm_waiting {
     int process, folder, status;       /* pidfd; its folder and its status in /proc */
     int goes, is_at;                   /* our thread goes where it likes, and is in that folder between calls */
     int here;                          /* it has the root, the namespaces and the groups that we have */
+    int umask;                         /* when it was first seen; -1: it is not known */
     uid_t uid;                         /* effective ones, at its present call */
     gid_t gid;
 };
@@ -67,7 +69,7 @@ int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size
 /* A descriptor of it, here too.  -errno. */
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
-int mm_take_umask(const struct mm_waiting *from);
+int mm_take_umask(const struct mm_shown *call, const struct mm_waiting *from);
 /* May we look into a process? */
 int mm_may_look_into(int pid);
 

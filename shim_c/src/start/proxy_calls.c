@@ -131,7 +131,7 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
     if (fd < 0) {
         if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
             return answered_by(-EMFILE, result);
-        if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(from))
+        if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(call, from))
             return MM_ANSWER_KERNEL;
         fd = openat(place->dir, place->path, flags | O_CLOEXEC, mode);
     }
@@ -212,7 +212,7 @@ static enum mm_answer make_link(const struct mm_shown *call, const struct mm_wai
 static enum mm_answer make_name(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, dev_t device, int folder,
                                 struct mm_place *place, long *result)
 {
-    if (!mm_find_place(call, from, dir, path, place) || !mm_take_umask(from))
+    if (!mm_find_place(call, from, dir, path, place) || !mm_take_umask(call, from))
         return MM_ANSWER_KERNEL;
     return answered(folder ? mkdirat(place->dir, place->path, mode) : mknodat(place->dir, place->path, mode, device), result);
 }

@@ -73,6 +73,12 @@ static const char *status_of(int fd, char *text, const char *field)
     return found ? found + strlen(field) : "";
 }
 
+static int umask_in(const char *status)
+{
+    const char *said = strstr(status, "\nUmask:");
+    return said ? (int)strtoul(said + sizeof "\nUmask:" - 1, NULL, 8) : -1;
+}
+
 static int same_line(const char *one, const char *other)
 {
     size_t n = strcspn(one, "\n");
@@ -126,6 +132,7 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
     from->is_at = from->goes && from->folder >= 0 && sys(SYS_fchdir, from->folder) == 0;
     from->status = from->folder < 0 ? -1 : (int)sys_openat(from->folder, "status", O_RDONLY | O_CLOEXEC, 0);
     from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
+    from->umask = umask_in(text);
     from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;
     from->here = from->process >= 0 && is_here(from);
     if (from->process < 0 || !look_at_folder(from) || !mm_still_waits(call)) {
@@ -156,14 +163,19 @@ int mm_is_own_file(const struct stat *st) { return st->st_uid == own.uid; }
 
 /* -- what it has ---------------------------------------------------------------------------------------- */
 
-/* What is made gets the modes that it would get there.  0: they cannot be known. */
-int mm_take_umask(const struct mm_waiting *from)
+/* What is made gets the modes that it would get there.  0: they cannot be known.  Nobody behind this listener has called umask where
+ * no such call was shown; to ask for it takes longer than most calls that make a name. */
+int mm_take_umask(const struct mm_shown *call, const struct mm_waiting *from)
 {
     char text[STATUS_ROOM];
-    const char *said = status_of(from->status, text, "\nUmask:");
-    if (*said)
-        umask((mode_t)strtoul(said, NULL, 8));
-    return *said != 0;
+    int mask = from->umask;
+    if (mask < 0 || __atomic_load_n(&mm_proxy_shared->own_umask[call->listener - MM_PROXY_LISTENERS], __ATOMIC_ACQUIRE)) {
+        status_of(from->status, text, "");
+        mask = umask_in(text);
+    }
+    if (mask >= 0)
+        umask((mode_t)mask);
+    return mask >= 0;
 }
 
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd)

@@ -67,6 +67,9 @@ static int only_changes_itself(const struct mm_shown *call, const struct mm_wait
     case SYS_chroot: case SYS_pivot_root: case SYS_unshare: case SYS_setns: case SYS_setgroups:
         mm_proxy_shared->elsewhere[place] = 1;
         return 1;
+    case SYS_umask:
+        mm_proxy_shared->own_umask[place] = 1;
+        return 1;
     default:
         return mm_proxy_shared->confined[place];
     }

@@ -1,0 +1,103 @@
+/* Changes what a file's inode and names are, by each of the calls that do: of a name, of a descriptor, at a folder's descriptor.
+ * Linked statically (test_static_programs.py).  Where: the present folder; files "old" and "log" are there.  Argument: a step. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include <utime.h>
+
+static int bad;
+#define OK(call) do { if ((call) < 0) { perror(#call); bad = 1; } } while (0)
+
+static void owners_and_modes(int dir, int fd)
+{
+    OK(chown("log", getuid(), getgid()));
+    OK(lchown("log", getuid(), getgid()));
+    OK(fchown(fd, getuid(), getgid()));
+    OK(fchownat(dir, "log", getuid(), getgid(), 0));
+    OK(chmod("log", 0640));
+    OK(fchmod(fd, 0604));
+    OK(fchmodat(dir, "log", 0600, 0));
+    if (geteuid() == 0)
+        OK(chown("log", 3, 4));
+}
+
+static void times(int dir, int fd)
+{
+    struct timespec two[2] = { { 1000000000, 5 }, { 1000000001, 6 } };
+    struct timeval seconds[2] = { { 1000000002, 7 }, { 1000000003, 8 } };
+    struct utimbuf whole = { 1000000004, 1000000005 };
+    OK(utimensat(dir, "old", two, 0));
+    OK(futimens(fd, two));
+    OK(utimes("old", seconds));
+    OK(futimesat(dir, "old", seconds));
+    OK(utime("old", &whole));
+}
+
+static void extended(int fd)
+{
+    OK(setxattr("log", "user.one", "1", 1, 0));
+    OK(lsetxattr("log", "user.two", "22", 2, XATTR_CREATE));
+    OK(fsetxattr(fd, "user.three", "333", 3, 0));
+    OK(setxattr("log", "user.four", "4", 1, 0));
+    OK(removexattr("log", "user.four"));
+}
+
+static void fewer_extended(int fd)
+{
+    OK(removexattr("log", "user.one"));
+    OK(lremovexattr("log", "user.two"));
+    OK(fremovexattr(fd, "user.three"));
+}
+
+static void names(int dir)
+{
+    struct open_how how = { .flags = O_CREAT | O_RDWR, .mode = 0640 };
+    long fd = syscall(SYS_openat2, dir, "made", &how, sizeof how);
+    OK(fd);
+    OK(write((int)fd, "made", 4));
+    OK(close((int)fd));
+    OK(mkfifo("pipe", 0600));
+    OK(mknodat(dir, "node", S_IFREG | 0600, 0));
+    OK(symlinkat("made", dir, "soft"));
+    OK(linkat(dir, "made", dir, "hard", 0));
+    OK(renameat2(dir, "old", dir, "log", RENAME_EXCHANGE));
+    OK(renameat2(dir, "node", dir, "renamed", RENAME_NOREPLACE));
+    OK(mkdirat(dir, "folder", 0711));
+    OK(truncate("old", 3));
+    OK(fd = creat("created", 0604));
+    OK(close((int)fd));
+}
+
+static void fewer_names(int dir)
+{
+    OK(rename("hard", "made"));        /* one inode: nothing happens */
+    OK(unlinkat(dir, "hard", 0));
+    OK(unlink("pipe"));
+    OK(rmdir("folder"));
+    OK(renameat(dir, "soft", dir, "softer"));
+    OK(link("made", "hard"));
+    OK(symlink("hard", "soft"));
+    OK(mkdir("folder", 0700));
+    OK(unlinkat(dir, "folder", AT_REMOVEDIR));
+}
+
+int main(int argc, char **argv)
+{
+    int dir = open(".", O_PATH | O_DIRECTORY), fd = open("log", O_RDONLY);
+    OK(dir);
+    OK(fd);
+    switch (argc > 1 ? atoi(argv[1]) : 0) {
+    case 1: owners_and_modes(dir, fd); times(dir, fd); break;
+    case 2: extended(fd); break;
+    case 3: fewer_extended(fd); names(dir); break;
+    default: fewer_names(dir);
+    }
+    return bad;
+}
