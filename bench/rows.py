@@ -115,7 +115,7 @@ def _static(results: Results) -> Iterator[Speed | Bound]:
             yield Speed(f"static program: {metric}", _ratio(results, "metamori", metric, True))
         elif metric.startswith("exec"):
             yield Bound("static program: exec, added", added, 0.3, "ms", least)
-        elif not metric.startswith("round trip"):
+        elif not metric.startswith(("round trip", "first")):
             yield Bound(f"static program: {metric.removesuffix(', us')}, added", added, 15.0, "us", least)
 
 

@@ -44,7 +44,8 @@ def document() -> dict:
                                                "--isolate, cache 0": ours, "--isolate, cache 25M": slower,
                                                "default, checkpoint every 2 s": ours}},
                {"bench": "kept", "results": kept}, {"bench": "fio", "results": fio},
-              {"bench": "static", "results": {kind: {"chmod, us": {"all": [a]}, "mkdir or rmdir, us": {"all": [b]}}
+              {"bench": "static", "results": {kind: {"chmod, us": {"all": [a]}, "mkdir or rmdir, us": {"all": [b]},
+                                                     "first, ms": {"all": [b]}, "dd, CPU ms": {"all": [20.0]}}
                                               for kind, a, b in (("native", 1, 40), ("limit", 3.5, 39),
                                                                  ("metamori", 7, 61))}},
                {"bench": "checkpoint", "results": {"20 MiB, 1,024 KiB changed, 8 checkpoints": pauses}},
@@ -61,6 +62,8 @@ def test_the_page_says_what_was_reached() -> None:
     assert said["Bonnie++ default, checkpoint every 2 s: rewrite"] == ("×1.00", "≥ ×0.60", "×0.80", True)
     assert said["static program: chmod, added"] == ("2.5 us", "≤ 15 us", "6 us", True)
     assert said["static program: mkdir or rmdir, added"] == ("", "≤ 15 us", "21 us", False)
+    assert said["static program: dd, CPU ms"][2] == "×1.00"
+    assert not any("first" in what for what in said), "the start of a run's own process"
     assert said["Bonnie++ --isolate: rewrite"][2] == "×0.80", "of the slowest cache"
     assert said["Bonnie++ --isolate: CPU s"] == ("×0.67", "≥ ×0.58", "×0.60", True)
     assert said["kept file, written over, default"] == ("×0.25", "≥ ×0.22", "×0.20", False)
@@ -70,7 +73,7 @@ def test_the_page_says_what_was_reached() -> None:
     assert said["checkpoint, 20 MiB, 1,024 KiB changed, 8 checkpoints: pause"] == ("", "≤ 2 ms", "1.5 ms", True)
     assert said["checkpoint, 20 MiB, 1,024 KiB changed, 8 checkpoints: durable"] == ("", "≤ 20 ms", "30 ms", False)
     page = rows.page(document())
-    assert "11 of 20 are reached." in page and page.index("## Not reached") < page.index("## Reached")
+    assert "12 of 21 are reached." in page and page.index("## Not reached") < page.index("## Reached")
     assert "| full copy, 20 MiB | ext4 | 7 ms | 20 MiB |" in page and "medians of 3 alternating rounds" in page
     assert missed.why("Bonnie++ default: rewrite", "ext4") in page
 
