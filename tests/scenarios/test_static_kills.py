@@ -15,8 +15,8 @@ from test_static_programs import BUSYBOX, is_static, killed_proxies, prepare, pr
 CALLS = [
     "echo new > new", "mv new newer", "mkdir -p a", "ln newer hard", "rm newer", "chmod 600 log", "mv hard a/hard",
     "echo more >> log", "sed -i s/o/u/ old", "ln -s log soft", "cp log copy", "truncate -s 9000 log", "rm -r a",
-    "cat log; ls /proc/self/fd | wc -l", "touch -d @1000000000 log", "chown $(id -u) log", "mkfifo pipe",
-    "umask 077; echo > own"]
+    "touch -d @1000000000 log", "chown $(id -u) log", "mkfifo pipe", "umask 077; echo > own",
+    "cat log; ls /proc/self/fd | wc -l"]
 SCRIPT = "; ".join(CALLS)
 READY = "echo ready; read x"
 POINTS = ["proxy.got", "proxy.opened", "proxy.given", "proxy.made"]
