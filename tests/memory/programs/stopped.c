@@ -75,8 +75,10 @@ static void *counts(void *at)
         (*(volatile uint32_t *)at)++;
     return NULL;
 }
+static int may_end[2];                     /* not before its parent has heard that it was continued */
 static void threads(void)
 {
+    char byte;
     pthread_t thread[3];
     signal(SIGCONT, on_continue);
     for (int i = 0; i < 3; i++)
@@ -89,6 +91,7 @@ static void threads(void)
     for (int i = 0; i < 3; i++)
         while (counted[i] == before[i])
             usleep(100);
+    MUST(read(may_end[0], &byte, 1) == 1);
     _exit(40 + continued);
 }
 static void by_the_terminal(void)
@@ -119,6 +122,7 @@ static void all(void)
     setpgid(0, 0);
     struct sigaction action = { .sa_handler = on_child };
     sigaction(SIGCHLD, &action, NULL);
+    MUST(pipe(may_end) == 0);
     pid_t seen = child(threads);
     await(1);
     expect("seen", seen, WUNTRACED);
@@ -142,6 +146,7 @@ static void all(void)
     signal(SIGCHLD, SIG_DFL);
     kill(seen, SIGCONT);
     expect("seen", seen, WCONTINUED);
+    MUST(write(may_end[1], "", 1) == 1);
     expect("seen", seen, 0);
     kill(unseen, SIGCONT);
     expect("unseen", unseen, 0);
