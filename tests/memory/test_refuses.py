@@ -27,7 +27,9 @@ KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
 CASES = {
-    "a child in a debugger": ("import ctypes, subprocess; child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
+    "a child in a debugger": ("import ctypes, subprocess, time;"
+                              "child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
+                              "time.sleep(1);"     # while it begins it would stop in a call
                               "ptrace = ctypes.CDLL(None).ptrace; assert ptrace(0x4206, child.pid, None, None) == 0;"
                               "ptrace(0x4207, child.pid, None, None); os.waitpid(child.pid, 0x40000000)",
                               "child.kill(); child.wait()", ") is stopped by a debugger"),

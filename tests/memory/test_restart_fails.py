@@ -16,7 +16,7 @@ from stops import Stops
 
 pytestmark = [pytest.mark.usefixtures("installed"),
               pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")]
-MMAP, BRK, CLONE = 9, 12, 56
+MMAP, BRK, CLONE, MQ_NOTIFY, INOTIFY_ADD_WATCH = 9, 12, 56, 244, 254
 SHARED, NORESERVE, NOREPLACE, THREAD = 1, 0x4000, 0x100000, 0x10000
 
 PROGRAM = """
@@ -36,6 +36,20 @@ LOCKS = """
 import fcntl
 locked = open("program", "r+b")
 fcntl.lockf(locked, fcntl.LOCK_EX)
+"""
+
+WATCHES = """
+import ctypes
+libc = ctypes.CDLL(None)
+watcher = libc.inotify_init1(0)
+assert libc.inotify_add_watch(watcher, b"program", 0x400) == 1
+"""
+IS_TOLD = """
+import atexit, ctypes, os
+libc, name = ctypes.CDLL(None), b"/metamori-told-%d" % os.getpid()
+queue, event = libc.mq_open(name, os.O_RDWR | os.O_CREAT, 0o600, None), (ctypes.c_int * 16)(0, 0, 10)
+atexit.register(libc.mq_unlink, name)
+assert libc.mq_notify(queue, event) == 0
 """
 
 
@@ -76,6 +90,18 @@ def test_a_call_fails(ended: Memory, compiled: Compile, call: int, error: int, m
     command = [compiled("refuse"), *map(str, (call, error, argument, mask, value)), *METAMORI, "restart", "1"]
     done = subprocess.run(command, cwd=ended.work, env=ended.environment(), capture_output=True, check=False)
     check(ended, done, said)
+
+
+@pytest.mark.parametrize(("call", "program", "said"), [
+    (INOTIFY_ADD_WATCH, WATCHES, "it cannot watch again: "),
+    (MQ_NOTIFY, IS_TOLD, "it cannot be told of messages again"),
+])
+def test_what_it_asked_to_be_told_is_refused(tmp_path: Path, compiled: Compile, call: int, program: str,
+                                             said: str) -> None:
+    case = ran(tmp_path, program=program + PROGRAM)
+    command = [compiled("refuse"), *map(str, (call, errno.ENOSPC, 0, 0, 0)), *METAMORI, "restart", "1"]
+    done = subprocess.run(command, cwd=case.work, env=case.environment(), capture_output=True, check=False)
+    check(case, done, said)
 
 
 def test_a_run_without_room_for_it(ended: Memory, compiled: Compile) -> None:

@@ -13,8 +13,8 @@ _cdef = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_cdef)
 
 ffibuilder = cffi.FFI()
-for _header in ("area/layout.h", "area/looks.h", "process/proc_look.h", "base/crc.h", "process/stream_state.h",
-                "process/runtime.h", "process/program.h", "process/listener.h"):
+for _header in ("area/layout.h", "area/looks.h", "memory/comeback.h", "process/proc_look.h", "base/crc.h",
+                "process/stream_state.h", "process/runtime.h", "process/program.h", "process/listener.h"):
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
 ffibuilder.cdef("""
 int syncfs(int fd);
@@ -65,6 +65,7 @@ ffibuilder.set_source(
 #include <sys/shm.h>
 #include "area/layout.h"
 #include "area/looks.h"
+#include "memory/comeback.h"
 #include "process/proc_look.h"
 #include "base/sys.h"
 #include "base/crc.h"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _WATCHED = struct.Struct("=QQI4x")         # struct mm_watched
 _WATCH = struct.Struct("=iiI4x")           # struct mm_came_watch
-_LINE = re.compile(rb"^inotify wd:(\w+) ino:(\w+) sdev:(\w+) mask:(\w+)", re.MULTILINE)
+_LINE = re.compile(rb"^inotify\swd:(\w+)\sino:(\w+)\ssdev:(\w+)\smask:(\w+)", re.MULTILINE)
 _MINOR_BITS = 20                           # of a device as the kernel has it
 _MOST, _MOST_BYTES = 1_000_000, 1 << 20    # the highest number: each comes after all before it; of paths
 _DO_NOT_FOLLOW = 0x02000000                # IN_DONT_FOLLOW

@@ -18,6 +18,7 @@
 #include <sys/shm.h>
 
 #include "area/area_internal.h"
+#include "memory/comeback.h"
 #include "memory/image.h"
 
 /* above the 46 bits in which JavaScript engines and allocators choose addresses by chance, below programs and libraries */
@@ -41,7 +42,7 @@
 #define KEEP 131072
 #define COMEBACK (4u << 20)
 
-#define MM_VARIABLES 6656               /* words: more than what of this library is written or holds addresses, its arrays aside */
+#define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
 
 /* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
 struct mm_layout { uint64_t library, place[11], variable[MM_VARIABLES]; };

@@ -1,0 +1,43 @@
+/* comeback.h - how a process comes back: what `metamori restart` writes, and the preload library reads (memory/restore.c). */
+#ifndef MM_COMEBACK_H
+#define MM_COMEBACK_H
+
+#include <stdint.h>
+
+/* CDEF-BEGIN */
+/* A descriptor of a process that comes back; it was opened before the program was started. */
+struct mm_came_descriptor {
+    int32_t fd, same_as;       /* same_as: an earlier one of the same open description, or -1 */
+    uint32_t close_on_exec, followed;
+};
+struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
+    int32_t fd, type;
+    int64_t start, length;
+};
+struct mm_came_segment {           /* memory of several processes: a descriptor of what stands for it */
+    uint64_t kind, inode;          /* as the image's mappings name it (memory/engine.h) */
+    int32_t fd;                    /* of System V: its number */
+    uint32_t removed;              /* it lives as long as somebody has it mapped */
+};
+struct mm_came_notice {            /* the process is told of a message (mq_notify) */
+    int32_t fd, how, signal;
+    uint32_t pad_;
+    uint64_t value;
+};
+struct mm_came_watch {             /* of an inotify descriptor */
+    int32_t fd, number;
+    uint32_t events, pad_;
+};
+/* What was watched (inotify), by whom is not said: in <store>/run/inotify. A path of this length follows, without a 0. */
+struct mm_watched {
+    uint64_t dev, ino;
+    uint32_t length, pad_;
+};
+/* locks, notices, watches, descriptors, segments, then the paths of images, the complete one first, and of what is watched, each ended
+ * by 0 */
+struct mm_comeback {
+    uint32_t images, descriptors, locks, segments, notices, watches;
+};
+/* CDEF-END */
+
+#endif
