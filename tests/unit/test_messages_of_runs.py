@@ -193,7 +193,7 @@ def test_terminals_that_cannot_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
     assert os.read(master, 100) == b"long"                     # as the terminal shows it
     with pytest.raises(Refused, match=f"descriptor {master} is a terminal that holds more than 3 bytes unread"):
         terminals.look(this)
-    monkeypatch.setattr(terminals, "lib", SimpleNamespace(mm_take_descriptor=lambda *_: -errno.EPERM))
+    monkeypatch.setattr(proc_inspect, "lib", SimpleNamespace(mm_take_descriptor=lambda *_: -errno.EPERM))
     with pytest.raises(Refused, match=r"is a terminal that cannot be looked at \(Operation not permitted\)"):
         terminals.look(this)
     os.close(master)

@@ -1,8 +1,7 @@
 """The files on the own disk of a job's machine: an ordinary store of their own, <store>/disks/<host> (docs/adr/0061).
 
 It has a record beside each of the job's in which something there changed, of the same time: that is how a checkpoint of
-the job is found in it. Its record comes first, and counts for
-none without the job's.
+the job is found in it. Its record comes first, and counts for none without the job's.
 
 States of a disk:
   at rest      its head says where its files are. Another index of the job's store may be meant: `bring` comes before

@@ -40,6 +40,18 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
+def descriptor(pid: int, fd: int) -> int:
+    """The very same, in this process: opened anew it may be another one. OSError."""
+    process = os.pidfd_open(pid)
+    try:
+        own = int(lib.mm_take_descriptor(process, fd))
+    finally:
+        os.close(process)
+    if own < 0:
+        raise OSError(-own, os.strerror(-own))
+    return own
+
+
 def owner(look: ProcLook) -> tuple[int, int]:
     """Effective user and group; Refused when it runs under several."""
     users, groups = look.users

@@ -30,6 +30,7 @@ from contextlib import closing
 from typing import Protocol
 
 from metamori._area import ffi, lib
+from metamori.runtime.memory import proc_inspect
 from metamori.tables.record import record
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
@@ -114,14 +115,7 @@ def look(pid: int, fd: int, inside: Inside) -> Found:
 
 def _taken(pid: int, fd: int) -> socket.socket:
     """The socket itself, for a moment."""
-    process = os.pidfd_open(pid)
-    try:
-        own = lib.mm_take_descriptor(process, fd)
-        if own < 0:
-            raise OSError(-own, os.strerror(-own))
-        return socket.socket(fileno=own)
-    finally:
-        os.close(process)
+    return socket.socket(fileno=proc_inspect.descriptor(pid, fd))
 
 
 def reset_at_end(pid: int) -> None:

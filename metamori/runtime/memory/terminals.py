@@ -15,7 +15,6 @@ import struct
 import termios
 from contextlib import contextmanager
 
-from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 
@@ -45,14 +44,12 @@ _MOST_TYPED = 4000                         # bytes that a terminal holds
 
 @contextmanager
 def _taken(this: Open) -> Iterator[int]:
-    """The very same, in this process: opened anew a master would be another one."""
-    process = os.pidfd_open(this.pid)
     try:
-        fd = lib.mm_take_descriptor(process, this.fd)
-    finally:
-        os.close(process)
-    if fd < 0:
-        raise Refused(f"descriptor {this.fd} is a terminal that cannot be looked at ({os.strerror(-fd)})")
+        fd = proc_inspect.descriptor(this.pid, this.fd)
+    except ProcessLookupError:
+        raise                              # it has ended
+    except OSError as error:
+        raise Refused(f"descriptor {this.fd} is a terminal that cannot be looked at ({error.strerror})") from None
     try:
         yield fd
     finally:

@@ -14,7 +14,7 @@ import struct
 import termios
 from collections.abc import Iterable, Iterator
 
-from metamori._area import lib
+from metamori.runtime.memory import proc_inspect
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.store.format.records import DescriptorEntry
 
@@ -54,13 +54,12 @@ def look(this: Open, watched: str) -> bytes:
 
 
 def _unread(this: Open) -> int:
-    process = os.pidfd_open(this.pid)
     try:
-        fd = lib.mm_take_descriptor(process, this.fd)
-    finally:
-        os.close(process)
-    if fd < 0:
-        raise Refused(f"descriptor {this.fd} is of inotify and cannot be looked at ({os.strerror(-fd)})")
+        fd = proc_inspect.descriptor(this.pid, this.fd)
+    except ProcessLookupError:
+        raise                              # it has ended
+    except OSError as error:
+        raise Refused(f"descriptor {this.fd} is of inotify and cannot be looked at ({error.strerror})") from None
     try:
         return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0])
     finally:
