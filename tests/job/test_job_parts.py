@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,9 +169,42 @@ def test_a_filesystem_that_others_may_have_too_is_refused(lab: Lab, monkeypatch:
     place = places.look(store, "host", folders)
     assert place.is_own(b"/dev/shm/file") and not place.is_own(b"/dev/shmfile")
     assert not place.is_own(os.fsencode(lab.work / "file"))
+    monkeypatch.setattr(places, "_mounts", lambda: {b"/": "ext4", b"/dev/shm": "nfs4", b"/proc": "proc"})
+    place = places.look(store, "host", [b"/"])
+    assert (place.is_own(b"/dev/shm/file"), place.top(b"/dev/shm/file")) == (None, (b"/dev/shm", None))
     (lab.store / "nodes" / "name").mkdir(parents=True)
     places.note(store, b"name", place)
     assert places.read(store, b"name") == place
+
+
+def test_what_nodes_may_share_is_left_out_where_it_is_mounted_below(lab: Lab) -> None:
+    """And nobody hears of it who does not touch it: of that kind there is much in /."""
+    if os.getuid() != 0 or not all(map(shutil.which, ("mkfs.exfat", "mount.exfat-fuse"))):
+        pytest.skip("needs root, mkfs.exfat and mount.exfat-fuse")
+    below, image = lab.work / "below", lab.folder / "image"
+    below.mkdir()
+    image.touch()
+    os.truncate(image, 16 << 20)
+    subprocess.run(["mkfs.exfat", image], check=True, capture_output=True)
+    device = subprocess.run(["losetup", "-f", "--show", image], capture_output=True, text=True).stdout.strip()
+    try:
+        done = subprocess.run(["mount.exfat-fuse", device, below], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(done.stderr)
+        (below / "file").write_text("old\n")
+        warning = f"{below}: nodes may share it or not; what is there is not part of the job's checkpoints"
+        for what, said in (("file", set()), ("below/file", {f"metamori: {warning}\n"})):
+            ranks = job(lab, 2)
+            ranks[0].do("append", what, "more\n")
+            checkpoint(lab, {})
+            ranks[1].do("append", "another", "x\n")
+            assert set(end(ranks).splitlines(True)) == said
+        lab.restore(0)
+        assert (below / "file").read_text() == "old\nmore\n" and not (lab.work / "file").exists()
+        assert lab.run("true", "--job").stderr == b""
+    finally:
+        subprocess.run(["umount", "-l", below], check=False)
+        subprocess.run(["losetup", "-d", device], check=False)
 
 
 @pytest.mark.parametrize("others", [0, 2])

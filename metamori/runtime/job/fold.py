@@ -62,6 +62,7 @@ class _Said:
         self.bytes_added = sum(meta.bytes_added for meta in metas)
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
+        self.nowhere: set[bytes] = set()
         others = self._leave_out(own) if part.place.own or own else set()
         self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
             - part.store.state(part.since).pifs.keys()
@@ -75,10 +76,14 @@ class _Said:
         self._lines: dict[tuple[int, int], int] = {}
 
     def _leave_out(self, own: bool) -> set[int]:
-        """Nothing is said any more of what is there if not `own`, or not there if so; numbers of these files."""
+        """Nothing is said any more of what is there if not `own`, or not there if so; numbers of these files. Of what
+        may be either nobody says anything."""
         place, meta = self.part.place, self.meta
         others = {pif.inode for pif in (*self.pifs.values(), *meta.pifs, *meta.initial_pifs)
                   if place.is_own(pif.filename) != own}
+        tops = (place.top(path) for path in (*(each.path for each in (*meta.names, *meta.initial_names)),
+                                             *(each.filename for each in (*meta.pifs, *meta.initial_pifs))))
+        self.nowhere = {top for top, told in tops if told is None}
         self.meta = replace(
             meta, names=tuple(each for each in meta.names if place.is_own(each.path) == own),
             initial_names=tuple(each for each in meta.initial_names if place.is_own(each.path) == own),
@@ -188,6 +193,9 @@ class JobFold:
 
     def commit(self, message: str, reason: str, durable: bool, time_ns: int) -> int:
         """The index; it exists with the last rename. Of a disk on which nothing has changed: the one that it is at."""
+        if self.own is None:
+            self.said += [f"{os.fsdecode(path)}: nodes may share it or not; what is there is not part of the job's "
+                          "checkpoints" for path in sorted(set().union(*(said.nowhere for said in self.of)))]
         names, pifs = self._names(), self._pifs()
         self._moved_along(names)
         names, pifs = self._deleted(names, pifs)

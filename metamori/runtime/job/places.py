@@ -28,20 +28,24 @@ _NO_FILES = ("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "d
 @record
 class Place:
     """dev: the number that the store's filesystem has here. own: of folders, and what is below them, whether they are
-    on this machine's own disks; the longest that fits counts."""
+    on this machine's own disks, and None where that cannot be told: the longest that fits counts."""
 
     host: str
     boot: str
     dev: int
-    own: tuple[tuple[bytes, bool, int], ...] = ()      # and the number of their filesystem
+    own: tuple[tuple[bytes, bool | None, int], ...] = ()       # and the number of their filesystem
 
     @property
     def disks(self) -> dict[bytes, int]:
         return {path: dev for path, own, dev in self.own if own}
 
-    def is_own(self, path: bytes) -> bool:
-        fits = [(len(top), own) for top, own, _ in self.own if is_below(path, top)]
-        return max(fits)[1] if fits else False
+    def is_own(self, path: bytes) -> bool | None:
+        return self.top(path)[1]
+
+    def top(self, path: bytes) -> tuple[bytes, bool | None]:
+        """Of these folders the one that it is in."""
+        fits = ((path_, own) for path_, own, _ in self.own if is_below(path, path_))
+        return max(fits, default=(b"", False), key=lambda each: len(each[0]))
 
 
 def is_below(path: bytes, top: bytes) -> bool:
@@ -49,10 +53,11 @@ def is_below(path: bytes, top: bytes) -> bool:
 
 
 def look(store: Store, host: str, folders: Iterable[bytes]) -> Place:
-    """folders: that are tracked. MetamoriError where a filesystem that others may have too is not the store's."""
+    """folders: that are tracked. MetamoriError where one lies on a filesystem that others may have too, and that is not
+    the store's; what is mounted below it may be nobody's concern."""
     dev = store.door.lstat(store.layout.root).st_dev
     mounts = _mounts()
-    found: dict[bytes, tuple[bool, int]] = {}
+    found: dict[bytes, tuple[bool | None, int]] = {}
     for top in folders:
         under = max((each for each in mounts if is_below(top, each)), key=len, default=b"/")
         for path in (top, *(each for each in mounts if is_below(each, top) and each != top)):
@@ -63,10 +68,11 @@ def look(store: Store, host: str, folders: Iterable[bytes]) -> Place:
                 here = os.stat(path).st_dev
             except OSError:
                 continue
-            if here != dev and kind not in _LOCAL:
+            told = here == dev or kind in _LOCAL
+            if not told and path == top:
                 raise MetamoriError(f"{os.fsdecode(path)}: with --job tracked folders must lie on the filesystem of "
                                     f"the store, or on a node's own disk; {kind or 'this'} may be either")
-            found[path] = (here != dev, here)
+            found.setdefault(path, (here != dev if told else None, here))
     return Place(host, folder.boot(), dev, tuple((path, *found[path]) for path in sorted(found)))
 
 
