@@ -136,6 +136,7 @@ struct mm_member {
     uint32_t unseen;           /* its parent is still to be told */
     uint32_t parent;           /* by its known number; 0: none of the run */
     uint32_t may_stop, stood;  /* futexes: its parent listens; it has stopped */
+    uint32_t had_turn;         /* futex: its descriptors are back, and the next one's turn has come */
 };
 /* An object of System V that the run uses: the number that its programs know, and the kernel's. */
 #define MM_SYSV_SHM 3           /* as shared_kind of memory/engine.h */
@@ -157,7 +158,7 @@ struct mm_queue {
 struct mm_tree {
     uint32_t count;            /* of all; 0: the run's processes have the kernel's numbers */
     uint32_t processes;        /* of those that come back, the first of the list */
-    uint32_t turn, back;       /* futexes: whose descriptors come next; how many are back */
+    uint32_t back;             /* futex: how many are back */
     uint32_t lost;             /* futex; one of them cannot come back: none does */
     uint32_t watching, opened; /* somebody watches files; futex: how many will open none any more */
     uint32_t watches_kept;     /* counts what was taken out of <store>/run/inotify */
@@ -183,7 +184,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 10
+#define MM_AREA_VERSION 11
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {

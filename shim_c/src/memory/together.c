@@ -22,7 +22,6 @@ void mm_all_lost(void)
     if (!mm_memory_head || !tree()->processes)
         return;
     __atomic_store_n(&tree()->lost, 1, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&tree()->turn, 1 << 30);
     sys_futex_wake(&tree()->back, 1 << 30);
     sys_futex_wake(&tree()->opened, 1 << 30);
 }
@@ -35,12 +34,19 @@ void mm_cannot_come_back(const char *what, const char *more)
     __builtin_unreachable();
 }
 
-/* Somebody is not coming: it said so, or was killed. */
+/* The one whose turn is before this one's; before the first comes the last. */
+static struct mm_member *one_before(void)
+{
+    uint32_t me = (uint32_t)(mm_this_member() - tree()->member);
+    return &tree()->member[me ? me - 1 : tree()->processes - 1];
+}
+
+/* Somebody is not coming: it said so, or was killed.  Each looks after one other only, so of those that are missing one is seen. */
 static int is_lost(void)
 {
-    for (uint32_t i = 0; !tree()->lost && i < tree()->processes; i++)
-        if (tree()->member[i].real && mm_ended("/proc/", tree()->member[i].real))
-            mm_all_lost();
+    uint32_t other = one_before()->real;
+    if (!tree()->lost && other && mm_ended("/proc/", other))
+        mm_all_lost();
     return tree()->lost != 0;
 }
 
@@ -53,22 +59,25 @@ static void await(uint32_t *word, uint32_t now)
 /* Of a description that several have, the second finds the first one's. */
 void mm_await_turn(void)
 {
-    uint32_t me = (uint32_t)(mm_this_member() - tree()->member), turn;
-    while ((turn = __atomic_load_n(&tree()->turn, __ATOMIC_ACQUIRE)) != me)
-        await(&tree()->turn, turn);
+    struct mm_member *before = one_before();
+    while (mm_this_member() != tree()->member && !__atomic_load_n(&before->had_turn, __ATOMIC_ACQUIRE))
+        await(&before->had_turn, 0);
 }
 
-void mm_end_turn(void)
+static void mark(uint32_t *word)
 {
-    __atomic_add_fetch(&tree()->turn, 1, __ATOMIC_ACQ_REL);
-    sys_futex_wake(&tree()->turn, 1 << 30);
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(word, 1 << 30);
 }
+
+void mm_end_turn(void) { mark(&mm_this_member()->had_turn); }
 
 /* count: of those that are as far as this. */
 static void await_each(uint32_t *count)
 {
     uint32_t now = __atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL);
-    sys_futex_wake(count, 1 << 30);
+    if (now == tree()->processes)
+        sys_futex_wake(count, 1 << 30);
     while ((now = __atomic_load_n(count, __ATOMIC_ACQUIRE)) < tree()->processes)
         await(count, now);
 }
@@ -92,12 +101,6 @@ static void heard(siginfo_t *info, uint64_t signals, long us)
     struct timespec time = { us / 1000000, us % 1000000 * 1000 };
     info->si_signo = 0;
     sys(SYS_rt_sigtimedwait, &signals, info, &time, 8);
-}
-
-static void mark(uint32_t *word)
-{
-    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
-    sys_futex_wake(word, 1 << 30);
 }
 
 /* A child of this process: one after the other, so that the signal of each is heard and none is left over. */
