@@ -1,8 +1,9 @@
 """A checkpoint of a job against the number of its runs: on this machine, and simulated to thousands.
 
-`runs`: each is a `metamori run --job` whose program overwrites 4 KiB of a file of its own every millisecond. `members`:
-the one that counts, its messages and its record are the real ones; the runs are lines of a second process
-(job_members.py), which answer later by the time that a message takes, a freeze and a record.
+`runs`: each is a `metamori run --job` whose program appends to a file of its own every millisecond, which shows how
+long it stands still, and overwrites 4 KiB of another, of which more is saved ahead (`write`). `members`: the one that
+counts, its messages and its record are the real ones; the runs are lines of a second process (job_members.py), which
+answer later by the time that a message takes, a freeze and a record.
 """
 from __future__ import annotations
 
@@ -20,15 +21,17 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = 8
 PROGRAM = """
 import os, sys, time
-fd = os.open(sys.argv[1], os.O_RDWR)
+fd, log = os.open(sys.argv[1], os.O_RDWR), os.open(sys.argv[1] + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 block = bytes(range(256)) * 16
 while os.path.exists("going"):
     for at in range(0, 1 << 20, 4096):
         began = time.monotonic()
+        os.write(log, b"x")                # of what it appends nothing has to be saved before
+        stood = time.monotonic() - began
         os.pwrite(fd, block, at)
         took = time.monotonic() - began
         if took > 0.0002:
-            print(began, took, flush=True)
+            print(began, stood, took, flush=True)
         time.sleep(0.001)
 """
 
@@ -71,16 +74,18 @@ def real(count: int, args: argparse.Namespace) -> measure.Numbers:
         for run in runs:
             if run.wait():
                 raise measure.Failed(f"a run of the job ended with {run.returncode}")
-        longest = []
-        for began, ended in spans:
-            each = []
-            for number in range(count):
-                rows = [tuple(map(float, line.split())) for line in (folder / f"out.{number}").read_text().splitlines()]
-                each.append(max((took for at, took in rows if at < ended and at + took > began), default=0.0))
-            longest.append(each)
+        rows = [[tuple(map(float, line.split())) for line in (folder / f"out.{number}").read_text().splitlines()]
+                for number in range(count)]
+
+        def longest(kind: int) -> list[list[float]]:
+            """Of each checkpoint, of each run: pause, or write."""
+            return [[max((row[kind] for row in mine if row[0] < ended and row[0] + row[2] > began), default=0.0)
+                     for mine in rows] for began, ended in spans]
+
         return {"checkpoint, ms": 1000 * measure.median([ended - began for began, ended in spans]),
-                "pause, ms": 1000 * measure.median([measure.median(each) for each in longest]),
-                "longest pause, ms": 1000 * measure.median([max(each) for each in longest])}
+                "pause, ms": 1000 * measure.median([measure.median(each) for each in longest(1)]),
+                "longest pause, ms": 1000 * measure.median([max(each) for each in longest(1)]),
+                "write, ms": 1000 * measure.median([measure.median(each) for each in longest(2)])}
 
 
 def joined(store: Path) -> int:
@@ -151,7 +156,7 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
 
 
 def show(results: dict[str, measure.Series]) -> str:
-    columns = ["checkpoint, ms", "pause, ms", "longest pause, ms", "CPU s"]
+    columns = ["checkpoint, ms", "pause, ms", "longest pause, ms", "write, ms", "CPU s"]
     return table.render(["", *columns], [
         [name, *(table.number(measure.median(series[column])) if column in series else "" for column in columns)]
         for name, series in results.items()])

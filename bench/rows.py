@@ -154,6 +154,10 @@ def _bounds(bench: str, results: Results) -> Iterator[tuple[str, float, float, s
                 if not idle:
                     yield f"memory, {name}: bytes", _value(results, name, "image, MiB"), 1.2 * 10.24, "MiB"
                     yield f"memory, {name}: restart", _value(results, name, "restart, s"), 1.5, "s"
+    elif bench == "job":
+        for name in results:
+            if name.startswith("runs"):    # and two round trips
+                yield f"job, {name}: pause", _value(results, name, "pause, ms"), 10.2, "ms"
     elif bench == "growth":
         last = {tuple(series): name for name, series in results.items()}   # the largest of each kind
         for metric, name in [(metric, name) for metrics, name in last.items() for metric in metrics]:

@@ -18,7 +18,7 @@ from ranks import checkpoint, end, job
 pytest.importorskip("zmq")
 
 from metamori.errors import MetamoriError
-from metamori.runtime.job import folder, places
+from metamori.runtime.job import finish, folder, places
 from metamori.runtime.job.counter import Round
 from metamori.runtime.job.member import dial, identity, name_of
 from metamori.runtime.job.wire import Client, NoAnswer, Server
@@ -175,6 +175,22 @@ def test_a_filesystem_that_others_may_have_too_is_refused(lab: Lab, monkeypatch:
     (lab.store / "nodes" / "name").mkdir(parents=True)
     places.note(store, b"name", place)
     assert places.read(store, b"name") == place
+
+
+def test_a_run_is_not_alive_whose_job_is_completed_meanwhile(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many end at once, and each looks whether it was the last."""
+    store = Store.create_or_open(str(lab.store))
+    (lab.store / "nodes").mkdir()
+    Store.create_or_open(store.layout.node(b"one")).close()
+    open_ = Store.open
+
+    def open_and_complete(*args: object, **named: object) -> Store:
+        node = open_(*args, **named)  # type: ignore[arg-type]
+        finish.close(store)
+        return node
+
+    monkeypatch.setattr(Store, "open", open_and_complete)
+    assert folder.is_alive(store, b"one") is False
 
 
 def test_what_nodes_may_share_is_left_out_where_it_is_mounted_below(lab: Lab) -> None:

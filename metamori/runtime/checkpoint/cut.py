@@ -59,6 +59,7 @@ class Looks:
     Rows are tuples as `struct mm_looked` and `struct mm_cut_file` have their fields. To be made while frozen."""
 
     _LOOKED = struct.Struct("=QQIIQQQQQQIIII")
+    _PREIMAGE, _WRITTEN = struct.Struct("=QQ"), struct.Struct("=QII")
     _FILE = struct.Struct("=IIIIIIIIQQQQQQQQQQQ")
 
     def __init__(self, area: Area) -> None:
@@ -82,8 +83,21 @@ class Looks:
         return [row[0] for row in self._files() if not row[1]]
 
     def preimages(self) -> Iterator[Preimage]:
-        for at in ffi.unpack(self.raw.preimage, self.raw.preimages):
-            yield self.area.preimage(at)
+        return (self.area.preimage(at) for at, _ in self._preimages())
+
+    def with_preimages(self) -> set[int]:
+        """Slots."""
+        return {slot for _, slot in self._preimages()}
+
+    def partly_written(self) -> list[tuple[int, int, int]]:
+        """Blocks of the buffer of which this run has not written over all since; from where to where it has."""
+        room = 2 * self.raw.preimages
+        while True:
+            out = ffi.new("struct mm_written[]", room)
+            count = lib.mm_looks_written(self.area.pointer, self.raw, out, room)
+            if count <= room:
+                return [*self._WRITTEN.iter_unpack(ffi.buffer(out, count * self._WRITTEN.size))]
+            room = count
 
     def have_all_in(self, top: bytes, walked: set[bytes]) -> bool:
         """Whether each name below a folder was looked at: in each folder they are as many."""
@@ -118,6 +132,9 @@ class Looks:
 
     def _looked(self) -> Iterator[tuple[int, ...]]:
         return self._LOOKED.iter_unpack(ffi.buffer(self.raw.looked, self.raw.names * self._LOOKED.size))
+
+    def _preimages(self) -> Iterator[tuple[int, ...]]:
+        return self._PREIMAGE.iter_unpack(ffi.buffer(self.raw.preimage, self.raw.preimages * self._PREIMAGE.size))
 
     def _files(self) -> Iterator[tuple[int, ...]]:
         return self._FILE.iter_unpack(ffi.buffer(self.raw.file, self.raw.files * self._FILE.size))

@@ -16,8 +16,7 @@ import struct
 from bisect import bisect
 from collections.abc import Iterator
 
-from metamori._area import ffi, lib
-from metamori.runtime.area.run_area import BLOCK, Area, Preimage
+from metamori.runtime.area.run_area import BLOCK
 from metamori.runtime.checkpoint.cut import Cut, Moved
 from metamori.store.io import commit
 from metamori.store.read.store import Store
@@ -48,18 +47,6 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
             store.door.fsync(fd)
     finally:
         store.door.close(fd)
-
-
-def partly_written(area: Area, saved: Preimage) -> list[tuple[int, int, int]]:
-    """Blocks, by their place in the buffer, of which this run has not written all; from where to where it has. Of the
-    instant: to be asked while frozen."""
-    if saved.start % BLOCK:                # of a truncation
-        return []
-    place, count = saved.buffer_start // BLOCK, -(-(saved.end - saved.start) // BLOCK)
-    out = bytearray(4 * count)
-    lib.mm_written(area.pointer, area.pif(saved.slot), saved.start // BLOCK, place, count, ffi.from_buffer(out))
-    rows = struct.iter_unpack("=HH", out)
-    return [(place + at, first, end) for at, (first, end) in enumerate(rows) if (first, end) != (0, BLOCK)]
 
 
 def _together(rows: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:

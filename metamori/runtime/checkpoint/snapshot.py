@@ -54,14 +54,12 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         cut.touches[touch.path] = cut.note(touch)
         cut.found[touch.path] = cut.look(touch.path)
     if head.flags & lib.MM_JOB:
-        from metamori.runtime.checkpoint import job_stamps  # few runs are of a job
-
-        cut.partly_written = [row for saved in looks.preimages() for row in job_stamps.partly_written(area, saved)]
+        cut.partly_written = looks.partly_written()
     places = _Places(cut, names)
     others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
     if any(area.may_have_changed_unseen(slot) for slot in others):
         cut.preimages = [*looks.preimages()]
-    for slot in {saved.slot for saved in looks.preimages()}:
+    for slot in looks.with_preimages():
         if capture.knows(slot) or not area.pif(slot).object:
             cut.in_place[slot] = area.noted_blocks(area.pif(slot))
     cut.watch = release(area, others)

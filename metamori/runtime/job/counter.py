@@ -204,14 +204,14 @@ class Counter(threading.Thread):
         while not round_.is_over:
             if not (all_frozen or round_.frozen):
                 limit, all_frozen = time.monotonic() + WRITE_S, True
-            if silent := self._silent(round_) if all_frozen else ():
-                self._tell(round_.give_up(self._who_fails(silent)))
-                break
             if round_.is_short or time.monotonic() >= limit:
                 self._tell(round_.give_up(self._who_fails(round_.frozen or round_.written)))
                 break
             self._hear(0.05, round_)
-            if time.monotonic() > look:
+            if time.monotonic() > look and not round_.is_over:
+                if silent := self._silent(round_) if all_frozen else ():
+                    self._tell(round_.give_up(self._who_fails(silent)))
+                    break
                 dead = self._killed(round_.frozen | round_.written)
                 look = time.monotonic() + DIED_S
                 if dead:

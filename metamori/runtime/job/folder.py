@@ -86,15 +86,16 @@ def forget_folded(store: Store, before: int) -> None:
 
 
 def is_alive(store: Store, name: bytes) -> bool:
-    """Whether the run's own `metamori run` has its store. Where the store is gone, another has completed the job."""
+    """Whether the run's own `metamori run` has its store. Where the store is gone, or goes meanwhile, another has
+    completed the job."""
     try:
         node = Store.open(store.layout.node(name), door=store.door)
-    except NoStore:
+        try:
+            return node.is_busy()
+        finally:
+            node.close()
+    except (NoStore, FileNotFoundError):
         return False
-    try:
-        return node.is_busy()
-    finally:
-        node.close()
 
 
 def boot() -> str:

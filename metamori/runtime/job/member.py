@@ -193,12 +193,13 @@ class Member(threading.Thread):
 
     def _cut(self, number: int) -> None:
         assert self._client is not None
-        written = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(written,), daemon=True)
+        begun, written = threading.Event(), threading.Event()
+        beat = threading.Thread(target=self._beat, args=(begun, written), daemon=True)
+        beat.start()
 
         def cut() -> None:
             self._wait(number)
-            beat.start()
+            begun.set()
 
         self.session.when_cut = cut
         try:
@@ -206,8 +207,8 @@ class Member(threading.Thread):
                 index = self.session.checkpoint()
             finally:
                 written.set()
-                if beat.is_alive():
-                    beat.join()
+                begun.set()
+                beat.join()
             self._ask_time(1)
             self._note_clock()
             self._client.send({"what": "written", "round": number, "index": index})
@@ -218,9 +219,10 @@ class Member(threading.Thread):
             self.session.when_cut = None
             self._heard = time.monotonic()
 
-    def _beat(self, written: threading.Event) -> None:
+    def _beat(self, begun: threading.Event, written: threading.Event) -> None:
         """While the record is written, which a slow disk makes long. The line is this thread's meanwhile."""
         assert self._client is not None
+        begun.wait()
         while not written.wait(_ALIVE_S):
             self._client.send({"what": "alive?", "sent": now_ns()})
 

@@ -382,6 +382,10 @@ struct mm_order {
 struct mm_range {
     uint64_t block, buffer, count;         /* blocks */
 };
+struct mm_written {
+    uint64_t buffer;           /* block */
+    uint32_t first, end;       /* bytes in it */
+};
 
 /* A record of the log, followed by the path, ranges and bytes, each padded to 8; the next one starts behind it, or where
  * zeros are, at the next block.  What it says of a file is what its PIF said. */
@@ -458,7 +462,7 @@ int mm_saved(struct mm_area *area, struct mm_pif *p, uint64_t block);
 int mm_saved_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);
 void mm_saved_free(struct mm_area *area, struct mm_pif *p);
 int mm_wrote(struct mm_area *area, struct mm_pif *p, uint64_t start, uint64_t end);
-void mm_written(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, void *out);
+struct mm_written mm_written(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer);
 void mm_pif_mapped(struct mm_area *area, uint32_t slot);
 uint64_t mm_blocks_take(struct mm_area *area, uint64_t count);
 struct mm_frame *mm_frame_at(struct mm_area *area, uint32_t frame);

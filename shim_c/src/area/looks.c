@@ -194,7 +194,7 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
     while (mask < 2 * names)
         mask = 2 * mask + 1;
     uint64_t part[] = { rounded(sizeof(struct mm_looks) + sizeof(struct places)), rounded(names * sizeof(struct mm_looked)),
-                        rounded(files * sizeof(struct mm_cut_file)), rounded(preimages * 8),
+                        rounded(files * sizeof(struct mm_cut_file)), rounded(preimages * 16),
                         rounded(names * sizeof(struct folder)), rounded((mask + 1) * 4), rounded((mask + 1) * 4), text };
     uint64_t bytes = 0;
     for (int i = 0; i < 8; i++)
@@ -221,9 +221,11 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
             l->broken = place;
             break;
         }
-        if (note->type == MM_PREIMAGE)
-            l->preimage[l->preimages++] = place;
-        else if (note->type == MM_TOUCH) {
+        if (note->type == MM_PREIMAGE) {
+            uint64_t *next = l->preimage + 2ul * l->preimages++;
+            next[0] = place;
+            next[1] = ((const struct mm_preimage *)note)->slot;
+        } else if (note->type == MM_TOUCH) {
             uint32_t row = row_of(a, l, (const char *)(note + 1), note->path_length, place);
             if (S_ISDIR(note->mode))
                 l->looked[row].known = 0;
@@ -236,6 +238,27 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
 }
 
 void mm_looks_free(struct mm_looks *looks) { sys(SYS_munmap, looks, looks->bytes); }
+
+/* Blocks of the buffer with pre-images of which this run has not written over all since; how many they are.  What a truncation has
+ * cut off is not of whole blocks, and not asked. */
+uint64_t mm_looks_written(struct mm_area *a, const struct mm_looks *l, struct mm_written *out, uint64_t room)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < l->preimages; i++) {
+        const struct mm_preimage *saved = mm_record_at(a, l->preimage[2ul * i]);
+        struct mm_pif *p = mm_pif_at(a, saved->slot);
+        uint64_t buffer = saved->buffer_start / MM_BLOCK, block = saved->start / MM_BLOCK;
+        for (; saved->start % MM_BLOCK == 0 && block * MM_BLOCK < saved->end; block++, buffer++) {
+            struct mm_written row = mm_written(a, p, block, buffer);
+            if (row.first == 0 && row.end == MM_BLOCK)
+                continue;
+            if (rows < room)
+                out[rows] = row;
+            rows++;
+        }
+    }
+    return rows;
+}
 
 /* How many of the names in a folder stand for something. */
 uint32_t mm_looks_present(const struct mm_looks *looks, const char *folder)

@@ -29,7 +29,7 @@ struct mm_looks {
     uint32_t names, files, preimages, folders, look;
     struct mm_looked *looked;
     struct mm_cut_file *file;
-    uint64_t *preimage;        /* places of such records in the journal */
+    uint64_t *preimage;        /* of each such record its place in the journal, and the slot of its file */
     char *text;
     uint64_t text_used;
     void *folder, *places;     /* of looks.c alone */
@@ -37,6 +37,7 @@ struct mm_looks {
 
 struct mm_looks *mm_looks_take(struct mm_area *area, int look);
 void mm_looks_free(struct mm_looks *looks);
+uint64_t mm_looks_written(struct mm_area *area, const struct mm_looks *looks, struct mm_written *out, uint64_t room);
 uint32_t mm_looks_present(const struct mm_looks *looks, const char *folder);
 uint32_t mm_pif_due(struct mm_area *area, uint32_t slot);
 int mm_looks_cut(struct mm_area *area, const struct mm_looks *looks);

@@ -130,18 +130,15 @@ int mm_wrote(struct mm_area *a, struct mm_pif *p, uint64_t start, uint64_t end)
     return r;
 }
 
-/* Of so many blocks, whose pre-images lie from `buffer` on: where what was written over since begins and ends.  All of a block where
- * nobody can tell. */
-void mm_written(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, void *out)
+/* Of a block whose pre-image lies at `buffer`: where what was written over since begins, and ends.  All of it where nobody can tell. */
+struct mm_written mm_written(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer)
 {
-    uint16_t *row = out;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t entry = p->flags & (MM_MAPPED | MM_ENGINE) ? 0 : get(a, &p->saved, block + i);
-        int known = (entry & NUMBER) == buffer + i;
-        row[2 * i] = known ? FIRST(entry) : 0;
-        row[2 * i + 1] = known ? END(entry) : MM_BLOCK;
-    }
+    uint64_t entry = p->flags & (MM_MAPPED | MM_ENGINE) ? 0 : get(a, &p->saved, block);
+    if ((entry & NUMBER) != buffer)
+        return (struct mm_written){ buffer, 0, MM_BLOCK };
+    return (struct mm_written){ buffer, FIRST(entry), END(entry) };
 }
+
 int mm_saved_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {
     long unused = 0;
