@@ -174,6 +174,10 @@ def run(arguments: argparse.Namespace) -> int:
     })
     resumes = arguments.resume or was_restarted
     try:
+        if os.path.basename(os.path.dirname(os.path.abspath(config.store))) == "disks":
+            from metamori.cli import opening
+
+            opening.require_no_disk(config.store)
         if config.job is not None:
             from metamori.cli import opening, resume
 

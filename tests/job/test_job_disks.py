@@ -187,6 +187,42 @@ def test_pruned_together(disks: Disks) -> None:
     everything_back(disks, {index: want for index, want in seen.items() if index in left})
 
 
+def test_its_store_is_pruned_with_the_jobs_only(disks: Disks) -> None:
+    """Else an index of the job's would be another one there. And nobody runs in it."""
+    old_files(disks)
+    ranks = disks.ranks()
+    step(ranks, 0)
+    disks.checkpoint()
+    for rank in ranks:
+        rank.ask("exit", "0")
+    for rank in ranks:
+        rank.end()
+    there = str(disks.store / "disks" / "n1")
+    for words in (["prune", "--keep-last", "1"], ["run", "--", "true"], ["run", "--job", "--", "true"]):
+        at = words.index("--") if "--" in words else len(words)
+        done = disks.do(disks.net[1], *words[:at], "--store", there, *words[at:], code=None)
+        assert done.returncode == (1 if words[0] == "prune" else 125)
+        assert done.stderr == f"metamori: {there} is part of the job's store {disks.store}: --store {disks.store}\n"
+
+
+def test_a_note_of_a_disk_that_is_not_as_it_was_written_is_said(disks: Disks) -> None:
+    old_files(disks)
+    ranks = disks.ranks()
+    step(ranks, 0)
+    disks.checkpoint()
+    for rank in ranks:
+        rank.ask("exit", "0")
+    for rank in ranks:
+        rank.end()
+    note = disks.store / "disks" / "n1" / "job"
+    data = note.read_bytes()
+    assert b'"run": 1' in data
+    note.write_bytes(data.replace(b'"run": 1', b'"run": 7'))
+    own, said = disks.own(disks.net[1]), f"metamori: {note}: the checksum does not match\n"
+    assert disks.do(disks.net[1], "run", "--job", "--", "true", code=125).stderr == said
+    assert disks.own(disks.net[1]) == own
+
+
 def test_two_runs_of_one_machine(disks: Disks) -> None:
     """Both write into one file of the disk, in turn, the same bytes too."""
     old_files(disks)

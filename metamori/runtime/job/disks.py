@@ -13,7 +13,6 @@ States of a disk:
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -77,16 +76,13 @@ class Disk:
     # -- notes -----------------------------------------------------------------------------------------
 
     def _write(self, name: str, data: dict[str, int]) -> None:
-        path = os.path.join(self.store.layout.root, os.fsencode(name))
-        commit.write_file(self.store.door, path, json.dumps(data).encode())
+        folder.write_note(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name)), data, durable=True)
 
     def _read(self, name: str) -> dict[str, int]:
         try:
-            found: dict[str, int] = json.loads(
-                commit.read_file(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name))))
+            return folder.read_note(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name)))
         except FileNotFoundError:
             return {}
-        return found
 
     @property
     def job_run(self) -> int:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from typing import Any
 
-from metamori.errors import NoStore
+from metamori.errors import Damaged, MetamoriError, NoStore
 from metamori.store.io import commit
+from metamori.store.io.os_io import Door
 from metamori.store.read.store import Store
 
 
@@ -38,6 +40,29 @@ def job_of(path: str) -> str:
     return above if is_one else path
 
 
+def require_no_disk(path: str) -> None:
+    """MetamoriError for the store of a node's own disk: what a job's indexes are there only the job's store knows."""
+    disks = os.path.dirname(os.path.abspath(path))
+    above = os.path.dirname(disks)
+    if os.path.basename(disks) == "disks" and os.path.exists(os.path.join(above, "format")):
+        raise MetamoriError(f"{path} is part of the job's store {above}: --store {above}")
+
+
+def write_note(door: Door, path: bytes, data: dict[str, Any], durable: bool) -> None:
+    """A small file that many indexes may depend on."""
+    text = json.dumps(data).encode()
+    commit.write_file(door, path, b"%s\n%08x\n" % (text, zlib.crc32(text)), durable)
+
+
+def read_note(door: Door, path: bytes) -> dict[str, Any]:
+    """FileNotFoundError, Damaged."""
+    text, _, checksum = commit.read_file(door, path).partition(b"\n")
+    if checksum != b"%08x\n" % zlib.crc32(text):
+        raise Damaged(f"{os.fsdecode(path)}: the checksum does not match")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
 def is_live(path: str) -> bool:
     """Whether some run of a job in this store is alive."""
     store = Store(path)
@@ -61,7 +86,7 @@ def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: list[i
     """Before the checkpoint `index` exists: which index of each run it holds. It counts if the checkpoint is there."""
     commit.make_folder(store.door, os.path.dirname(store.layout.folded(0)))
     data = {"upto": {os.fsdecode(name): number for name, number in upto.items()}, "mapped": mapped}
-    commit.write_file(store.door, store.layout.folded(index), json.dumps(data).encode(), durable)
+    write_note(store.door, store.layout.folded(index), data, durable)
 
 
 def folded(store: Store) -> tuple[dict[bytes, int], list[int]]:
@@ -72,7 +97,7 @@ def folded(store: Store) -> tuple[dict[bytes, int], list[int]]:
         return {}, []
     for index in sorted((int(name) for name in found if name.isdigit()), reverse=True):
         if index in store.history:
-            data = json.loads(commit.read_file(store.door, store.layout.folded(index)))
+            data = read_note(store.door, store.layout.folded(index))
             return {os.fsencode(name): number for name, number in data["upto"].items()}, data["mapped"]
     return {}, []
 

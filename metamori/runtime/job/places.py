@@ -6,14 +6,12 @@ run's store, for whoever folds its records may be on another machine.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable
 
 from metamori.errors import MetamoriError
 from metamori.runtime.job import folder
-from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.tables.record import record
 
@@ -95,7 +93,7 @@ def note(store: Store, name: bytes, place: Place) -> None:
     """store: the job's."""
     data = {"host": place.host, "boot": place.boot, "dev": place.dev,
             "own": [[path.hex(), own, dev] for path, own, dev in place.own]}
-    commit.write_file(store.door, _file(store, name), json.dumps(data).encode(), durable=False)
+    folder.write_note(store.door, _file(store, name), data, durable=False)
 
 
 def read(store: Store, name: bytes) -> Place:
@@ -106,7 +104,7 @@ def read(store: Store, name: bytes) -> Place:
 def read_in(node: Store) -> Place:
     """The same, of the run's own store."""
     try:
-        data = json.loads(commit.read_file(node.door, os.path.join(node.layout.root, b"place")))
+        data = folder.read_note(node.door, os.path.join(node.layout.root, b"place"))
     except FileNotFoundError:
         return Place("", "", node.door.lstat(node.layout.format).st_dev)
     return Place(data["host"], data["boot"], data["dev"],
