@@ -264,6 +264,28 @@ def test_all_killed_and_continued(disks: Disks, where: str) -> None:
     everything_back(disks, seen)
 
 
+def test_continued_on_fewer_machines(disks: Disks) -> None:
+    """What all share is back, and the disk of the one that is there; of the other it is said where it comes back."""
+    old_files(disks)
+    ranks = disks.ranks()
+    step(ranks, 0)
+    first, seen = disks.checkpoint(), disks.all()
+    step(ranks, 1)
+    for one in disks.net[1:]:
+        kill_all(one)
+    killed = disks.own(disks.net[2])
+    rank = There(disks, disks.net[1], "--resume").ready()
+    disks.assert_all(seen | {"n2": killed}, "on the first")
+    rank.ask("exit", "0")
+    said = rank.end()
+    assert f"continuing from checkpoint {first}" in said
+    assert "n2's own disk follows with the run --job that starts there next" in said
+    late = There(disks, disks.net[2]).ready()
+    disks.assert_all(seen, "on both")
+    late.ask("exit", "0")
+    assert "the node's own disk was restored to checkpoint" in late.end()
+
+
 def kill_all(machine: Machine) -> None:
     """All that runs there, its disk and its clock stay."""
     for pid in machine.pids():

@@ -75,6 +75,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     store.set_head(index, None, durable)
     restore.sweep_kept(store)
     disks.end(store, index, names, durable)
+    said += [f"{host}'s own disk follows with the run --job that starts there next"
+             for host in disks.elsewhere(store, index)]
     close(store)
     return said
 
