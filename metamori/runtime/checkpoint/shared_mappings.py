@@ -41,7 +41,8 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     area.head.outsiders = 1 if for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
-    found = mappings(area, {area.pif(slot).ino for slot in flagged}) if flagged else []
+    asked = {area.pif(slot).ino for slot in flagged if not _stays(area.pif(slot))}
+    found = mappings(area, asked) if asked else []
     watch = Watch(area, found or [], lived or alive)
     if not flagged or area.head.outsiders:
         return watch
@@ -54,6 +55,11 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
             p.let_go = area.head.epoch
         p.flags &= ~(lib.MM_HOME | lib.MM_MAPPED | lib.MM_ENGINE)
     return watch
+
+
+def _stays(p: mm_pif) -> bool:
+    """In place, whoever maps it; and what changes there is seen."""
+    return bool(p.flags & lib.MM_ENGINE and p.refs and not p.flags & lib.MM_MAPPED)
 
 
 def shown(area: Area) -> set[int]:
