@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
             from metamori.runtime.job import disks
 
             for disk in disks.all_of(store):
-                found = verify(disk.store, looks=disk.is_here)
+                found = verify(disk.store, counts=disk.used() if disk.is_here else frozenset())
                 report.add(found, f"{disk.host}'s own disk: ")
                 disk.store.close()
     for note in report.notes:

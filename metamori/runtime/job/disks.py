@@ -27,7 +27,7 @@ from metamori.runtime.job import folder, places
 from metamori.runtime.job.fold import JobFold, Part
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.recover import finish_if_needed
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN, IN_PART
 from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
 from metamori.store.io import commit
@@ -38,6 +38,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
 
 LOCK_S = 60.0
+OUTSIDE = (BEFORE_RUN, BEFORE_RESTORE, IN_PART)        # why there are records that are not of a job
 
 
 class Disk:
@@ -72,6 +73,12 @@ class Disk:
 
     def _noted(self) -> dict[int, int]:
         return {int(index): here for index, here in self._read("at").items()}
+
+    def used(self) -> frozenset[int]:
+        """What the indexes of the job's store are here, and what somebody had made of it. A record of which the job's
+        never came counts for none, and nothing is kept for it."""
+        own = (each for each in self.store.indexes if each and self.store.meta(each).reason in OUTSIDE)
+        return frozenset({*own, *(self.at(index) for index in self.of.indexes)})
 
     # -- notes -----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
@@ -35,6 +35,7 @@ class Report:
     images: int = 0
     lost: dict[int, list[bytes]] = field(default_factory=dict)     # by index, the paths that cannot be brought back
     whole: bool = True                     # bytes are read, not only records
+    counts: Collection[int] | None = None
 
     def add(self, other: Report, whose: str) -> None:
         """Of a store below this one; what its indexes have lost is said by its problems."""
@@ -44,16 +45,17 @@ class Report:
         self.buffer_bytes += other.buffer_bytes
 
 
-def verify(store: Store, whole: bool = True, looks: bool = True) -> Report:
+def verify(store: Store, whole: bool = True, counts: Collection[int] | None = None) -> Report:
     """Look at everything. Only reads; a damaged part does not keep the others from being checked. Not `whole`: at all
-    records, and that there are as many bytes as they say. Not `looks`: the files are on another machine.
+    records, and that there are as many bytes as they say. counts: indexes of which nothing may be lost, else all; none
+    where the files are on another machine.
 
     StoreBusy when something seems to be wrong and somebody prunes meanwhile.
     """
-    report = Report(notes=store.unfinished(), whole=whole)
+    report = Report(notes=store.unfinished(), whole=whole, counts=counts)
     if whole:
         store.door.expect("verifying", _nbytes(store), how="read")
-    for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole and looks else ())):
+    for part in (_scope, _lost, _indexes, _undos, _head, *((_losses,) if whole and counts != frozenset() else ())):
         try:
             report.problems += part(store, report)
         except Damaged as error:
@@ -119,6 +121,8 @@ def _losses(store: Store, report: Report) -> Iterator[str]:
         report.notes += [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
     losses = Losses(store, holders)
     for index in filter(store.is_restorable, store.indexes):
+        if report.counts is not None and index not in report.counts:
+            continue
         try:
             lost = losses.at(index)
         except Damaged as error:
