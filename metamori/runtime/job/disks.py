@@ -27,7 +27,7 @@ from metamori.runtime.job import folder, places
 from metamori.runtime.job.fold import JobFold, Part
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.recover import finish_if_needed
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN, IN_PART
+from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN
 from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
 from metamori.store.io import commit
@@ -38,7 +38,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
 
 LOCK_S = 60.0
-OUTSIDE = (BEFORE_RUN, BEFORE_RESTORE, IN_PART)        # why there are records that are not of a job
+OUTSIDE = (BEFORE_RUN, BEFORE_RESTORE, partial_checkpoint.REASON)        # why there are records that are not of a job
 
 
 class Disk:
