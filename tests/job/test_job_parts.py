@@ -22,6 +22,7 @@ from metamori.runtime.job import finish, folder, places
 from metamori.runtime.job.counter import Round
 from metamori.runtime.job.member import dial, identity, name_of
 from metamori.runtime.job.wire import Client, NoAnswer, Server
+from metamori.store.format.records import UndoEntry
 from metamori.store.read.store import Store
 
 
@@ -148,6 +149,21 @@ def test_a_store_that_a_job_left_is_completed_by_a_run(lab: Lab) -> None:
     assert done.returncode == 0, done.stderr
     assert lab.messages()[2] == "killed"
     assert not os.path.exists(lab.store / "nodes")
+
+
+def test_what_a_try_to_complete_a_run_has_left_counts_for_none(lab: Lab) -> None:
+    """It was killed before its record was there, and the next one gave the file another number."""
+    lab.work.joinpath("file").write_text("old\n")
+    ranks = job(lab, 1)
+    ranks[0].do("append", "file", "more\n")
+    for rank in ranks:
+        rank.kill()
+    node = Store.open(str(next((lab.store / "nodes").glob("*/format")).parent))
+    node.add_undo([UndoEntry(77, 0, 4, 0, 0)], 0, durable=False)
+    node.close()
+    assert lab.verb("log").returncode == 0
+    lab.restore(0)
+    assert lab.work.joinpath("file").read_text() == "old\n"
 
 
 def test_a_job_that_was_killed_before_it_began(lab: Lab) -> None:

@@ -63,7 +63,9 @@ class _Said:
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
         self.nowhere: set[bytes] = set()
-        others = self._leave_out(own) if part.place.own or own else set()
+        # an undo of another number is of a try to complete the run that was killed itself: the next one numbered anew
+        known = {*self.pifs, *(pif.inode for pif in (*self.meta.pifs, *self.meta.initial_pifs))}
+        known -= self._leave_out(own) if part.place.own or own else set()
         self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
             - part.store.state(part.since).pifs.keys()
         self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)
@@ -72,7 +74,7 @@ class _Said:
         for undo in part.store.undos:
             if part.since <= undo.after_index < part.upto:
                 self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
-                               for entry in undo.entries if entry.inode not in others for each in self._own(entry)]
+                               for entry in undo.entries if entry.inode in known for each in self._own(entry)]
         self._lines: dict[tuple[int, int], int] = {}
 
     def _leave_out(self, own: bool) -> set[int]:
