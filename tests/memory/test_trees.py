@@ -237,7 +237,10 @@ signal.signal(signal.SIGUSR1, lambda *_: print("came"))
 signal.pidfd_send_signal(own, signal.SIGUSR1)
 """
 IN_PROC = """
-import hashlib, os
+import ctypes, hashlib, os, subprocess
+def statx(root, path, room=ctypes.create_string_buffer(256)):
+    return ctypes.CDLL(None).statx(root, path, 0, 0x7ff, room)
+root = os.open("/proc", os.O_PATH)
 r, w = os.pipe()
 child = os.fork()
 if child == 0:
@@ -252,6 +255,12 @@ for n in range(60):
             assert of_all.read().split()[1] == of_one.read().split()[1] == "(python3)"
         assert os.stat(f"/proc/{pid}/exe").st_size == os.stat("/proc/self/exe").st_size
         assert os.lstat(f"/proc/{pid}").st_uid == os.geteuid()
+        assert os.stat(f"/proc/{pid}/fd", dir_fd=root).st_mode == os.stat("/proc/self/fd").st_mode
+        assert os.readlink(f"/proc/{pid}/exe") == os.readlink("/proc/self/exe") == os.readlink("self/exe", dir_fd=root)
+        assert os.access(f"/proc/{pid}/maps", os.R_OK) and os.access(f"/proc/{pid}", os.X_OK, effective_ids=True)
+        assert {"0", "1", "2"} <= set(os.listdir(f"/proc/{pid}/fd")) and statx(root, f"/proc/{pid}".encode()) == 0
+        assert subprocess.run(["test", "-d", f"/proc/{pid}"]).returncode == 0
+    assert os.readlink("/proc/self") == str(os.getpid()) and not os.access("/proc/0123", os.F_OK)
     print(n, state.hex()[:9], os.path.exists("/proc/0123"), os.path.exists(f"/proc/{2 ** 40}"), flush=True)
 os.kill(child, 9)
 print(os.waitpid(child, 0)[1], os.path.exists(f"/proc/{child}"))

@@ -31,6 +31,7 @@ int mm_open_resolved(int dir, const char *path, const struct open_how *how, size
 #define MM_PROC_NAME 256
 #define MM_NOT_IN_PROC 1000000000l
 long mm_in_proc(const char *name, int flags, struct stat *st);
+const char *mm_to_proc(const char *path, char *room);
 
 /* wrap_path.c */
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */

@@ -8,6 +8,7 @@
 #include "calls/calls.h"
 #include "memory/engine.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -79,6 +80,50 @@ long mm_in_proc(const char *name, int flags, struct stat *st)
     mm_numbers = outer;
     return r;
 }
+
+/* The same for a call that goes on as ever: the path that the kernel is to be given.  Within MM_NUMBERS. */
+const char *mm_to_proc(const char *path, char *room)
+{
+    const char *real = name_in_proc(path, room);
+    return real ? real : path;
+}
+
+/* A call, of which `path` is one by then. */
+#define BY_NAME(type, path, call) ({ \
+    char room_[MM_PROC_NAME]; \
+    const char *path = given; \
+    UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
+
+EXPORT ssize_t readlinkat(int dir, const char *given, char *to, size_t size)
+{
+    char number[12];
+    ssize_t r = BY_NAME(ssize_t, path, REAL(readlinkat)(dir, path, to, size));
+    if (UNLIKELY(r > 0 && mm_memory_head) && renamed_here() && strcmp(given, "/proc/self") == 0) {
+        r = sprintf(number, "%d", getpid());
+        r = r < (ssize_t)size ? r : (ssize_t)size;
+        memcpy(to, number, (size_t)r);
+    }
+    return r;
+}
+
+EXPORT ssize_t readlink(const char *path, char *to, size_t size) { return readlinkat(AT_FDCWD, path, to, size); }
+EXPORT ssize_t __readlinkat_chk(int dir, const char *path, char *to, size_t size, size_t room)
+{
+    return size > room ? REAL(__readlinkat_chk)(dir, path, to, size, room) : readlinkat(dir, path, to, size);
+}
+EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t size, size_t room)
+{
+    return __readlinkat_chk(AT_FDCWD, path, to, size, room);
+}
+
+EXPORT int faccessat(int dir, const char *given, int mode, int flags)
+{
+    return BY_NAME(int, path, REAL(faccessat)(dir, path, mode, flags));
+}
+
+EXPORT int access(const char *given, int mode) { return BY_NAME(int, path, REAL(access)(path, mode)); }
+EXPORT int euidaccess(const char *given, int mode) { return BY_NAME(int, path, REAL(euidaccess)(path, mode)); }
+EXPORT DIR *opendir(const char *given) { return BY_NAME(DIR *, path, REAL(opendir)(path)); }
 
 EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
 

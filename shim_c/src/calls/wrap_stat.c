@@ -77,6 +77,9 @@ EXPORT int lstat(const char *path, struct stat *out)
 }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 {
+    long r;
+    if (is_in_proc(path, out, flags, &r))
+        return (int)result(r);
     return kernels_word() ? real_fstatat(dir, path, out, flags) : corrected(REAL(fstatat)(dir, path, out, flags), out);
 }
 EXPORT int __xstat(int version, const char *path, struct stat *out)
@@ -155,7 +158,9 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
 
 EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
 {
-    int r = REAL(statx)(dir, path, flags, mask, out);
+    char room[MM_PROC_NAME];
+    int r = UNLIKELY(mm_memory_head) && mm_have_come_back()
+        ? MM_NUMBERS(int, REAL(statx)(dir, mm_to_proc(path, room), flags, mask, out)) : REAL(statx)(dir, path, flags, mask, out);
     struct mm_pif *p = r == 0 ? differs(out->stx_mode, sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino)
                               : NULL;
     if (!p)
