@@ -17,6 +17,9 @@ from ranks import RANK, Rank
 
 pytest.importorskip("zmq")
 
+from metamori.runtime.job import disks as of_job
+from metamori.store.read.store import Store
+
 NAMES = ["n1", "n2"]
 
 
@@ -144,6 +147,9 @@ def everything_back(disks: Disks, seen: dict[int, dict[str, Tree]]) -> None:
         disks.assert_all(want, f"restore {index} on each")
     for one in disks.net:
         disks.do(one, "verify")
+    store = Store.open(str(disks.store))
+    for disk in of_job.all_of(store):
+        assert disk.all() == {index: disk.at(index) for index in store.indexes}
 
 
 def test_each_index_on_each_disk(disks: Disks) -> None:

@@ -48,20 +48,40 @@ class Disk:
         self.of, self.host, self.store = of, host, store
         self._left = os.path.join(store.layout.root, b"left")
         self.processes: dict[tuple[bytes, int], int] = {}
+        self._times: dict[int, int] = {}
 
     # -- which of its indexes is meant ---------------------------------------------------------------
 
     def at(self, index: int) -> int:
         """What an index of the job's store is here."""
-        self.store.refresh()
-        times = {self.store.meta(each).time_ns: each for each in self.store.indexes if each}
-        noted = self._noted()
+        return self._of(index, self._noted(), {})
+
+    def all(self) -> dict[int, int]:
+        """The same of each of them."""
+        noted, found = self._noted(), dict[int, int]()
+        for index in sorted(self.of.indexes):
+            found[index] = self._of(index, noted, found)
+        return found
+
+    def _of(self, index: int, noted: dict[int, int], known: dict[int, int]) -> int:
+        times = self._taken()
         for each in self.of.history.chain(index):
-            if each in noted:
-                return noted[each]
+            if each in noted or each in known:
+                return noted[each] if each in noted else known[each]
             if each and (found := times.get(self.of.meta(each).time_ns)) is not None:
                 return found
         return 0
+
+    def _taken(self) -> dict[int, int]:
+        """The records by their times; each is read once."""
+        self.store.refresh()
+        there = {*self.store.indexes} - {0}
+        known = {*self._times.values()}
+        if not known <= there:             # some were pruned
+            self._times = {time_ns: index for time_ns, index in self._times.items() if index in there}
+        for index in there - known:
+            self._times[self.store.meta(index).time_ns] = index
+        return self._times
 
     def note_at(self, more: dict[int, int]) -> None:
         """Where the records' times do not say it."""
@@ -69,7 +89,7 @@ class Disk:
 
     def note_all(self) -> None:
         """Before indexes of the job's store are pruned: what those that stay are here."""
-        self.note_at({index: self.at(index) for index in self.of.indexes})
+        self.note_at(self.all())
 
     def _noted(self) -> dict[int, int]:
         return {int(index): here for index, here in self._read("at").items()}
@@ -78,7 +98,7 @@ class Disk:
         """What the indexes of the job's store are here, and what somebody had made of it. A record of which the job's
         never came counts for none, and nothing is kept for it."""
         own = (each for each in self.store.indexes if each and self.store.meta(each).reason in OUTSIDE)
-        return frozenset({*own, *(self.at(index) for index in self.of.indexes)})
+        return frozenset({*own, *self.all().values()})
 
     # -- notes -----------------------------------------------------------------------------------------
 
@@ -395,7 +415,7 @@ def after_prune(of: Store) -> tuple[int, int]:
     before = after = 0
     for disk in all_of(of):
         with disk.locked():
-            done = prune.prune(disk.store, Rules(keep_last=1), {disk.at(index) for index in of.indexes})
+            done = prune.prune(disk.store, Rules(keep_last=1), disk.all().values())
         before, after = before + done.before, after + done.after
         disk.store.close()
     return before, after
