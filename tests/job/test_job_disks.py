@@ -249,12 +249,14 @@ def test_two_runs_of_one_machine(disks: Disks) -> None:
         disks.assert_all(want, f"restore {index}")
 
 
-@pytest.mark.parametrize("where", ["here", "there"])
+@pytest.mark.parametrize("where", ["here", "there", "queued"])
 def test_all_killed_and_continued(disks: Disks, where: str) -> None:
-    """The job is completed where no disk is seen, or where one is."""
+    """The job is completed where no disk is seen, or where one is; or Slurm has queued it again."""
     old_files(disks)
     seen = {0: disks.all()}
-    ranks = disks.ranks()
+    again = "--requeue" if where == "queued" else "--resume"
+    disks.env |= {"SLURM_JOB_ID": "7"} if where == "queued" else {}
+    ranks = disks.ranks(*[again][:where == "queued"])
     for number in range(2):
         step(ranks, number)
         seen[disks.checkpoint()] = disks.all()
@@ -264,7 +266,8 @@ def test_all_killed_and_continued(disks: Disks, where: str) -> None:
     killed = disks.all()
     disks.do(disks.net[0] if where == "here" else disks.net[1], "log")
     seen[max(disks.there())] = killed
-    said = disks.pass_by("--resume")
+    disks.env |= {"SLURM_RESTART_COUNT": "1"} if where == "queued" else {}
+    said = disks.pass_by(again)
     assert "continuing from checkpoint 2" in said
     disks.assert_all(seen[2], "after --resume")
     everything_back(disks, seen)
