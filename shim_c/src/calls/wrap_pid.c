@@ -94,26 +94,33 @@ const char *mm_to_proc(const char *path, char *room)
     const char *path = given; \
     UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
 
-EXPORT ssize_t readlinkat(int dir, const char *given, char *to, size_t size)
+/* r: of a readlink.  What the kernel calls this process is not what the program does. */
+static ssize_t to_self(ssize_t r, const char *path, char *to, size_t size)
 {
     char number[12];
-    ssize_t r = BY_NAME(ssize_t, path, REAL(readlinkat)(dir, path, to, size));
-    if (UNLIKELY(r > 0 && mm_memory_head) && renamed_here() && strcmp(given, "/proc/self") == 0) {
-        r = sprintf(number, "%d", getpid());
-        r = r < (ssize_t)size ? r : (ssize_t)size;
-        memcpy(to, number, (size_t)r);
-    }
-    return r;
+    if (LIKELY(r <= 0 || !mm_memory_head) || !renamed_here() || strcmp(path, "/proc/self") != 0)
+        return r;
+    size_t length = (size_t)sprintf(number, "%d", getpid());
+    length = length < size ? length : size;
+    memcpy(to, number, length);
+    return (ssize_t)length;
 }
 
-EXPORT ssize_t readlink(const char *path, char *to, size_t size) { return readlinkat(AT_FDCWD, path, to, size); }
+EXPORT ssize_t readlinkat(int dir, const char *given, char *to, size_t size)
+{
+    return to_self(BY_NAME(ssize_t, path, REAL(readlinkat)(dir, path, to, size)), given, to, size);
+}
+EXPORT ssize_t readlink(const char *given, char *to, size_t size)
+{
+    return to_self(BY_NAME(ssize_t, path, REAL(readlink)(path, to, size)), given, to, size);
+}
 EXPORT ssize_t __readlinkat_chk(int dir, const char *path, char *to, size_t size, size_t room)
 {
     return size > room ? REAL(__readlinkat_chk)(dir, path, to, size, room) : readlinkat(dir, path, to, size);
 }
 EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t size, size_t room)
 {
-    return __readlinkat_chk(AT_FDCWD, path, to, size, room);
+    return size > room ? REAL(__readlink_chk)(path, to, size, room) : readlink(path, to, size);
 }
 
 EXPORT int faccessat(int dir, const char *given, int mode, int flags)
