@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +64,19 @@ def test_whoever_asked_has_ended_and_is_not_waited_for(counting: Memory) -> None
     count = (counting.folder / "out").stat().st_size
     wait_until(lambda: (counting.folder / "out").stat().st_size > count, "it goes on")
     os.waitpid(asker, 0)
+
+
+def test_one_that_joins_after_it_was_asked_is_not_taken_for_parked(counting: Memory) -> None:
+    """A child that forks sets its state as it joins; the signal may come at any time."""
+    area = Area(str(counting.store))
+    slot, = area.processes()
+    memory = lib.mm_memory_of(area.pointer, slot)
+    os.kill(area.process(slot).pid, signal.SIGSTOP)
+    assert lib.mm_memory_ask(area.pointer, slot, area.process(slot).pid) == 0
+    memory.state = lib.MM_MEMORY_IDLE
+    os.kill(area.process(slot).pid, signal.SIGCONT)
+    assert lib.mm_memory_held(area.pointer, slot, 5000) == -errno.EINPROGRESS
+    area.close()
+    before = (counting.folder / "out").stat().st_size
+    wait_until(lambda: (counting.folder / "out").stat().st_size > before, "it runs")
+    assert counting.verb("checkpoint").returncode == 0

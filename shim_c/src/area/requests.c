@@ -48,10 +48,11 @@ int mm_memory_ask(struct mm_area *a, uint32_t process, uint32_t pid)
     return 0;
 }
 
+/* Idle it is when it joined the run after it was asked: it runs, and nobody has answered. */
 static int has_failed(struct mm_memory *m)
 {
-    __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
-    return -(int)m->error;
+    uint32_t state = __atomic_exchange_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_ACQ_REL);
+    return state == MM_MEMORY_FAILED && m->error ? -(int)m->error : -EINPROGRESS;
 }
 
 /* The letter of its state; 0: it has ended, and was waited for. */

@@ -117,12 +117,13 @@ static void append_limits(struct out *out, uint32_t pid)
         memcpy(mempcpy(room, &n, sizeof n), limit, n);
 }
 
-/* but: ended by -1 */
+/* but: ended by -1, if by nothing else */
 static int is_of(const int32_t *but, int32_t fd)
 {
-    while (*but >= 0 && *but != fd)
-        but++;
-    return *but == fd;
+    for (unsigned i = 0; i < sizeof ((struct mm_memory *)0)->own / sizeof *but && but[i] >= 0; i++)
+        if (but[i] == fd)
+            return 1;
+    return 0;
 }
 
 static void append_descriptor(struct out *out, int links, int infos, const char *number, const int32_t *but)
