@@ -134,6 +134,18 @@ def old_files(disks: Disks) -> None:
     (disks.work / "common").write_text("old\n")
 
 
+def one_checkpoint(disks: Disks) -> None:
+    """A whole job."""
+    old_files(disks)
+    ranks = disks.ranks()
+    step(ranks, 0)
+    disks.checkpoint()
+    for rank in ranks:
+        rank.ask("exit", "0")
+    for rank in ranks:
+        rank.end()
+
+
 def everything_back(disks: Disks, seen: dict[int, dict[str, Tree]]) -> None:
     """By a restore here and the run that starts there; and by a restore on each."""
     for index, want in seen.items():
@@ -195,14 +207,7 @@ def test_pruned_together(disks: Disks) -> None:
 
 def test_its_store_is_pruned_with_the_jobs_only(disks: Disks) -> None:
     """Else an index of the job's would be another one there. And nobody runs in it."""
-    old_files(disks)
-    ranks = disks.ranks()
-    step(ranks, 0)
-    disks.checkpoint()
-    for rank in ranks:
-        rank.ask("exit", "0")
-    for rank in ranks:
-        rank.end()
+    one_checkpoint(disks)
     there = str(disks.store / "disks" / "n1")
     for words in (["prune", "--keep-last", "1"], ["run", "--", "true"], ["run", "--job", "--", "true"]):
         at = words.index("--") if "--" in words else len(words)
@@ -212,14 +217,7 @@ def test_its_store_is_pruned_with_the_jobs_only(disks: Disks) -> None:
 
 
 def test_a_note_of_a_disk_that_is_not_as_it_was_written_is_said(disks: Disks) -> None:
-    old_files(disks)
-    ranks = disks.ranks()
-    step(ranks, 0)
-    disks.checkpoint()
-    for rank in ranks:
-        rank.ask("exit", "0")
-    for rank in ranks:
-        rank.end()
+    one_checkpoint(disks)
     note = disks.store / "disks" / "n1" / "job"
     data = note.read_bytes()
     assert b'"run": 1' in data
