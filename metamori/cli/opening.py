@@ -58,14 +58,6 @@ def for_writing(arguments: argparse.Namespace) -> Store:
     return store
 
 
-def require_no_disk(path: str) -> None:
-    """MetamoriError for the store of a node's own disk."""
-    if os.path.basename(os.path.dirname(os.path.abspath(path))) == "disks":
-        from metamori.runtime.job import folder
-
-        folder.require_no_disk(path)
-
-
 def complete(store: Store) -> None:
     """Finish what a kill left unfinished; the caller holds the lock. StoreBusy while processes of a run live."""
     run_area = commit.exists(store.door, store.layout.run_area)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from metamori.cli import opening, output
 from metamori.config import parse_count, parse_duration, parse_size
 from metamori.errors import Usage
+from metamori.runtime.job import folder
 from metamori.store.prune import prune
 from metamori.tables.record import replace
 from metamori.tables.retention import Rules
@@ -37,7 +38,7 @@ def rules(arguments: argparse.Namespace) -> Rules:
 
 def run(arguments: argparse.Namespace) -> int:
     wanted = rules(arguments)
-    opening.require_no_disk(arguments.store)   # its own rules would not know what the job's indexes need
+    folder.require_no_disk(arguments.store)    # its own rules would not know what the job's indexes need
     with opening.for_writing(arguments) as store:
         disks = store.has_disks and not arguments.dry_run
         if disks:

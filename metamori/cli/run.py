@@ -175,9 +175,9 @@ def run(arguments: argparse.Namespace) -> int:
     resumes = arguments.resume or was_restarted
     try:
         if os.path.basename(os.path.dirname(os.path.abspath(config.store))) == "disks":
-            from metamori.cli import opening
+            from metamori.runtime.job import folder
 
-            opening.require_no_disk(config.store)
+            folder.require_no_disk(config.store)
         if config.job is not None:
             from metamori.cli import opening, resume
 

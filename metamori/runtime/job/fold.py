@@ -85,7 +85,8 @@ class _Said:
                   if place.is_own(pif.filename) != own}
         tops = (place.top(path) for path in (*(each.path for each in (*meta.names, *meta.initial_names)),
                                              *(each.filename for each in (*meta.pifs, *meta.initial_pifs))))
-        self.nowhere = {top for top, told in tops if told is None}
+        if any(told is None for _, told, _ in place.own):
+            self.nowhere = {top for top, told in tops if told is None}
         self.meta = replace(
             meta, names=tuple(each for each in meta.names if place.is_own(each.path) == own),
             initial_names=tuple(each for each in meta.initial_names if place.is_own(each.path) == own),

@@ -70,7 +70,7 @@ def look(store: Store, host: str, folders: Iterable[bytes]) -> Place:
             if not told and path == top:
                 raise MetamoriError(f"{os.fsdecode(path)}: with --job tracked folders must lie on the filesystem of "
                                     f"the store, or on a node's own disk; {kind or 'this'} may be either")
-            found.setdefault(path, (here != dev if told else None, here))
+            found[path] = (here != dev if told else None, here)
     return Place(host, folder.boot(), dev, tuple((path, *found[path]) for path in sorted(found)))
 
 
