@@ -32,6 +32,11 @@ int mm_open_resolved(int dir, const char *path, const struct open_how *how, size
 #define MM_NOT_IN_PROC 1000000000l
 long mm_in_proc(const char *name, int flags, struct stat *st);
 const char *mm_to_proc(const char *path, char *room);
+/* A call that is `given` a path: `path` in it is what the kernel is to be given. */
+#define MM_BY_NAME(type, path, call) ({ \
+    char room_[MM_PROC_NAME]; \
+    const char *path = given; \
+    UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
 
 /* wrap_path.c */
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */

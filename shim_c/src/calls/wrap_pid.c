@@ -88,12 +88,6 @@ const char *mm_to_proc(const char *path, char *room)
     return real ? real : path;
 }
 
-/* A call, of which `path` is one by then. */
-#define BY_NAME(type, path, call) ({ \
-    char room_[MM_PROC_NAME]; \
-    const char *path = given; \
-    UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
-
 /* r: of a readlink.  What the kernel calls this process is not what the program does. */
 static ssize_t to_self(ssize_t r, const char *path, char *to, size_t size)
 {
@@ -108,11 +102,11 @@ static ssize_t to_self(ssize_t r, const char *path, char *to, size_t size)
 
 EXPORT ssize_t readlinkat(int dir, const char *given, char *to, size_t size)
 {
-    return to_self(BY_NAME(ssize_t, path, REAL(readlinkat)(dir, path, to, size)), given, to, size);
+    return to_self(MM_BY_NAME(ssize_t, path, REAL(readlinkat)(dir, path, to, size)), given, to, size);
 }
 EXPORT ssize_t readlink(const char *given, char *to, size_t size)
 {
-    return to_self(BY_NAME(ssize_t, path, REAL(readlink)(path, to, size)), given, to, size);
+    return to_self(MM_BY_NAME(ssize_t, path, REAL(readlink)(path, to, size)), given, to, size);
 }
 EXPORT ssize_t __readlinkat_chk(int dir, const char *path, char *to, size_t size, size_t room)
 {
@@ -125,12 +119,12 @@ EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t size, size_t ro
 
 EXPORT int faccessat(int dir, const char *given, int mode, int flags)
 {
-    return BY_NAME(int, path, REAL(faccessat)(dir, path, mode, flags));
+    return MM_BY_NAME(int, path, REAL(faccessat)(dir, path, mode, flags));
 }
 
-EXPORT int access(const char *given, int mode) { return BY_NAME(int, path, REAL(access)(path, mode)); }
-EXPORT int euidaccess(const char *given, int mode) { return BY_NAME(int, path, REAL(euidaccess)(path, mode)); }
-EXPORT DIR *opendir(const char *given) { return BY_NAME(DIR *, path, REAL(opendir)(path)); }
+EXPORT int access(const char *given, int mode) { return MM_BY_NAME(int, path, REAL(access)(path, mode)); }
+EXPORT int euidaccess(const char *given, int mode) { return MM_BY_NAME(int, path, REAL(euidaccess)(path, mode)); }
+EXPORT DIR *opendir(const char *given) { return MM_BY_NAME(DIR *, path, REAL(opendir)(path)); }
 
 EXPORT pid_t getpid(void) { return UNLIKELY(renamed_here()) ? (pid_t)ENGINE->known_pid : (pid_t)sys_getpid(); }
 

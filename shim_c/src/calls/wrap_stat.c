@@ -156,11 +156,9 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
     return first;
 }
 
-EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
+EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct statx *out)
 {
-    char room[MM_PROC_NAME];
-    int r = UNLIKELY(mm_memory_head) && mm_have_come_back()
-        ? MM_NUMBERS(int, REAL(statx)(dir, mm_to_proc(path, room), flags, mask, out)) : REAL(statx)(dir, path, flags, mask, out);
+    int r = MM_BY_NAME(int, path, REAL(statx)(dir, path, flags, mask, out));
     struct mm_pif *p = r == 0 ? differs(out->stx_mode, sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino)
                               : NULL;
     if (!p)

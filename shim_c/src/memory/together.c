@@ -60,7 +60,8 @@ static void await(uint32_t *word, uint32_t now)
 void mm_await_turn(void)
 {
     struct mm_member *before = one_before();
-    while (mm_this_member() != tree()->member && !__atomic_load_n(&before->had_turn, __ATOMIC_ACQUIRE))
+    int is_first = mm_this_member() == tree()->member;
+    while (!is_first && !__atomic_load_n(&before->had_turn, __ATOMIC_ACQUIRE))
         await(&before->had_turn, 0);
 }
 
