@@ -112,6 +112,21 @@ def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None
     check(lab, seed, kills=True)
 
 
+def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
+    """Seed 1011: what the first keeps is the only copy when the other ends, whose records do not know of it."""
+    (lab.work / "b").write_bytes(os.urandom(10000))
+    seen = {0: picture(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    ranks[0].do("write", "b", 3, "e")
+    ranks[1].do("unlink", "b")
+    ranks.pop().kill()
+    checkpoint(lab, seen)
+    ranks[0].do("write", "b", 5000, "later")
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "the other has ended", 0, seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_many_jobs(lab: Lab, seed: int) -> None:

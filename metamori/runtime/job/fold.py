@@ -344,11 +344,11 @@ class JobFold:
         named = {entry.inode for entry in names.values() if entry.kind == "file"}
         for inode, pif in pifs.items():
             here = inode in named or any(path not in names for path in self.state.paths(inode))
+            known = self.state.pifs.get(inode)
             if here and pif.was_deleted:
                 pifs[inode] = replace(pif, was_deleted=0, kept=b"")
-            elif not here and not pif.was_deleted and pif.inode in self.state.pifs and \
-                    not stat.S_ISDIR(pif.mode):
-                pifs[inode] = replace(pif, was_deleted=self.index)
+            elif not here and known and not stat.S_ISDIR(pif.mode):     # who keeps it may have ended
+                pifs[inode] = replace(pif, was_deleted=pif.was_deleted or self.index, kept=pif.kept or known.kept)
         return names, pifs
 
     def _initial_pifs(self, pifs: dict[int, PifEntry]) -> dict[int, PifEntry]:
