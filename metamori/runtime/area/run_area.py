@@ -111,10 +111,9 @@ def touch_of(record: CData) -> Touch:
 def proc_folder(pid: int) -> bytes:
     """Where the kernel shows a process's descriptors and memory: its leader may have ended while other threads live."""
     folder = b"/proc/%d" % pid
+    if lib.mm_proc_state(pid) != ord("Z"):
+        return folder
     try:
-        with open(folder + b"/stat", "rb") as file:
-            if file.read().rsplit(b") ", 1)[1][:1] != b"Z":
-                return folder
         return next(folder + b"/task/" + task for task in os.listdir(folder + b"/task") if int(task) != pid)
     except (OSError, StopIteration):
         return folder
@@ -307,6 +306,10 @@ class Area:
     def processes(self) -> Iterator[int]:
         """Slots of the processes that are alive."""
         lib.mm_release_dead(self._area)
+        return self.slots()
+
+    def slots(self) -> Iterator[int]:
+        """As `processes`, and of those that were killed since it was asked."""
         for slot in range(1, self.head.process_high):
             if lib.mm_proc(self._area, slot).pid:
                 yield slot

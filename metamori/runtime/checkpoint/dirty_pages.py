@@ -46,7 +46,7 @@ class Mapping(NamedTuple):
 def mappings(area: Area, inodes: set[int]) -> list[Mapping] | None:
     """Those of the run's live processes with these inode numbers; None when a process cannot be asked."""
     found = []
-    for slot in area.processes():
+    for slot in area.slots():
         pid, number = area.process(slot).pid, area.process(slot).number
         try:
             with open(proc_folder(pid) + b"/maps", "rb", 0) as file:

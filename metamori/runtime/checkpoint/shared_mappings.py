@@ -36,12 +36,14 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     """
     area.relink_mapped()
     lived, for_good = bool(area.head.outsiders), area.head.outside_for_good
-    alive = any(area.process(slot).outside for slot in area.processes()) or (
+    alive = any(area.process(slot).outside for slot in area.slots()) or (
         lived and not for_good and held_outside(area, shown(area)))
     area.head.outsiders = 1 if for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
-    asked = {area.pif(slot).ino for slot in flagged if not _stays(area.pif(slot))}
+    # and while none is let go of, only where it is asked what was stored into them
+    asked = {p.ino for p in map(area.pif, flagged)
+             if not _stays(p) and (p.flags & lib.MM_MAPPED or not area.head.outsiders)}
     found = mappings(area, asked) if asked else []
     watch = Watch(area, found or [], lived or alive)
     if not flagged or area.head.outsiders:

@@ -10,6 +10,7 @@ import os
 import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal
@@ -236,7 +237,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
 
 def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_result | None]:
     """A file that only a descriptor still holds: through that descriptor."""
-    for process in area.processes():
+    for process in area.slots():
         pid = area.process(process).pid
         for fd, fit in area.descriptors(process).items():
             if area.fit(fit).slot == slot:
@@ -251,6 +252,7 @@ def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_resul
 
 
 def _processes(area: Area, cut: Cut) -> None:
+    supervisor = area.head.supervisor
     for slot in area.processes():
         process = area.process(slot)
         if process.outside == lib.MM_OUTSIDE_PROXY:
@@ -272,32 +274,27 @@ def _processes(area: Area, cut: Cut) -> None:
                 known = area.fit(fit).slot
                 file = _followed(area, known) if known else _unlinked(area, entry, b"%s/fd/%d" % (folder, fds[0]))
                 cut.fits.append(Fit(entry, file))
-        for fd in () if area.head.supervisor else (0, 1, 2):
-            if fd not in descriptors:
-                _inherited(cut, process.number, fd, folder)
-    if area.head.supervisor and cut.processes:   # a shell has its own elsewhere while it starts a redirected command
-        for fd in (0, 1, 2):
-            _inherited(cut, cut.processes[0].process, fd, proc_folder(area.head.supervisor))
+        if not supervisor:
+            _inherited(cut, process.number, {0, 1, 2} - descriptors.keys(), folder)
+    if supervisor and cut.processes:       # a shell has its own elsewhere while it starts a redirected command
+        _inherited(cut, cut.processes[0].process, {0, 1, 2}, proc_folder(supervisor))
 
 
-def _inherited(cut: Cut, process: int, fd: int, folder: bytes) -> None:
-    """A standard descriptor on a regular file from outside the run, for restore --stdio."""
-    link = b"%s/fd/%d" % (folder, fd)
-    try:
-        st = os.stat(link)
-        if stat.S_ISREG(st.st_mode):
-            cut.inherited.append(InheritedEntry(process, fd, os.readlink(link), st.st_size, st.st_dev,
-                                                st.st_ino))
-    except OSError:
-        return
+def _inherited(cut: Cut, process: int, fds: Collection[int], folder: bytes) -> None:
+    """Standard descriptors on regular files from outside the run, for restore --stdio."""
+    for fd in sorted(fds):
+        link = b"%s/fd/%d" % (folder, fd)
+        with suppress(OSError):
+            st = os.stat(link)
+            if stat.S_ISREG(st.st_mode):
+                cut.inherited.append(InheritedEntry(process, fd, os.readlink(link), st.st_size, st.st_dev, st.st_ino))
 
 
 def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: bytes) -> FitEntry | None:
     process, f = area.process(process_slot), area.fit(fit_slot)
     pid = process.pid
     try:
-        with open(b"%s/fdinfo/%d" % (folder, fds[0]), "rb") as info:
-            words = info.read().split()
+        words = _start(b"%s/fdinfo/%d" % (folder, fds[0])).split(None, 4)
         filename = os.readlink(b"%s/fd/%d" % (folder, fds[0]))
     except OSError:
         return None
@@ -323,6 +320,15 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
         ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
         state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
         0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
+
+
+def _start(path: bytes) -> bytes:
+    """Of what /proc says there; the run stands still meanwhile."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256)
+    finally:
+        os.close(fd)
 
 
 def _removed_folder(link: bytes) -> int | None:
