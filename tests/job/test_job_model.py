@@ -127,6 +127,21 @@ def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
     back(lab, "the other has ended", 0, seen)
 
 
+@pytest.mark.parametrize("change", [("write", "b", 0, "later"), ("truncate", "b", 7)])
+def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[object, ...]) -> None:
+    """Seeds 2024 and 2080: the first run does not find it at a checkpoint, and then opens it by its new name."""
+    (lab.work / "a").write_bytes(os.urandom(10000))
+    seen = {0: picture(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    ranks[0].do("append", "a", "x")
+    ranks[1].do("rename", "a", "b")
+    checkpoint(lab, seen)
+    ranks[0].do(*change)
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "renamed by another", 0, seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_many_jobs(lab: Lab, seed: int) -> None:

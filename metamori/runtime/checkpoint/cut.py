@@ -217,5 +217,6 @@ class Cut:
     def _is_real(self, folder: bytes) -> bool:
         """Not where a link took a folder's place: what it leads to has names of its own."""
         if folder not in self._real:
-            self._real[folder] = os.path.realpath(folder) == folder
+            known = lib.mm_is_real(folder, len(folder))
+            self._real[folder] = known == 1 if known else os.path.realpath(folder) == folder
         return self._real[folder]

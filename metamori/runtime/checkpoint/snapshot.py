@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from metamori._area import mm_pif, mm_stream_state
 
 _REGULAR_OPEN_FLAGS = 0o17777777
+_ANY_SIZE = 1 << 62                        # no file is longer
 
 
 def _buffer_path(area: Area) -> str:
@@ -384,7 +385,9 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
         cut.mark = wal.mark(area, lib.MM_AHEAD_CUT, index)
     saved = bool(cut.looks and lib.mm_looks_cut(area.pointer, cut.looks.raw))
     for pif in cut.pifs:
-        lib.mm_pif_cut(area.pointer, pif.slot, pif.size)
+        # one that was not found (in a job another run has renamed it) may come back: an index knows all that it has
+        is_known = pif.st or pif.flags & lib.MM_VIRTUAL
+        lib.mm_pif_cut(area.pointer, pif.slot, pif.size if is_known else _ANY_SIZE)
         saved = saved or bool(area.pif(pif.slot).saved)
     if head.next_block == head.epoch_block and saved:
         area.take_blocks(1)                # what was noted by that number (settle.c) would count as saved later too

@@ -207,7 +207,6 @@ class Member(threading.Thread):
                 index = self.session.checkpoint()
             finally:
                 written.set()
-                begun.set()
                 beat.join()
             self._ask_time(1)
             self._note_clock()
@@ -222,9 +221,9 @@ class Member(threading.Thread):
     def _beat(self, begun: threading.Event, written: threading.Event) -> None:
         """While the record is written, which a slow disk makes long. The line is this thread's meanwhile."""
         assert self._client is not None
-        begun.wait()
         while not written.wait(_ALIVE_S):
-            self._client.send({"what": "alive?", "sent": now_ns()})
+            if begun.is_set():             # not waited for: who sets it still holds all others up
+                self._client.send({"what": "alive?", "sent": now_ns()})
 
     def _wait(self, number: int) -> None:
         """Frozen, until all are."""

@@ -66,15 +66,16 @@ static struct folder *folder_around(struct mm_looks *l, const char *path, uint32
     return &all[*place - 1];
 }
 
-/* As os.path.realpath(folder) == folder: what is reached through a link has names of its own. */
-static uint32_t is_real(const struct folder *f)
+/* Whether a folder is where its path says: what is reached through a link has names of its own.  0: nobody can tell; 1: it is, or
+ * nothing is there; 2: a link is on the way. */
+int mm_is_real(const char *folder, uint32_t length)
 {
     char path[4096];
     struct { uint64_t flags, mode, resolve; } how = { O_PATH | O_DIRECTORY | O_CLOEXEC, 0, NO_SYMLINKS };
-    if (f->length >= sizeof path)
+    if (length >= sizeof path)
         return 0;
-    memcpy(path, f->path, f->length);
-    path[f->length] = 0;
+    memcpy(path, folder, length);
+    path[length] = 0;
     long fd = sys(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
     if (fd >= 0)
         sys(SYS_close, fd);
@@ -86,7 +87,7 @@ static void see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
     const char *path = path_of(l, row);
     struct folder *folder = folder_around(l, path, row->path_length);
     struct stat st;
-    folder->real = folder->real ? folder->real : is_real(folder);
+    folder->real = folder->real ? folder->real : (uint32_t)mm_is_real(folder->path, folder->length);
     row->known = folder->real != 0;
     if (folder->real != 1)
         return;

@@ -38,6 +38,7 @@ struct mm_looks {
 struct mm_looks *mm_looks_take(struct mm_area *area, int look);
 void mm_looks_free(struct mm_looks *looks);
 uint64_t mm_looks_written(struct mm_area *area, const struct mm_looks *looks, struct mm_written *out, uint64_t room);
+int mm_is_real(const char *folder, uint32_t length);
 uint32_t mm_looks_present(const struct mm_looks *looks, const char *folder);
 uint32_t mm_pif_due(struct mm_area *area, uint32_t slot);
 int mm_looks_cut(struct mm_area *area, const struct mm_looks *looks);
