@@ -49,7 +49,16 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     return fit;
 }
 
-/* One of several names that a file has (had), maybe not the one that it is known by: a checkpoint has to know it too. */
+/* Whether a checkpoint may know a file by another name than by what was opened: in a job another run may have renamed it. */
+static __attribute__((noinline)) int has_another_name(const struct mm_pif *p, const struct statx *st)
+{
+    struct stat there;
+    return st->stx_nlink > 1 || p->flags & MM_COPIED
+        || sys(SYS_newfstatat, AT_FDCWD, mm_path_at(mm_area, p->path), &there, AT_SYMLINK_NOFOLLOW) < 0
+        || there.st_ino != st->stx_ino || there.st_dev != sys_dev(st->stx_dev_major, st->stx_dev_minor);
+}
+
+/* A name that is maybe not the one that the file is known by: a checkpoint has to know it too. */
 static __attribute__((noinline)) long note_name(int fd, uint32_t slot)
 {
     char name[4096];
@@ -150,7 +159,8 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             slot = 0;
         if (slot && changes) {
             touched(slot, p);
-            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED) && !created)
+            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED || mm_area->head->flags & MM_JOB) && !created
+                && has_another_name(p, &st))
                 e = note_name(fd, slot);
         } else if (!slot && (changes || created) && S_ISREG(st.stx_mode)) {
             e = follow(fd, &st, created, path, &slot);
