@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from lab import Lab, Tree, difference, picture
-from ranks import Rank, checkpoint, end
+from ranks import Rank, end
 
 pytest.importorskip("zmq")
 
 NAMES = ["a", "b", "c", "d/a", "d/b", "e/a"]
 STEPS = 40
+
+
+def seen_in(folder: Path) -> Tree:
+    """Of links only those that have a name there: while a job runs it keeps what its runs have taken away, and one run
+    does not know of a name that another has given."""
+    tree = picture(folder)
+    files = {path: (folder / path).stat().st_ino for path, entry in tree.items() if entry.kind == "file"}
+    names = Counter(files.values())
+    return tree | {path: replace(tree[path], links=names[ino]) for path, ino in files.items()}
+
+
+def checkpoint(lab: Lab, seen: dict[int, Tree]) -> None:
+    seen[int(lab.verb("checkpoint", cwd=lab.work).stdout)] = seen_in(lab.work)
 
 
 def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -> None:
@@ -45,13 +61,22 @@ def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -
         rank.do(what, name)
 
 
-def play(lab: Lab, seed: int, kills: bool) -> dict[int, Tree]:
+def play(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> dict[int, Tree]:
+    """jobs: one after another, each from any index."""
     random_ = random.Random(seed)
     if random_.random() < 0.5:             # the files are older than the job
         (lab.work / "d").mkdir()
         for name in NAMES[:4]:
             (lab.work / name).write_bytes(os.urandom(10000))
-    seen = {0: picture(lab.work)}
+    seen = {0: seen_in(lab.work)}
+    for number in range(jobs):
+        if number:
+            lab.restore(random_.choice(sorted(seen)))
+        play_one(lab, random_, kills, seen)
+    return seen
+
+
+def play_one(lab: Lab, random_: random.Random, kills: bool, seen: dict[int, Tree]) -> None:
     ranks = [Rank(lab) for _ in range(3)]
     held: dict[Rank, set[str]] = {rank.ready(): set() for rank in ranks}
     for _ in range(STEPS):
@@ -70,8 +95,7 @@ def play(lab: Lab, seed: int, kills: bool) -> dict[int, Tree]:
     else:
         said = end(ranks)
         assert "Traceback" not in said, said
-    seen[max(index["index"] for index in lab.log()["checkpoints"])] = picture(lab.work)
-    return seen
+    seen[max(index["index"] for index in lab.log()["checkpoints"])] = seen_in(lab.work)
 
 
 def orders(seed: int, indexes: list[int]) -> Iterator[int]:
@@ -87,7 +111,7 @@ def back(lab: Lab, what: str, seed: int, seen: dict[int, Tree]) -> None:
         lab.verb("restore", index, "--to", there)
         untouched = {path: entry for path, entry in tree.items()
                      if all(each.get(path) == entry for each in seen.values())}
-        have = untouched | picture(there / "work")
+        have = untouched | seen_in(there / "work")
         for path, entry in have.items():   # a folder around them that no run has touched
             if entry.kind == "folder" and entry.mode == 0o700 and path in tree:
                 have[path] = tree[path]
@@ -98,8 +122,8 @@ def back(lab: Lab, what: str, seed: int, seen: dict[int, Tree]) -> None:
     lab.verb("verify")
 
 
-def check(lab: Lab, seed: int, kills: bool) -> None:
-    back(lab, f"seed {seed}", seed, play(lab, seed, kills))
+def check(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> None:
+    back(lab, f"seed {seed}", seed, play(lab, seed, kills, jobs))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,7 +139,7 @@ def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None
 def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
     """Seed 1011: what the first keeps is the only copy when the other ends, whose records do not know of it."""
     (lab.work / "b").write_bytes(os.urandom(10000))
-    seen = {0: picture(lab.work)}
+    seen = {0: seen_in(lab.work)}
     ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
     ranks[0].do("write", "b", 3, "e")
     ranks[1].do("unlink", "b")
@@ -131,7 +155,7 @@ def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
 def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[object, ...]) -> None:
     """Seeds 2024 and 2080: the first run does not find it at a checkpoint, and then opens it by its new name."""
     (lab.work / "a").write_bytes(os.urandom(10000))
-    seen = {0: picture(lab.work)}
+    seen = {0: seen_in(lab.work)}
     ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
     ranks[0].do("append", "a", "x")
     ranks[1].do("rename", "a", "b")
@@ -142,7 +166,33 @@ def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[
     back(lab, "renamed by another", 0, seen)
 
 
+def test_the_first_mode_counts_where_a_file_took_anothers_name(lab: Lab) -> None:
+    """Seed 3038: the last run noted the name long before it found this file by it."""
+    for name in ("a", "c"):
+        (lab.work / name).write_bytes(os.urandom(10000))
+        (lab.work / name).chmod(0o644)
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(3)]]
+    ranks[2].do("anew", "c", "other")
+    ranks[1].do("chmod", "a", 0o755)
+    ranks[0].do("rename", "a", "c")
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "another mode", 0, seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_many_jobs(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.parametrize("seed", [200, 201])
+def test_jobs_one_after_another(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 2 == 1, jobs=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4000, 4040))
+def test_many_jobs_one_after_another(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 2 == 1, jobs=3)

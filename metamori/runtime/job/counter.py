@@ -19,8 +19,9 @@ from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
-from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.order import Order
+from metamori.runtime.job.part import Part
 from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable

@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import folder, places
-from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.job.fold import JobFold
+from metamori.runtime.job.part import Part
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.recover import finish_if_needed
 from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN

@@ -9,7 +9,8 @@ import time
 from metamori.errors import StoreBusy
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, folder, places
-from metamori.runtime.job.fold import JobFold, Part
+from metamori.runtime.job.fold import JobFold
+from metamori.runtime.job.part import Part
 from metamori.runtime.lifecycle import resume_point
 from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 from metamori.store.io import commit

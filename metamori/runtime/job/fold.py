@@ -13,11 +13,9 @@ import stat
 from collections.abc import Container, Iterable
 
 from metamori.runtime.checkpoint.delta import GONE
-from metamori.runtime.checkpoint.job_stamps import Stamps, moved
 from metamori.runtime.job import clock, folder
-from metamori.runtime.job.clock import Timeline
 from metamori.runtime.job.order import Judge, Noted, Order, Saved, earliest_first
-from metamori.runtime.job.places import Place
+from metamori.runtime.job.part import Part, Said
 from metamori.store.format.records import (
     NO_LIMIT,
     Meta,
@@ -28,101 +26,10 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io import commit
-from metamori.store.prune.merge import meta_of, with_initial
 from metamori.store.read.store import Store
-from metamori.tables.record import mutable, replace
+from metamori.tables.record import replace
 
 Identity = tuple[int, int]
-
-
-@mutable
-class Part:
-    """What a run has recorded after `since`, up to and with `upto`. place: its machine, by whose clock. live: it was
-    frozen with the others when it recorded `upto`."""
-
-    name: bytes
-    store: Store
-    stamps: Stamps
-    place: Place
-    since: int
-    upto: int
-    live: bool = True
-
-
-class _Said:
-    """A part's records as one; its own numbers. Only of what is on disks of its machine, or only of all else."""
-
-    def __init__(self, part: Part, timeline: Timeline | None, own: bool) -> None:
-        """timeline: of its machine, where there is more than one."""
-        self.part, self._timeline = part, timeline
-        metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
-        offsets = [part.store.offsets(index) for index in range(part.since + 1, part.upto + 1)]
-        part.stamps.refresh()
-        self.meta = with_initial(meta_of(metas, part.since, False, Offsets(part.upto, 0, 0)), metas[:-1])
-        self.bytes_added = sum(meta.bytes_added for meta in metas)
-        self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
-        self.pifs = part.store.state(part.upto).pifs
-        self.nowhere: set[bytes] = set()
-        # an undo of another number is of a try to complete the run that was killed itself: the next one numbered anew
-        known = {*self.pifs, *(pif.inode for pif in (*self.meta.pifs, *self.meta.initial_pifs))}
-        known -= self._leave_out(own) if part.place.own or own else set()
-        self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
-            - part.store.state(part.since).pifs.keys()
-        self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)
-                      if part.place.is_own(each[0]) == own]
-        self.undos: list[tuple[int | None, UndoEntry]] = []        # with its stamp
-        for undo in part.store.undos:
-            if part.since <= undo.after_index < part.upto:
-                self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
-                               for entry in undo.entries if entry.inode in known for each in self._own(entry)]
-        self._lines: dict[tuple[int, int], int] = {}
-
-    def _leave_out(self, own: bool) -> set[int]:
-        """Nothing is said any more of what is there if not `own`, or not there if so; numbers of these files. Of what
-        may be either nobody says anything."""
-        place, meta = self.part.place, self.meta
-        others = {pif.inode for pif in (*self.pifs.values(), *meta.pifs, *meta.initial_pifs)
-                  if place.is_own(pif.filename) != own}
-        tops = (place.top(path) for path in (*(each.path for each in (*meta.names, *meta.initial_names)),
-                                             *(each.filename for each in (*meta.pifs, *meta.initial_pifs))))
-        if any(told is None for _, told, _ in place.own):
-            self.nowhere = {top for top, told in tops if told is None}
-        self.meta = replace(
-            meta, names=tuple(each for each in meta.names if place.is_own(each.path) == own),
-            initial_names=tuple(each for each in meta.initial_names if place.is_own(each.path) == own),
-            pifs=tuple(each for each in meta.pifs if each.inode not in others),
-            initial_pifs=tuple(each for each in meta.initial_pifs if each.inode not in others),
-            fits=tuple(each for each in meta.fits if each.inode not in others))
-        self.offsets = [each for each in self.offsets if each.inode not in others]
-        return others
-
-    def _own(self, entry: UndoEntry) -> list[UndoEntry]:
-        """What this run has written over, of what it saved: of other bytes it does not know how old they are."""
-        ranges = self.part.stamps.written(entry.buffer_start, entry.buffer_start + entry.end - entry.start)
-        if not entry.run or ranges == [(entry.buffer_start, entry.buffer_start + entry.end - entry.start)]:
-            return [entry]
-        crcs = self.part.store.buffers.checksums(entry.run, ranges)
-        by = entry.start - entry.buffer_start
-        return [UndoEntry(entry.inode, low + by, high + by, entry.run, low, crc)
-                for (low, high), crc in zip(ranges, crcs, strict=True)]
-
-    def stamps(self) -> set[tuple[int, int]]:
-        """Of all that its records say."""
-        names = (self.part.stamps.first_named(entry.path, self.part.since) for entry in self.meta.initial_names)
-        return {(self.meta.run, stamp) for stamp in (*names, *(stamp for stamp, _ in self.undos)) if stamp is not None}
-
-    def in_order(self, lines: dict[tuple[int, int], int]) -> None:
-        self._lines = lines
-
-    def noted(self, stamp: int | None) -> Noted | None:
-        if stamp is None:
-            return None
-        at, doubt = self._timeline.at(stamp) if self._timeline else (stamp, 0)
-        return Noted(at, doubt, self.part.place.boot, self._lines.get((self.meta.run, stamp), -1))
-
-    def named_at(self, path: bytes) -> Noted | None:
-        """When the run first noted a name."""
-        return self.noted(self.part.stamps.first_named(path, self.part.since))
 
 
 class JobFold:
@@ -140,7 +47,7 @@ class JobFold:
         parts = sorted(parts, key=lambda each: (each.live, each.store.meta(each.upto).time_ns))
         told = [(part.place.boot, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
         times = clock.timelines(told)
-        self.of = [_Said(part, times[part.place.boot], own is not None) for part in parts]
+        self.of = [Said(part, times[part.place.boot], own is not None) for part in parts]
         if len(times) > 1:                 # one machine's clock says it
             lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
             for said in self.of:
@@ -159,13 +66,13 @@ class JobFold:
 
     # -- numbers ---------------------------------------------------------------------------------
 
-    def _dev(self, said: _Said, dev: int) -> int:
+    def _dev(self, said: Said, dev: int) -> int:
         if self.own is not None:
             return dev
         here = said.part.store.door.lstat(said.part.store.layout.format).st_dev      # who has completed it is here
         return self.dev if dev in (said.part.place.dev, here) else dev
 
-    def number(self, said: _Said, inode: int) -> int:
+    def number(self, said: Said, inode: int) -> int:
         """The job's number of a run's file."""
         key = (said.part.name, inode)
         if not inode or key in self._numbers:
@@ -186,7 +93,7 @@ class JobFold:
             return pif.btime_ns == birth
         return not (known and known.was_deleted and not known.kept)
 
-    def process(self, said: _Said, number: int) -> int:
+    def process(self, said: Said, number: int) -> int:
         key = (said.part.name, number)
         if number and key not in self._processes:
             self._processes[key] = self.store.next_process()
@@ -318,7 +225,7 @@ class JobFold:
                     if entry.path not in names:
                         names[entry.path] = NameEntry(entry.path, "absent")
 
-    def _other_names(self, said: _Said, folder_: bytes) -> list[NameEntry]:
+    def _other_names(self, said: Said, folder_: bytes) -> list[NameEntry]:
         return [replace(entry, inode=self.number(said, entry.inode)) for entry in said.meta.initial_names
                 if entry.path.startswith(folder_ + b"/") and entry.kind != "absent" and
                 entry.path not in self.state.names]
@@ -356,6 +263,7 @@ class JobFold:
         found: dict[int, PifEntry] = {}
         order: dict[int, tuple[int, int]] = {}
         for said in self.of:
+            first = said.first_looks()
             for pif in said.meta.initial_pifs:
                 inode = self.number(said, pif.inode)
                 if inode in pifs and pifs[inode].was_created == self.index:
@@ -364,8 +272,7 @@ class JobFold:
                 same = inode in found and new.mtime_ns == found[inode].mtime_ns
                 if same and new.size != found[inode].size:
                     self._lost.add(inode)  # nobody can say which was first
-                at = said.named_at(pif.filename)     # another mode leaves the time as it is
-                now = (new.mtime_ns, at.at if at else NO_LIMIT)
+                now = (new.mtime_ns, first.get(pif.inode, NO_LIMIT))     # another mode leaves the time as it is
                 if inode not in found or now < order[inode]:
                     found[inode], order[inode] = new, now
         return found

@@ -1,0 +1,111 @@
+"""What one run of a job has recorded since the last fold, as one record in its own numbers; fold.py joins them."""
+
+from __future__ import annotations
+
+from metamori.runtime.checkpoint.job_stamps import Stamps, moved
+from metamori.runtime.job.clock import Timeline
+from metamori.runtime.job.order import Noted
+from metamori.runtime.job.places import Place
+from metamori.store.format.records import Offsets, UndoEntry
+from metamori.store.prune.merge import meta_of, with_initial
+from metamori.store.read.store import Store
+from metamori.tables.record import mutable, replace
+
+
+@mutable
+class Part:
+    """What a run has recorded after `since`, up to and with `upto`. place: its machine, by whose clock. live: it was
+    frozen with the others when it recorded `upto`."""
+
+    name: bytes
+    store: Store
+    stamps: Stamps
+    place: Place
+    since: int
+    upto: int
+    live: bool = True
+
+
+class Said:
+    """A part's records as one; its own numbers. Only of what is on disks of its machine, or only of all else."""
+
+    def __init__(self, part: Part, timeline: Timeline | None, own: bool) -> None:
+        """timeline: of its machine, where there is more than one."""
+        self.part, self._timeline = part, timeline
+        metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
+        offsets = [part.store.offsets(index) for index in range(part.since + 1, part.upto + 1)]
+        part.stamps.refresh()
+        self.meta = with_initial(meta_of(metas, part.since, False, Offsets(part.upto, 0, 0)), metas[:-1])
+        self.bytes_added = sum(meta.bytes_added for meta in metas)
+        self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
+        self.pifs = part.store.state(part.upto).pifs
+        self.nowhere: set[bytes] = set()
+        # an undo of another number is of a try to complete the run that was killed itself: the next one numbered anew
+        known = {*self.pifs, *(pif.inode for pif in (*self.meta.pifs, *self.meta.initial_pifs))}
+        known -= self._leave_out(own) if part.place.own or own else set()
+        self.created = {pif.inode for pif in self.meta.pifs} - {pif.inode for pif in self.meta.initial_pifs} \
+            - part.store.state(part.since).pifs.keys()
+        self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)
+                      if part.place.is_own(each[0]) == own]
+        self.undos: list[tuple[int | None, UndoEntry]] = []        # with its stamp
+        for undo in part.store.undos:
+            if part.since <= undo.after_index < part.upto:
+                self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
+                               for entry in undo.entries if entry.inode in known for each in self._own(entry)]
+        self._lines: dict[tuple[int, int], int] = {}
+
+    def _leave_out(self, own: bool) -> set[int]:
+        """Nothing is said any more of what is there if not `own`, or not there if so; numbers of these files. Of what
+        may be either nobody says anything."""
+        place, meta = self.part.place, self.meta
+        others = {pif.inode for pif in (*self.pifs.values(), *meta.pifs, *meta.initial_pifs)
+                  if place.is_own(pif.filename) != own}
+        tops = (place.top(path) for path in (*(each.path for each in (*meta.names, *meta.initial_names)),
+                                             *(each.filename for each in (*meta.pifs, *meta.initial_pifs))))
+        if any(told is None for _, told, _ in place.own):
+            self.nowhere = {top for top, told in tops if told is None}
+        self.meta = replace(
+            meta, names=tuple(each for each in meta.names if place.is_own(each.path) == own),
+            initial_names=tuple(each for each in meta.initial_names if place.is_own(each.path) == own),
+            pifs=tuple(each for each in meta.pifs if each.inode not in others),
+            initial_pifs=tuple(each for each in meta.initial_pifs if each.inode not in others),
+            fits=tuple(each for each in meta.fits if each.inode not in others))
+        self.offsets = [each for each in self.offsets if each.inode not in others]
+        return others
+
+    def _own(self, entry: UndoEntry) -> list[UndoEntry]:
+        """What this run has written over, of what it saved: of other bytes it does not know how old they are."""
+        ranges = self.part.stamps.written(entry.buffer_start, entry.buffer_start + entry.end - entry.start)
+        if not entry.run or ranges == [(entry.buffer_start, entry.buffer_start + entry.end - entry.start)]:
+            return [entry]
+        crcs = self.part.store.buffers.checksums(entry.run, ranges)
+        by = entry.start - entry.buffer_start
+        return [UndoEntry(entry.inode, low + by, high + by, entry.run, low, crc)
+                for (low, high), crc in zip(ranges, crcs, strict=True)]
+
+    def stamps(self) -> set[tuple[int, int]]:
+        """Of all that its records say."""
+        names = (self.part.stamps.first_named(entry.path, self.part.since) for entry in self.meta.initial_names)
+        return {(self.meta.run, stamp) for stamp in (*names, *(stamp for stamp, _ in self.undos)) if stamp is not None}
+
+    def in_order(self, lines: dict[tuple[int, int], int]) -> None:
+        self._lines = lines
+
+    def noted(self, stamp: int | None) -> Noted | None:
+        if stamp is None:
+            return None
+        at, doubt = self._timeline.at(stamp) if self._timeline else (stamp, 0)
+        return Noted(at, doubt, self.part.place.boot, self._lines.get((self.meta.run, stamp), -1))
+
+    def named_at(self, path: bytes) -> Noted | None:
+        """When the run first noted a name."""
+        return self.noted(self.part.stamps.first_named(path, self.part.since))
+
+    def first_looks(self) -> dict[int, int]:
+        """When the run first noted a name of a file: it may have found another file by that name later."""
+        found: dict[int, int] = {}
+        for entry in self.meta.initial_names:
+            at = self.named_at(entry.path) if entry.kind == "file" else None
+            if at:
+                found[entry.inode] = min(at.at, found.get(entry.inode, at.at))
+        return found
