@@ -136,51 +136,6 @@ def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None
     check(lab, seed, kills=True)
 
 
-def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
-    """Seed 1011: what the first keeps is the only copy when the other ends, whose records do not know of it."""
-    (lab.work / "b").write_bytes(os.urandom(10000))
-    seen = {0: seen_in(lab.work)}
-    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
-    ranks[0].do("write", "b", 3, "e")
-    ranks[1].do("unlink", "b")
-    ranks.pop().kill()
-    checkpoint(lab, seen)
-    ranks[0].do("write", "b", 5000, "later")
-    checkpoint(lab, seen)
-    end(ranks)
-    back(lab, "the other has ended", 0, seen)
-
-
-@pytest.mark.parametrize("change", [("write", "b", 0, "later"), ("truncate", "b", 7)])
-def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[object, ...]) -> None:
-    """Seeds 2024 and 2080: the first run does not find it at a checkpoint, and then opens it by its new name."""
-    (lab.work / "a").write_bytes(os.urandom(10000))
-    seen = {0: seen_in(lab.work)}
-    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
-    ranks[0].do("append", "a", "x")
-    ranks[1].do("rename", "a", "b")
-    checkpoint(lab, seen)
-    ranks[0].do(*change)
-    checkpoint(lab, seen)
-    end(ranks)
-    back(lab, "renamed by another", 0, seen)
-
-
-def test_the_first_mode_counts_where_a_file_took_anothers_name(lab: Lab) -> None:
-    """Seed 3038: the last run noted the name long before it found this file by it."""
-    for name in ("a", "c"):
-        (lab.work / name).write_bytes(os.urandom(10000))
-        (lab.work / name).chmod(0o644)
-    seen = {0: seen_in(lab.work)}
-    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(3)]]
-    ranks[2].do("anew", "c", "other")
-    ranks[1].do("chmod", "a", 0o755)
-    ranks[0].do("rename", "a", "c")
-    checkpoint(lab, seen)
-    end(ranks)
-    back(lab, "another mode", 0, seen)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_many_jobs(lab: Lab, seed: int) -> None:

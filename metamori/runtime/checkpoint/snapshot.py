@@ -225,6 +225,9 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         cut.found.setdefault(path, cut.look(path))
     if st is None and not p.flags & lib.MM_LEFT:
         home, st = _open_home(area, slot, p)
+        if st and head.flags & lib.MM_JOB and not p.flags & lib.MM_NAMELESS:
+            home = _renamed(area, cut, p, home)
+            path = area.pif_path(p)
     itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
     return Pif(
@@ -234,6 +237,16 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
         area.ranges(p, head.committed_epoch + 1, head.committed_block),
         held=None if itself or not st else _open_home(area, slot, p)[1])
+
+
+def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:
+    """Where a file is that another run of the job has renamed, if it has a name; from here on it is known by that."""
+    path = os.readlink(link)
+    st = cut.look(path).st
+    if not st or (st.st_dev, st.st_ino) != (pif.dev, pif.ino):
+        return link
+    area.set_path(pif, path)
+    return path
 
 
 def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_result | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Container, Iterable
+from contextlib import suppress
 
 from metamori.runtime.checkpoint.delta import GONE
 from metamori.runtime.job import clock, folder
@@ -62,7 +63,7 @@ class JobFold:
         self._processes = {} if processes is None else processes
         self._lost: set[int] = set()       # for the checkpoints so far
         self._lost_here: set[int] = set()  # for this one too
-        self._gone: dict[int, bytes] = {}  # files that a run has used and not found at the instant
+        self._gone: dict[int, Part] = {}   # files that a run has used and not found, and nobody since
 
     # -- numbers ---------------------------------------------------------------------------------
 
@@ -109,8 +110,8 @@ class JobFold:
         names, pifs = self._names(), self._pifs()
         self._moved_along(names)
         names, pifs = self._deleted(names, pifs)
-        for inode in self._gone.keys() - pifs.keys():
-            self._give_up_gone(inode, names)
+        for inode, part in self._gone.items():
+            self._look_for(inode, part, names, pifs)
         initial_pifs = self._initial_pifs(pifs)
         initial_names = self._initial_names(names, initial_pifs)
         undos = self._undos({*pifs, *initial_pifs})
@@ -189,8 +190,9 @@ class JobFold:
             for pif in said.meta.pifs:
                 inode = self.number(said, pif.inode)
                 if pif.mode == GONE:
-                    self._gone.setdefault(inode, said.part.name)
+                    self._gone[inode] = said.part
                     continue
+                self._gone.pop(inode, None)
                 known, other = self.state.pifs.get(inode), found.get(inode)
                 created = inode not in self.state.pifs and (
                     pif.inode in said.created or bool(other and other.was_created))
@@ -237,12 +239,22 @@ class JobFold:
         return next((pif.ino for said in self.of for pif in (*said.meta.pifs, *said.meta.initial_pifs)
                      if self.number(said, pif.inode) == inode), 0)
 
-    def _give_up_gone(self, inode: int, names: dict[bytes, NameEntry]) -> None:
-        """Its size at the instant is not known; but where it has no name, nobody asks."""
-        if any(entry.inode == inode and entry.kind == "file" for entry in names.values()) or \
-                any(path not in names for path in self.state.paths(inode)):
+    def _look_for(self, inode: int, part: Part, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]) -> None:
+        """A file that another run has renamed. Who lives had closed it before that, so the other's look counts. Who has
+        ended may have written it later, and nobody has it open any more: it is as it is now."""
+        paths = [path for path, entry in names.items() if entry.kind == "file" and entry.inode == inode]
+        paths += [path for path in self.state.paths(inode) if path not in names]
+        known = pifs.get(inode) or self.state.pifs.get(inode)
+        for path in paths if not part.live else ():
+            with suppress(FileNotFoundError):
+                st = self.store.door.lstat(path)
+                if known and (st.st_dev, st.st_ino) == (known.dev, known.ino):
+                    pifs[inode] = replace(known, filename=path, count=0, size=st.st_size, mode=st.st_mode,
+                                          uid=st.st_uid, gid=st.st_gid, mtime_ns=st.st_mtime_ns)
+                    return
+        if paths and inode not in pifs:    # its size at the instant is not known; without a name nobody asks
             self._lost_here.add(inode)
-            self.said.append(f"{os.fsdecode(self._gone[inode])} could not find a file that another run has renamed: "
+            self.said.append(f"{os.fsdecode(part.name)} could not find a file that another run has renamed: "
                              "it is lost for this checkpoint")
 
     def _deleted(self, names: dict[bytes, NameEntry], pifs: dict[int, PifEntry]

@@ -178,6 +178,16 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     return 0;
 }
 
+/* Its number goes: of a job's file this was maybe the last that leads to it, whatever another run has called it since. */
+static __attribute__((noinline)) void name_at_last(int fd, uint32_t slot)
+{
+    struct statx st;
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (!(p->flags & (MM_NAMELESS | MM_LEFT)) && sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) == 0
+        && st.stx_nlink > 0 && has_another_name(p, &st))
+        note_name(fd, slot);
+}
+
 /* The number is about to be given back, or to mean another file: from here on nobody decides by what it meant, and whoever looks
  * waits for mm_went.  0: nobody followed it.  there: the number still leads to the description. */
 static int begin_going(int fd, struct mm_going *going, int there)
@@ -186,6 +196,8 @@ static int begin_going(int fd, struct mm_going *going, int there)
         return 0;
     MM_ASSERT(mm_depth > 0);
     struct mm_descriptor *d = &mm_fds[fd];
+    if (there && UNLIKELY(mm_area->head->flags & MM_JOB) && d->slot)
+        name_at_last(fd, d->slot);
     if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
         return 0;                      /* another thread closes it */
     *going = (struct mm_going){ d->fit, __atomic_load_n(&d->slot, __ATOMIC_RELAXED) };

@@ -1,0 +1,164 @@
+"""Runs of a job that rename, keep and write the same files: each index is right, whoever ends or is killed first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from lab import Lab
+from ranks import Rank, end
+from test_job_model import back, checkpoint, seen_in
+
+pytest.importorskip("zmq")
+
+
+class Play:
+    """A file that the first run has open for writing; the second renames it over another, the third does nothing."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        for name in "ab":
+            (lab.work / name).write_bytes(os.urandom(10000))
+        self.seen = {0: seen_in(lab.work)}
+        self.ranks = [rank.ready() for rank in [Rank(lab) for _ in range(3)]]
+        self.write(4096)
+
+    def write(self, at: int) -> None:
+        self.ranks[0].do("write", "b", at, "c" * 50)       # by the descriptor that it has
+
+    def rename(self) -> None:
+        self.ranks[1].do("rename", "b", "a")
+
+    def checkpoint(self) -> None:
+        checkpoint(self.lab, self.seen)
+
+    def end(self, *which: int) -> None:
+        end([self.ranks[i] for i in which])
+
+    def kill(self, *which: int) -> None:
+        for i in which:
+            self.ranks[i].kill()
+
+
+def checkpoint_before(play: Play) -> None:
+    play.checkpoint()
+    play.rename()
+    play.write(20000)
+    play.end(0, 1, 2)
+
+
+def checkpoint_between(play: Play) -> None:
+    play.rename()
+    play.checkpoint()
+    play.write(20000)
+    play.end(0, 1, 2)
+
+
+def checkpoint_after(play: Play) -> None:
+    play.rename()
+    play.write(20000)
+    play.checkpoint()
+    play.end(0, 1, 2)
+
+
+def closed(play: Play) -> None:
+    play.rename()
+    play.write(20000)
+    play.ranks[0].do("close", "b")
+    play.end(0, 1, 2)
+
+
+def who_renames_ends_first(play: Play) -> None:
+    play.rename()
+    play.end(1)
+    play.write(20000)
+    play.end(0)
+    play.checkpoint()
+    play.end(2)
+
+
+def who_writes_ends_first(play: Play) -> None:
+    play.rename()
+    play.write(20000)
+    play.end(0)
+    play.checkpoint()
+    play.end(1, 2)
+
+
+def who_renames_is_killed(play: Play) -> None:
+    play.rename()
+    play.kill(1)
+    play.write(20000)
+    play.checkpoint()
+    play.end(0, 2)
+
+
+def both_are_killed(play: Play) -> None:
+    play.rename()
+    play.kill(1)
+    play.write(20000)
+    play.kill(0)
+    play.checkpoint()
+    play.end(2)
+
+
+def all_are_killed(play: Play) -> None:
+    play.rename()
+    play.write(20000)
+    play.kill(0, 1, 2)
+
+
+@pytest.mark.parametrize("what", [
+    checkpoint_before, checkpoint_between, checkpoint_after, closed, who_renames_ends_first, who_writes_ends_first,
+    who_renames_is_killed, both_are_killed, all_are_killed])
+def test_renamed_while_another_has_it_open(lab: Lab, what: Callable[[Play], None]) -> None:
+    play = Play(lab)
+    what(play)
+    play.seen[max(index["index"] for index in lab.log()["checkpoints"])] = seen_in(lab.work)
+    back(lab, what.__name__, 0, play.seen)
+
+
+def test_who_keeps_a_file_is_killed_while_another_has_it_open(lab: Lab) -> None:
+    """Seed 1011: what the first keeps is the only copy when the other ends, whose records do not know of it."""
+    (lab.work / "b").write_bytes(os.urandom(10000))
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    ranks[0].do("write", "b", 3, "e")
+    ranks[1].do("unlink", "b")
+    ranks.pop().kill()
+    checkpoint(lab, seen)
+    ranks[0].do("write", "b", 5000, "later")
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "the other has ended", 0, seen)
+
+
+@pytest.mark.parametrize("change", [("write", "b", 0, "later"), ("truncate", "b", 7)])
+def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[object, ...]) -> None:
+    """Seeds 2024 and 2080: the first run does not find it at a checkpoint, and then opens it by its new name."""
+    (lab.work / "a").write_bytes(os.urandom(10000))
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    ranks[0].do("append", "a", "x")
+    ranks[1].do("rename", "a", "b")
+    checkpoint(lab, seen)
+    ranks[0].do(*change)
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "renamed by another", 0, seen)
+
+
+def test_the_first_mode_counts_where_a_file_took_anothers_name(lab: Lab) -> None:
+    """Seed 3038: the last run noted the name long before it found this file by it."""
+    for name in ("a", "c"):
+        (lab.work / name).write_bytes(os.urandom(10000))
+        (lab.work / name).chmod(0o644)
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(3)]]
+    ranks[2].do("anew", "c", "other")
+    ranks[1].do("chmod", "a", 0o755)
+    ranks[0].do("rename", "a", "c")
+    checkpoint(lab, seen)
+    end(ranks)
+    back(lab, "another mode", 0, seen)
