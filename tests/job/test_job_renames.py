@@ -162,3 +162,18 @@ def test_the_first_mode_counts_where_a_file_took_anothers_name(lab: Lab) -> None
     checkpoint(lab, seen)
     end(ranks)
     back(lab, "another mode", 0, seen)
+
+
+def test_who_comes_to_a_file_that_grew_under_another_name(lab: Lab) -> None:
+    """Seed 5012: at the second checkpoint the first run does not know where the file is, and it is not at it."""
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    seen = {0: seen_in(lab.work)}
+    ranks[0].do("anew", "a", "short")
+    checkpoint(lab, seen)
+    ranks[1].do("write", "a", 9000, "longer by now")
+    ranks[1].do("rename", "a", "b")
+    checkpoint(lab, seen)
+    ranks[0].do("write", "b", 9000, "once more")
+    end(ranks)
+    seen[max(index["index"] for index in lab.log()["checkpoints"])] = seen_in(lab.work)
+    back(lab, "it grew", 0, seen)

@@ -173,6 +173,7 @@ class Cut:
     watch: Watch | None = None
     mark: int = 0                         # where the log of what is durable says so
     moved: list[Moved] = field(default_factory=list)       # in a job: renamed folders
+    elsewhere: list[int] = field(default_factory=list)     # in a job: slots of files that other runs have renamed
     partly_written: list[tuple[int, int, int]] = field(default_factory=list)      # in a job: job_stamps.py
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
     examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along

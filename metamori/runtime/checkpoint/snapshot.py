@@ -69,7 +69,8 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
         if head.flags & lib.MM_JOB and not pif.st and area.pif(slot).epoch <= head.committed_epoch:
-            continue                       # another run of the job has taken it away, and this one was not at it
+            cut.elsewhere.append(slot)     # another run of the job has taken it away, and this one was not at it
+            continue
         if pif.flags & lib.MM_MAPPED:
             where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
@@ -397,8 +398,10 @@ def advance(area: Area, cut: Cut, index: int = 0) -> None:
     if index:
         cut.mark = wal.mark(area, lib.MM_AHEAD_CUT, index)
     saved = bool(cut.looks and lib.mm_looks_cut(area.pointer, cut.looks.raw))
+    # one that was not found (in a job another run has renamed it) may come back: an index knows all that it has
+    for slot in cut.elsewhere:
+        lib.mm_pif_cut(area.pointer, slot, _ANY_SIZE)
     for pif in cut.pifs:
-        # one that was not found (in a job another run has renamed it) may come back: an index knows all that it has
         is_known = pif.st or pif.flags & lib.MM_VIRTUAL
         lib.mm_pif_cut(area.pointer, pif.slot, pif.size if is_known else _ANY_SIZE)
         saved = saved or bool(area.pif(pif.slot).saved)
