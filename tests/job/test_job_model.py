@@ -37,7 +37,8 @@ def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -
     rank, name = random_.choice(ranks), random_.choice(NAMES)
     data = "".join(random_.choice("abcdefgh") for _ in range(random_.choice([1, 7, 100, 5000])))
     what = random_.choice(["write"] * 8 + ["append"] * 3 + ["truncate", "anew", "close", "unlink", "rename", "rename",
-                                                           "link", "mkdir", "mkdir", "rmdir", "chmod", "symlink"])
+                                                           "link", "mkdir", "mkdir", "rmdir", "chmod", "symlink",
+                                                           "move"])
     if what == "write":
         rank.do("write", name, random_.choice([0, 3, 4096, 9000, 20000]), data)
         held[rank].add(name)
@@ -53,6 +54,8 @@ def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -
         rank.do(what, name, random_.choice(NAMES))
     elif what in ("mkdir", "rmdir"):
         rank.do(what, random_.choice(["d", "e"]))
+    elif what == "move":
+        rank.do("rename", random_.choice(["d", "e"]), random_.choice(["d", "e", "f"]))
     elif what == "chmod":
         rank.do(what, name, random_.choice([0o600, 0o644, 0o755]))
     elif what == "symlink":
