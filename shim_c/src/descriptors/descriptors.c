@@ -196,8 +196,9 @@ static int begin_going(int fd, struct mm_going *going, int there)
         return 0;
     MM_ASSERT(mm_depth > 0);
     struct mm_descriptor *d = &mm_fds[fd];
-    if (there && UNLIKELY(mm_area->head->flags & MM_JOB) && d->slot)
-        name_at_last(fd, d->slot);
+    uint32_t slot = __atomic_load_n(&d->slot, __ATOMIC_RELAXED);
+    if (there && slot && UNLIKELY(mm_area->head->flags & MM_JOB))
+        name_at_last(fd, slot);
     if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
         return 0;                      /* another thread closes it */
     *going = (struct mm_going){ d->fit, __atomic_load_n(&d->slot, __ATOMIC_RELAXED) };
