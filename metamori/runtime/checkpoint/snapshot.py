@@ -242,7 +242,10 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
 
 def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:
     """Where a file is that another run of the job has renamed, if it has a name; from here on it is known by that."""
-    path = os.readlink(link)
+    try:
+        path = os.readlink(link)
+    except OSError:                        # whoever had it open was killed just now
+        return link
     st = cut.look(path).st
     if not st or (st.st_dev, st.st_ino) != (pif.dev, pif.ino):
         return link
