@@ -41,6 +41,8 @@ def _as_program() -> int:
     sys.unraisablehook = _unraisable
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:    # nobody could wait for a child
+        signal.signal(signal.SIGCHLD, _child_ended)
     if sys.stdout is None:                 # closed: what verbs print goes nowhere
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     status = _status(sys.argv[1:])
@@ -50,6 +52,10 @@ def _as_program() -> int:
     except OSError:
         return status                      # said at the interpreter's own end, with the status that it has for it
     os._exit(status)
+
+
+def _child_ended(_number: int, _frame: object) -> None:
+    """Stands for SIG_IGN, which the command gets again (runtime/lifecycle/child_loop.py)."""
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab import Lab, Tree, difference, picture
@@ -32,9 +33,15 @@ def checkpoint(lab: Lab, seen: dict[int, Tree]) -> None:
     seen[int(lab.verb("checkpoint", cwd=lab.work).stdout)] = seen_in(lab.work)
 
 
-def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -> None:
-    """One thing, by one of them; it may well be refused by the kernel."""
-    rank, name = random_.choice(ranks), random_.choice(NAMES)
+def act(random_: random.Random, ranks: list[Any], held: dict[Any, set[str]], where: Sequence[str] = ("",)) -> None:
+    """One thing, by one of them; it may well be refused by the kernel.
+
+    where: folders, each with the names.
+    """
+    def chosen(names: list[str]) -> str:
+        return os.path.join(random_.choice(where), random_.choice(names)) if len(where) > 1 else random_.choice(names)
+
+    rank, name = random_.choice(ranks), chosen(NAMES)
     data = "".join(random_.choice("abcdefgh") for _ in range(random_.choice([1, 7, 100, 5000])))
     what = random_.choice(["write"] * 8 + ["append"] * 3 + ["truncate", "anew", "close", "unlink", "rename", "rename",
                                                            "link", "mkdir", "mkdir", "rmdir", "chmod", "symlink",
@@ -51,11 +58,11 @@ def act(random_: random.Random, ranks: list[Rank], held: dict[Rank, set[str]]) -
             rank.do("close", name)
             held[rank].discard(name)
     elif what in ("rename", "link"):
-        rank.do(what, name, random_.choice(NAMES))
+        rank.do(what, name, chosen(NAMES))
     elif what in ("mkdir", "rmdir"):
-        rank.do(what, random_.choice(["d", "e"]))
+        rank.do(what, chosen(["d", "e"]))
     elif what == "move":
-        rank.do("rename", random_.choice(["d", "e"]), random_.choice(["d", "e", "f"]))
+        rank.do("rename", chosen(["d", "e"]), chosen(["d", "e", "f"]))
     elif what == "chmod":
         rank.do(what, name, random_.choice([0o600, 0o644, 0o755]))
     elif what == "symlink":

@@ -120,6 +120,8 @@ def _signals_as(before: set[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:    # as a script's command in the background has it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:   # whoever started us ignores it (cli/main.py)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -102,6 +102,7 @@ class Tree:
 
     def become(self) -> None:
         """Does not return; OSError."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # else nothing would be left of one that ends
         try:
             self._open_together()
             if self.outer:
@@ -156,10 +157,12 @@ class Tree:
         for each in children:
             if each.status == GONE:        # whoever it led has come
                 os.waitpid(self._slot(each.pid).real, 0)
+            elif _has_ended(each):         # before the program, which may ask, is there
+                os.waitid(os.P_PID, self._slot(each.pid).real, os.WEXITED | os.WNOWAIT)
         if process.status == GONE:
             self._await_followers(process.pid)
             os._exit(0)
-        if process.status >= 0 and not is_stopped(process.status):
+        if _has_ended(process):
             _end_as(process.status)
         self._become_program(self.member[process.pid])
 
@@ -303,12 +306,16 @@ def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     return fd
 
 
+def _has_ended(process: FamilyEntry) -> bool:
+    """And its parent has not waited for it yet."""
+    return process.status >= 0 and not is_stopped(process.status)
+
+
 def _is_led_by(process: mm_member, leader: int) -> bool:
     return process.real != 0 and os.getpgid(process.real) == leader
 
 
 def _end_as(status: int) -> None:
-    """As one ended that nobody has waited for yet."""
     number = status & 0x7f
     if number:
         if number not in (signal.SIGKILL, signal.SIGSTOP):

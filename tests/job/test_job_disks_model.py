@@ -1,0 +1,133 @@
+"""A job of three runs on two machines against plain trees: files that all share, and files on each one's own disk."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab, Tree
+from machines import Machine, machines, missing
+from test_job_disks import NAMES as MACHINES
+from test_job_disks import Disks, There, kill_all
+from test_job_model import NAMES, act, seen_in
+
+pytest.importorskip("zmq")
+
+STEPS = 40
+Seen = dict[int, dict[str, Tree]]
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
+    if why := missing():
+        pytest.skip(why)
+    with machines(tmp_path_factory.mktemp("m"), MACHINES) as made:
+        yield made
+
+
+class Model(Disks):
+    """Links are counted by names, as in the other model of jobs."""
+
+    def own(self, machine: Machine) -> Tree:
+        return seen_in(self.disk(machine))
+
+    def disk(self, machine: Machine) -> Path:
+        return Path(f"/proc/{machine.holder.pid}/root{self.work}/own")
+
+    def all(self) -> dict[str, Tree]:
+        shared = {path: entry for path, entry in seen_in(self.work).items() if not path.startswith("own")}
+        return {"shared": shared} | {one.name: self.own(one) for one in self.net[1:]}
+
+    def last(self, seen: Seen) -> None:
+        seen[max(self.there())] = self.all()
+
+
+@pytest.fixture
+def model(lab: Lab, net: list[Machine]) -> Iterator[Model]:
+    made = Model(lab.folder, lab.driver)
+    made.begin(net)
+    yield made
+    made.unmount()
+
+
+def play(model: Model, random_: random.Random, kills: bool, seen: Seen) -> None:
+    """One job; of the runs that are killed another one of their machine lives on, until all are."""
+    n1, n2 = model.net[1:]
+    ranks = [There(model, one).ready() for one in (n1, n1, n2)]
+    held: dict[There, set[str]] = {rank: set() for rank in ranks}
+    for _ in range(STEPS):
+        mates = [rank for rank in ranks if any(rank.machine is other.machine for other in ranks if other is not rank)]
+        if random_.random() < 0.12:
+            seen[model.checkpoint()] = model.all()
+        elif kills and mates and random_.random() < 0.05:
+            rank = random_.choice(mates)
+            ranks.remove(rank)
+            rank.kill()
+        elif random_.random() < 0.03:
+            ranks.append(There(model, random_.choice([n1, n2])).ready())
+            held[ranks[-1]] = set()
+        else:
+            act(random_, ranks, held, ("", "own"))
+    if kills and random_.random() < 0.5:
+        for one in model.net[1:]:
+            kill_all(one)
+        model.do(random_.choice(model.net), "log")
+    else:
+        for rank in ranks:
+            rank.ask("exit", "0")
+        said = "".join(rank.end() for rank in ranks)
+        assert "Traceback" not in said, said
+    model.last(seen)
+
+
+def back(model: Model, random_: random.Random, index: int, seen: Seen, what: str) -> None:
+    """By a restore on each; or by one here and the runs that start there."""
+    if random_.random() < 0.5:
+        for one in random_.sample(model.net[1:], 2):
+            model.do(one, "restore", index)
+        what += f", restore {index} on each"
+    else:
+        model.do(model.net[0], "restore", index)
+        model.pass_by()
+        what += f", restore {index} and runs"
+    model.assert_all(seen[index], what)
+
+
+def check(model: Model, seed: int, kills: bool, jobs: int = 1) -> None:
+    """jobs: one after another, each from any index."""
+    random_ = random.Random(seed)
+    what = f"seed {seed}"
+    if random_.random() < 0.5:             # the files are older than the job
+        for folder in (model.work, *map(model.disk, model.net[1:])):
+            (folder / "d").mkdir()
+            for name in NAMES[:4]:
+                (folder / name).write_bytes(os.urandom(10000))
+    seen: Seen = {0: model.all()}
+    for number in range(jobs):
+        if number:
+            back(model, random_, random_.choice(sorted(seen)), seen, what)
+        play(model, random_, kills, seen)
+    for index in (*sorted(seen), *random_.sample(sorted(seen), len(seen))):
+        back(model, random_, index, seen, what)
+    for one in model.net:
+        model.do(one, "verify")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_index_on_each_disk(model: Model, seed: int) -> None:
+    check(model, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1040))
+def test_many_jobs(model: Model, seed: int) -> None:
+    check(model, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4000, 4020))
+def test_many_jobs_one_after_another(model: Model, seed: int) -> None:
+    check(model, seed, kills=seed % 2 == 1, jobs=3)
