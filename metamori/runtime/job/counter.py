@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -106,6 +107,8 @@ class Counter(threading.Thread):
         self._processes: dict[tuple[bytes, int], int] = {}
         self._order = Order(store)
         self._disks: dict[str, disks.Disk] = {}
+        self._left = disks.left(store)     # machines
+        self._completed: dict[bytes, Message] = {}
         self._round = 0
         self._over = threading.Event()
         self._looked = self._since = time.monotonic()
@@ -142,6 +145,8 @@ class Counter(threading.Thread):
                 self._joining.append((who, message))
         elif what == "checkpoint":
             self._asked.append((who, message))
+        elif what == "completed":
+            self._completed[who] = message
         elif what == "status":
             self._server.send(who, {"what": "status", "runs": sorted(os.fsdecode(each.name)
                                                                      for each in self._runs.values())})
@@ -261,17 +266,55 @@ class Counter(threading.Thread):
             missing = [name for name in folder.names(self.store)
                        if (name not in joined or name in silent)]
             alive = [name for name in missing if folder.is_alive(self.store, name)]
-            if not alive:
+            if not alive and not self._complete(missing):
                 break
-            if time.monotonic() > limit:
+            if alive and time.monotonic() > limit:
                 raise Refused(f"no answer from {os.fsdecode(alive[0])}")
             self._hear(0.02)
         for who in [who for who, run in self._runs.items() if run.name in missing]:
             del self._runs[who]
-        for name in missing:
-            if said := finish.complete_run(self.store, name):
-                self.say(said)
         return set(missing)
+
+    def _complete(self, missing: list[bytes]) -> bool:
+        """Those that were killed; whether there was one. A run of the same machine does it where one lives: it sees
+        that machine's disk, and completes too what of that was left for want of one."""
+        of = {name: places.read(self.store, name).host for name in missing if finish.is_unfinished(self.store, name)}
+        hosts = {*of.values()} | self._left
+        if not hosts:
+            return False
+        near = {places.read(self.store, run.name).host: who for who, run in self._runs.items()
+                if run.name not in missing}
+        for host in sorted(hosts):
+            names = [name for name in of if of[name] == host]
+            if host not in near:
+                said = [finish.complete_run(self.store, name) for name in names]
+            elif host == socket.gethostname():
+                said = finish.complete_here(self.store, names)
+            else:
+                said = self._complete_there(near[host], names)
+            for text in filter(None, said):
+                self.say(text)
+        before, self._left = self._left, disks.left(self.store)
+        return bool(of) or self._left != before
+
+    def _complete_there(self, who: bytes, names: list[bytes]) -> list[str]:
+        """What it says. Refused; Died."""
+        self._completed.pop(who, None)
+        self._server.send(who, {"what": "complete", "names": [os.fsdecode(name) for name in names]})
+        limit = time.monotonic() + WRITE_S
+        while who not in self._completed:
+            self._hear(0.05)
+            if who not in self._runs:
+                raise Died
+            run, now = self._runs[who], time.monotonic()
+            if now - run.heard > SILENT_S or now > limit:
+                del self._runs[who]
+                raise Died
+        answer = self._completed.pop(who)
+        if "why" in answer:
+            raise Refused(answer["why"])
+        said: list[str] = answer["said"]
+        return said
 
     def _fold(self, message: str, reason: str, indexes: dict[bytes, int], ended: set[bytes]) -> int:
         self.store.refresh()

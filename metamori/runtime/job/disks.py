@@ -7,8 +7,9 @@ States of a disk:
   at rest      its head says where its files are. Another index of the job's store may be meant: `bring` comes before
                any command of a job there
   in a job     `bring` has noted the job's number; each checkpoint of the job is folded into it
-  left         a run there was killed and was completed on another machine, which cannot see the disk. A copy of its
-               store lies in left/, as it was before: who is there next completes that. No more is folded until then
+  left         all its runs were killed and were completed on another machine, which cannot see the disk. Copies of
+               their stores lie in left/, as they were before: who is there next completes them. Nothing is folded until
+               then; a run of the job that begins there meanwhile does it before the job's next checkpoint
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from metamori.errors import ChangedOutside, Damaged, StoreBusy
 from metamori.runtime.checkpoint.job_stamps import Stamps
@@ -103,10 +105,10 @@ class Disk:
 
     # -- notes -----------------------------------------------------------------------------------------
 
-    def _write(self, name: str, data: dict[str, int]) -> None:
+    def _write(self, name: str, data: dict[str, Any]) -> None:
         folder.write_note(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name)), data, durable=True)
 
-    def _read(self, name: str) -> dict[str, int]:
+    def _read(self, name: str) -> dict[str, Any]:
         try:
             return folder.read_note(self.store.door, os.path.join(self.store.layout.root, os.fsencode(name)))
         except FileNotFoundError:
@@ -115,7 +117,8 @@ class Disk:
     @property
     def job_run(self) -> int:
         """Of the job that it is in, or was in last."""
-        return self._read("job").get("run", 0)
+        run: int = self._read("job").get("run", 0)
+        return run
 
     @property
     def is_here(self) -> bool:
@@ -148,8 +151,8 @@ class Disk:
              durable: bool) -> list[str]:
         """Of the runs of this machine; the caller has the lock of the job's store. What a person should hear."""
         if self.is_left:
-            return [f"{self.host}: a run was killed; what others do on its own disk is not part of this checkpoint"
-                    ] if any(part.live for part in parts) else []
+            assert not any(part.live for part in parts)        # counter.py has asked one of them
+            return []
         with self.locked():
             self._make_buffer(run)
             self.store.refresh()
@@ -161,9 +164,11 @@ class Disk:
 
     def _base(self, index: int, run: int) -> int:
         """What its files grew from at an index of that job's: until something has changed, where they were when it
-        began. That may be what somebody else had made of them."""
-        here = self.at(index)
-        return here if here and self.store.meta(here).run == run else self.store.head.index
+        began. That may be what somebody else had made of them; or what was completed there since that index."""
+        here, head = self.at(index), self.store.head.index
+        if not here or self.store.meta(here).run != run:
+            return head
+        return max(here, head) if head and self.store.meta(head).run == run else here
 
     def _make_buffer(self, run: int) -> None:
         """Its first block is nobody's."""
@@ -177,9 +182,8 @@ class Disk:
     def leave(self, name: bytes, upto: dict[bytes, int]) -> None:
         """Before a killed run of this machine is completed elsewhere. upto: what was folded of each run so far."""
         os.makedirs(self._left, 0o700, exist_ok=True)
-        since = {os.fsdecode(each): number for each, number in upto.items()}
         if not self.is_left:
-            self._write("left/since", {"": self.job_run, **since})
+            self._note_left(self.job_run, self.of.newest, upto)
         target, new = os.path.join(self._left, name), os.path.join(self._left, b"." + name)
         if commit.exists(self.store.door, target):
             return
@@ -187,6 +191,11 @@ class Disk:
         subprocess.run(["cp", "-a", "--sparse=always", self.of.layout.node(name), new], check=True, timeout=600,
                        capture_output=True)
         os.rename(new, target)
+
+    def _note_left(self, run: int, index: int, upto: dict[bytes, int]) -> None:
+        """index: the job's newest when the first was left; upto: what is folded of each."""
+        self._write("left/since", {"run": run, "index": index,
+                                   "upto": {os.fsdecode(name): number for name, number in upto.items()}})
 
     def end(self, index: int, names: list[bytes], durable: bool) -> None:
         """The job is over, at this index. names: of this machine's runs, whose own heads say what its files are."""
@@ -226,7 +235,7 @@ class Disk:
         if not self.is_left:
             return []
         since = self._read("left/since")
-        run, said, parts, nodes = since.pop(""), [], [], []
+        run, upto, said, parts, nodes = since["run"], since["upto"], [], [], []
         for name in sorted(self.store.door.listdir(self._left)):
             if name == b"since" or name.startswith(b"."):
                 continue
@@ -239,19 +248,19 @@ class Disk:
             finally:
                 node.unlock()
             nodes.append(node)
-            upto = since.get(os.fsdecode(name), 0)
-            if node.newest > upto:
-                parts.append(Part(name, node, Stamps(node), places.read_in(node), upto, node.newest, live=False))
+            before = upto.get(os.fsdecode(name), 0)
+            if node.newest > before:
+                parts.append(Part(name, node, Stamps(node), places.read_in(node), before, node.newest, live=False))
         last = max((index for index in self.of.indexes if index and self.of.meta(index).run == run), default=0)
-        here = self.at(last)
+        here = self._base(last, run)
         if parts:
             self._make_buffer(run)
             fold = JobFold(self.store, parts, here, run, (), own=self.of)
             here = fold.commit("", "killed", True, time.time_ns())
             said += fold.said
-        if last:
+        if last > since["index"]:          # of before that it is something else
             self.note_at({last: here})
-        self._write("left/since", {"": run} | {os.path.basename(node.path): node.newest for node in nodes})
+        self._note_left(run, since["index"], {os.path.basename(os.fsencode(node.path)): node.newest for node in nodes})
         for node in nodes:                 # each link less is another change time: head is noted after it
             shutil.rmtree(node.layout.kept_folder, ignore_errors=True)
         self._set_head(here, nodes, True)
@@ -342,6 +351,28 @@ def leave_behind(of: Store, name: bytes) -> None:
         disk = find(of, place.host, make=True)
         assert disk is not None
         disk.leave(name, folder.folded(of)[0])
+
+
+def left(of: Store) -> set[str]:
+    """Machines whose disks are."""
+    try:
+        names = of.door.listdir(of.layout.disks)
+    except FileNotFoundError:
+        return set()
+    return {os.fsdecode(name) for name in names
+            if commit.exists(of.door, os.path.join(of.layout.disks, name, b"left", b"since"))}
+
+
+def complete_left(of: Store) -> list[str]:
+    """This machine's, while the job goes on. Lines for a person. StoreBusy."""
+    disk = find(of, socket.gethostname())
+    if disk is None:
+        return []
+    try:
+        with disk.locked():
+            return disk.complete()
+    finally:
+        disk.store.close()
 
 
 def end(of: Store, index: int, names: list[bytes], durable: bool) -> None:

@@ -38,6 +38,17 @@ def complete_run(store: Store, name: bytes) -> str:
     return f"{os.fsdecode(name)}: {said}" if said else ""
 
 
+def is_unfinished(store: Store, name: bytes) -> bool:
+    """Whether a run of the job that is over was killed, and not completed yet."""
+    return commit.exists(store.door, Store(store.layout.node(name), store.door).layout.run_area)
+
+
+def complete_here(store: Store, names: list[bytes]) -> list[str]:
+    """These, and what another machine has left of this one's disk; while the job goes on. StoreBusy."""
+    said = [text for name in names if (text := complete_run(store, name))]
+    return said + disks.complete_left(store)
+
+
 def finish(store: Store, durable: bool = True) -> list[str]:
     """Complete a job of which no run lives; the caller holds the lock. StoreBusy. Lines for a person."""
     if not folder.is_there(store):

@@ -188,8 +188,31 @@ class Member(threading.Thread):
             self.joined.set()
         elif message["what"] == "cut":
             self._cut(message["round"])
+        elif message["what"] == "complete":
+            self._complete_others([os.fsencode(name) for name in message["names"]])
         elif message["what"] == "who?" and self._client is not None:
             self._client.send({"what": "join", "name": self.name_})
+
+    def _complete_others(self, names: list[bytes]) -> None:
+        """Killed ones of this machine, for the one that counts, who does not see its disk."""
+        assert self._client is not None
+        begun, done = threading.Event(), threading.Event()
+        begun.set()
+        beat = threading.Thread(target=self._beat, args=(begun, done), daemon=True)
+        beat.start()
+        answer: Message = {"what": "completed"}
+        try:
+            store = Store.open(self.path)
+            try:
+                answer["said"] = finish.complete_here(store, names)
+            finally:
+                store.close()
+        except (MetamoriError, OSError, ValueError, LookupError) as error:
+            answer["why"] = f"{self.name_}: {error or type(error).__name__}"
+        finally:
+            done.set()
+            beat.join()
+        self._client.send(answer)
 
     def _cut(self, number: int) -> None:
         assert self._client is not None

@@ -1,0 +1,68 @@
+"""Files on machines' own disks where runs are killed and their job goes on: who completes them sees that disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from machines import Machine, machines, missing
+from test_job_disks import NAMES, Disks, There, disks, everything_back, old_files, step
+
+__all__ = ["disks"]                        # pytest finds it here
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
+    if why := missing():
+        pytest.skip(why)
+    with machines(tmp_path_factory.mktemp("m"), NAMES) as made:
+        yield made
+
+
+def test_a_run_is_killed_beside_another_of_its_machine(disks: Disks) -> None:
+    """The one that counts sees another disk: who lives completes it, and the index has both."""
+    old_files(disks)
+    seen = {0: disks.all()}
+    n1, n2 = disks.net[1:]
+    counts, killed, lives = [There(disks, one).ready() for one in (n2, n1, n1)]
+    for number in range(3):
+        for rank in (killed, lives) if number < 2 else (lives,):
+            rank.do("append", "own/log", f"{number}\n")
+            rank.do("anew", f"own/of.{number}", "x" * 5000)
+            rank.do("write", "own/over", 3000 * number, f"{number}" * 4000)
+        if number == 1:
+            killed.kill()
+            lives.do("append", f"own/of.{number}", "later")
+        seen[disks.checkpoint()] = disks.all()
+    for rank in (counts, lives):
+        rank.ask("exit", "0")
+    said = [rank.end() for rank in (counts, lives)]
+    assert "the machine went down" not in "".join(said)
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_machine_comes_back_while_the_job_goes_on(disks: Disks, between: bool) -> None:
+    """between: there was a checkpoint without it, which has its disk as of the last before."""
+    old_files(disks)
+    seen = {0: disks.all()}
+    n1, n2 = disks.net[1:]
+    counts, killed = There(disks, n2).ready(), There(disks, n1).ready()
+    step([counts, killed], 0)
+    seen[disks.checkpoint()] = disks.all()
+    step([counts, killed], 1)
+    killed.kill()
+    step([counts], 2)
+    if between:
+        disks.checkpoint()
+    late = There(disks, n1).ready()
+    for number in (3, 4):
+        step([counts, late], number)
+        seen[disks.checkpoint()] = disks.all()
+    for rank in (counts, late):
+        rank.ask("exit", "0")
+    for rank in (counts, late):
+        rank.end()
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
