@@ -107,6 +107,10 @@ def check(model: Model, seed: int, kills: bool, jobs: int = 1) -> None:
         play(model, random_, kills, seen)
     for index in (*sorted(seen), *random_.sample(sorted(seen), len(seen))):
         back(model, random_, index, seen, what)
+    model.do(model.net[0], "prune", "--keep-last", random_.randint(1, len(seen)))
+    for index in random_.sample(sorted(model.there()), len(model.there())):
+        if index in seen:
+            back(model, random_, index, seen, f"{what}, pruned")
     for one in model.net:
         model.do(one, "verify")
 

@@ -133,7 +133,15 @@ def back(lab: Lab, what: str, seed: int, seen: dict[int, Tree]) -> None:
 
 
 def check(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> None:
-    back(lab, f"seed {seed}", seed, play(lab, seed, kills, jobs))
+    seen = play(lab, seed, kills, jobs)
+    back(lab, f"seed {seed}", seed, seen)
+    random_ = random.Random(seed)
+    lab.verb("prune", "--keep-last", random_.randint(1, len(seen)))
+    left = {index["index"] for index in lab.log()["checkpoints"]} - {0}
+    for index in random_.sample(sorted(left), len(left)):
+        lab.restore(index)
+        lab.assert_state(seen[index], f"seed {seed}, pruned, restore {index}")
+    lab.verb("verify")
 
 
 @pytest.mark.parametrize("seed", range(4))
