@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from machines import Machine, machines, missing
-from test_job_disks import NAMES, Disks, There, disks, everything_back, old_files, step
+from test_job_disks import NAMES, Disks, There, disks, everything_back, kill_all, old_files, step
 
 __all__ = ["disks"]                        # pytest finds it here
 
@@ -64,5 +64,46 @@ def test_a_machine_comes_back_while_the_job_goes_on(disks: Disks, between: bool)
         rank.ask("exit", "0")
     for rank in (counts, late):
         rank.end()
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+@pytest.mark.parametrize("where", range(3))
+def test_a_file_that_another_machines_run_removed_last(disks: Disks, where: int) -> None:
+    """Both are killed: who completes the first does not find it, and the second has kept it."""
+    (disks.work / "file").write_text("old")
+    seen = {0: disks.all()}
+    first, second = (There(disks, one).ready() for one in disks.net[1:])
+    first.do("append", "file", "more")
+    seen[disks.checkpoint()] = disks.all()
+    second.do("unlink", "file")
+    for one in disks.net[1:]:
+        kill_all(one)
+    said = disks.do(disks.net[where], "log").stderr
+    assert "not found again" not in said and "lost" not in said
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+def test_who_completes_a_run_elsewhere_has_another_file_at_that_path(disks: Disks) -> None:
+    """Nor does an earlier look at the right one count once more, which would be a change from outside."""
+    seen = {0: disks.all()}
+    n1, n2 = disks.net[1:]
+    counts = There(disks, n1).ready()
+    counts.do("anew", "own/file", "of n1")
+    for number in range(3):
+        rank = There(disks, n2).ready()
+        name = "own/file" if number < 2 else "own/other"
+        rank.do("append", name, f"of n2, {number}")
+        rank.do("chmod", name, 0o600 + 4 * number)
+        seen[disks.checkpoint()] = disks.all()
+        counts.do("append", "own/file", f"of n1, {number}")
+        if number < 2:
+            rank.kill()
+        if number == 1:                    # else the next is there when it is completed
+            disks.checkpoint()
+    for one in (n1, n2):
+        kill_all(one)
+    disks.do(disks.net[0], "log")
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)

@@ -19,7 +19,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,6 +41,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
 
 LOCK_S = 60.0
+_ELSEWHERE = b"elsewhere"                  # in the store of a run that was completed on another machine
 OUTSIDE = (BEFORE_RUN, BEFORE_RESTORE, partial_checkpoint.REASON)        # why there are records that are not of a job
 
 
@@ -185,12 +186,12 @@ class Disk:
         if not self.is_left:
             self._note_left(self.job_run, self.of.newest, upto)
         target, new = os.path.join(self._left, name), os.path.join(self._left, b"." + name)
-        if commit.exists(self.store.door, target):
-            return
-        shutil.rmtree(new, ignore_errors=True)
-        subprocess.run(["cp", "-a", "--sparse=always", self.of.layout.node(name), new], check=True, timeout=600,
-                       capture_output=True)
-        os.rename(new, target)
+        node = self.of.layout.node(name)
+        if not commit.exists(self.store.door, target):
+            shutil.rmtree(new, ignore_errors=True)
+            subprocess.run(["cp", "-a", "--sparse=always", node, new], check=True, timeout=600, capture_output=True)
+            os.rename(new, target)
+        commit.write_file(self.store.door, os.path.join(node, _ELSEWHERE), b"", durable=False)
 
     def _note_left(self, run: int, index: int, upto: dict[bytes, int]) -> None:
         """index: the job's newest when the first was left; upto: what is folded of each."""
@@ -198,25 +199,30 @@ class Disk:
                                    "upto": {os.fsdecode(name): number for name, number in upto.items()}})
 
     def end(self, index: int, names: list[bytes], durable: bool) -> None:
-        """The job is over, at this index. names: of this machine's runs, whose own heads say what its files are."""
+        """The job is over, at this index. names: of this machine's runs, whose own heads say what its files are, but
+        of those that were completed elsewhere."""
+        nodes = [Store.open(self.of.layout.node(name), door=self.store.door) for name in names]
+        nodes = [node for node in nodes if not _is_of_elsewhere(node)]
         if self.is_left:
-            for name in names:             # what they did comes after what the killed one did
-                target = os.path.join(self._left, name)
+            for node in nodes:             # what they did comes after what the killed one did
+                target = os.path.join(self._left, os.path.basename(node.layout.root))
                 if not commit.exists(self.store.door, target):
-                    os.rename(self.of.layout.node(name), target)
+                    os.rename(node.layout.root, target)
             return
         with self.locked():
-            nodes = [Store.open(self.of.layout.node(name), door=self.store.door) for name in names]
             here = self._base(index, self.job_run)
             if here != self.at(index):
                 self.note_at({index: here})
             self._set_head(here, nodes, durable)
 
     def _set_head(self, index: int, nodes: list[Store], durable: bool) -> None:
-        """As Store.set_head, without looking: what the runs have seen at their ends counts, the last first."""
-        store = self.store
+        """As Store.set_head, without looking: what the runs have seen at their ends counts, of each once, the last
+        first."""
+        store, job = self.store, self._read("job")
+        told = job.get("told", [])
+        nodes = [node for node in nodes if node.newest and os.path.basename(node.path) not in told]
         seen = {each.path: each for each in store.head.identities}
-        for node in sorted((node for node in nodes if node.newest), key=lambda node: node.meta(node.newest).time_ns):
+        for node in sorted(nodes, key=lambda node: node.meta(node.newest).time_ns):
             seen |= {each.path: each for each in node.head.identities}
         state = store.state(index)
         identities = tuple(seen.get(path, Identity(path, 0, 0, 0, 0, 0)) for path in sorted(state.names))
@@ -224,12 +230,14 @@ class Disk:
         head = Head(index, identities, tuple(kept_now(store.door, store.layout, each) for each in homes),
                     store.newest, store.undo_log.last())
         commit.write_file(store.door, store.layout.head, files.encode_head(head, store.layout.id), durable)
+        self._write("job", job | {"told": told + [os.path.basename(node.path) for node in nodes]})
         store.refresh()
 
     # -- on its machine --------------------------------------------------------------------------------
 
-    def complete(self) -> list[str]:
-        """Here what was left; the caller has its lock. Lines for a person."""
+    def complete(self, ended: Sequence[Store] = ()) -> list[str]:
+        """Here what was left; the caller has its lock. ended: other runs of this machine, where the job goes on. Lines
+        for a person."""
         over = self._left + b".over"
         shutil.rmtree(over, ignore_errors=True)
         if not self.is_left:
@@ -263,7 +271,7 @@ class Disk:
         self._note_left(run, since["index"], {os.path.basename(os.fsencode(node.path)): node.newest for node in nodes})
         for node in nodes:                 # each link less is another change time: head is noted after it
             shutil.rmtree(node.layout.kept_folder, ignore_errors=True)
-        self._set_head(here, nodes, True)
+        self._set_head(here, [*nodes, *ended], True)
         os.rename(self._left, over)        # at once: a part of it would be completed again
         shutil.rmtree(over)
         return said
@@ -305,6 +313,10 @@ def _listed(paths: list[bytes]) -> str:
     return ", ".join(os.fsdecode(each) for each in paths[:5]) + more
 
 
+def _is_of_elsewhere(node: Store) -> bool:
+    return commit.exists(node.door, os.path.join(node.layout.root, _ELSEWHERE))
+
+
 def name_in(of: Store, host: str) -> bytes:
     return os.path.join(of.layout.disks, os.fsencode(host))
 
@@ -344,13 +356,16 @@ def fold(of: Store, known: dict[str, Disk], parts: list[Part], parent: int, run:
     return said
 
 
-def leave_behind(of: Store, name: bytes) -> None:
-    """Before a killed run is completed: if that is not on its machine, its store is kept for who is there next."""
+def leave_behind(of: Store, name: bytes) -> places.Place | None:
+    """Before a killed run is completed: if that is not on its machine, its store is kept for who is there next. Where
+    that is, if it is another machine with a disk of its own."""
     place = places.read(of, name)
-    if place.host not in ("", socket.gethostname()) and place.disks:
-        disk = find(of, place.host, make=True)
-        assert disk is not None
-        disk.leave(name, folder.folded(of)[0])
+    if place.host in ("", socket.gethostname()) or not place.disks:
+        return None
+    disk = find(of, place.host, make=True)
+    assert disk is not None
+    disk.leave(name, folder.folded(of)[0])
+    return place
 
 
 def left(of: Store) -> set[str]:
@@ -365,12 +380,15 @@ def left(of: Store) -> set[str]:
 
 def complete_left(of: Store) -> list[str]:
     """This machine's, while the job goes on. Lines for a person. StoreBusy."""
-    disk = find(of, socket.gethostname())
-    if disk is None:
+    host = socket.gethostname()
+    disk = find(of, host)
+    if disk is None or not disk.is_left:
         return []
+    ended = [Store.open(of.layout.node(name), door=of.door) for name in folder.names(of)
+             if not folder.is_alive(of, name) and places.read(of, name).host == host]
     try:
         with disk.locked():
-            return disk.complete()
+            return disk.complete([node for node in ended if not _is_of_elsewhere(node)])
     finally:
         disk.store.close()
 

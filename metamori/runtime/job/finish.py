@@ -30,9 +30,8 @@ def complete_run(store: Store, name: bytes) -> str:
     node.lock()
     try:
         require_over(node)
-        if commit.exists(node.door, node.layout.run_area):
-            disks.leave_behind(store, name)
-        said = finish_if_needed(node)
+        place = disks.leave_behind(store, name) if commit.exists(node.door, node.layout.run_area) else None
+        said = finish_if_needed(node, lambda path: place is not None and bool(place.is_own(path)))
     finally:
         node.close()
     return f"{os.fsdecode(name)}: {said}" if said else ""

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import struct
+from collections.abc import Callable
 
 from metamori._area import ffi, lib
 from metamori.errors import Damaged, StoreBusy
@@ -31,9 +32,10 @@ def require_over(store: Store) -> None:
         raise StoreBusy(f"a run in {store.path} is alive")
 
 
-def finish_if_needed(store: Store) -> str:
+def finish_if_needed(store: Store, not_here: Callable[[bytes], bool] = lambda path: False) -> str:
     """Complete a run that was killed together with `metamori run` and is over; the caller holds the lock.
 
+    not_here: of a path, whether it is on a disk of another machine, on which the run was.
     Returns a line for a person, or "" when there was nothing to do.
     """
     if not commit.exists(store.door, store.layout.run_area):
@@ -43,7 +45,7 @@ def finish_if_needed(store: Store) -> str:
         raise _foreign(folder, "of another store")
     moved(create.noted_anchor(store.door, store.layout), store.layout.id.anchor)
     if not _is_of_this_boot(folder):
-        return _from_what_is_durable(store)
+        return _from_what_is_durable(store, not_here=not_here)
     try:
         area = Area(store.path)
     except OSError as error:
@@ -112,7 +114,7 @@ def _damaged(store: Store, folder: str, why: str) -> str:
     return _from_what_is_durable(store, f"what the last run left in {folder} is damaged ({why})")
 
 
-def _from_what_is_durable(store: Store, *why: str) -> str:
+def _from_what_is_durable(store: Store, *why: str, not_here: Callable[[bytes], bool] = lambda path: False) -> str:
     from metamori.runtime.recovery import crash_recovery  # not for a run that was killed on a machine that runs on
 
-    return crash_recovery.recover(store, *why)
+    return crash_recovery.recover(store, *why, not_here=not_here)

@@ -23,7 +23,8 @@ from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touc
 from metamori.runtime.area.wal import Record, began, began_ns, read
 from metamori.runtime.checkpoint import job_stamps
 from metamori.runtime.checkpoint.cut import Cut, look
-from metamori.runtime.checkpoint.delta import Fold
+from metamori.runtime.checkpoint.cut import Found as Look
+from metamori.runtime.checkpoint.delta import GONE, Fold
 from metamori.runtime.recovery import torn_checkpoints
 from metamori.runtime.recovery.file_locator import Found, Remains
 from metamori.runtime.recovery.recovery_base import REASON, Base, base_of
@@ -38,8 +39,10 @@ from metamori.tables.record import replace
 from metamori.tables.view import BUFFER
 
 
-def recover(store: Store, why: str = "the machine went down during the last run") -> str:
-    """Complete the run. A line for a person that says why it was necessary."""
+def recover(store: Store, why: str = "the machine went down during the last run", *,
+            not_here: Callable[[bytes], bool]) -> str:
+    """Complete the run. A line for a person that says why it was necessary. not_here: of a path, whether it is on a
+    disk of the run's machine, which is another one: what has the same path here is something else."""
     assert store.is_locked
     run_area = os.fsdecode(store.layout.run_area)
     store.refresh()
@@ -49,7 +52,8 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     if start is not None and not start.flags & lib.MM_POWER:
         nothing_left = torn_checkpoints.drop(store, start.run)
     base = base_of(store, log, begun)
-    work = _Leavings(store, base, _noted(run_area, base.epoch), _carry_through(store), began_ns(run_area))
+    work = _Leavings(store, base, _noted(run_area, base.epoch), _carry_through(store), began_ns(run_area),
+                     not_here)
     index = work.commit(lambda: _retire(run_area))
     if os.path.exists(run_area):
         _retire(run_area)
@@ -92,9 +96,10 @@ class _Leavings:
     that stay as they are for a part, since what was buffered of them is not what was signed."""
 
     def __init__(self, store: Store, base: Base, noted: list[Touch], arrived: dict[int, bytes],
-                 began_ns: int) -> None:
-        self.store, self.base = store, base
+                 began_ns: int, not_here: Callable[[bytes], bool]) -> None:
+        self.store, self.base, self._not_here = store, base, not_here
         self.isolated = bool(base.flags & lib.MM_ISOLATE)
+        self.in_job = bool(base.flags & lib.MM_JOB)    # what is not there may be known to another run (job/fold.py)
         self.state = store.state(base.index)
         self.lost: list[bytes] = []
         # in isolation nothing of it is written back
@@ -104,9 +109,9 @@ class _Leavings:
         self.torn = [path for inode in self._good for path in self.state.paths(inode)[:1]]
         self.cut = Cut(base.index, 0, 0, 0)
         self._look(noted)
-        self.cut.found.update((path, look(path)) for path in arrived.values())
+        self.cut.found.update((path, self._at(path)) for path in arrived.values())
         looked = {path: found.st for path, found in self.cut.found.items()}
-        self.remains = Remains(store, base, self.state, looked, arrived, began_ns)
+        self.remains = Remains(store, base, self.state, looked, arrived, began_ns, not_here)
         self._homes = {(ino, born) for _, ino, born in base.at_home}
         self._gone: list[int] = []
         self._left: list[int] = []         # slots of files that no index knows and that are not there: in the log alone
@@ -115,18 +120,21 @@ class _Leavings:
 
     # -- what there is ---------------------------------------------------------------------------
 
+    def _at(self, path: bytes) -> Look:
+        return Look(None) if self._not_here(path) else look(path)
+
     def _look(self, noted: list[Touch]) -> None:
         """At every path that anybody speaks of."""
         names, cut = self.state.names, self.cut
         for path in names:
-            cut.found[path] = look(path)
+            cut.found[path] = self._at(path)
         for note in noted:
             if note.path not in names:
                 cut.touches.setdefault(note.path, note)
-                cut.found.setdefault(note.path, look(note.path))
+                cut.found.setdefault(note.path, self._at(note.path))
         for record in self.base.log:
             if record.path and record.path not in cut.found:
-                cut.found[record.path] = look(record.path)
+                cut.found[record.path] = self._at(record.path)
                 if record.created:
                     cut.touches.setdefault(record.path, _absent(record.path))
         self._moved_folders([note for note in noted if stat.S_ISDIR(note.mode)])
@@ -136,6 +144,8 @@ class _Leavings:
         cut, below = self.cut, dict[bytes, dict[tuple[int, int], bytes]]()
         for note in noted:
             st = look(note.path).st
+            if self._not_here(note.path):
+                continue
             if st is not None and st.st_ino == note.ino:
                 continue
             top = os.path.dirname(note.path)
@@ -164,7 +174,7 @@ class _Leavings:
                     self.cut.found[found.path] = look(found.path)
             if found is None:
                 self._gone.append(inode)
-                self.lost += self.state.paths(inode)[:1]
+                self.lost += [] if self.in_job else self.state.paths(inode)[:1]
             elif slot in self._log or found.kept or inode in self._good or self._differs(inode, pif, found.st):
                 self.cut.pifs.append(self._pif(slot, found, self._log.get(slot, [])))
         known = {each.slot for each in self.cut.pifs}
@@ -179,7 +189,7 @@ class _Leavings:
             if slot in self.remains.files and slot not in known:
                 self.cut.pifs.append(self._pif(slot, self.remains.files[slot], records))
             elif slot not in self.remains.files and not self.remains.pif(slot).object and _saved(records):
-                self.cut.pifs.append(_left(slot, records[-1]))
+                self.cut.pifs.append(_left(slot, records[-1], self.in_job))
                 self._left.append(slot)
             self._preimages(slot, records)
         self._first_touched({each.slot for each in self.cut.pifs})
@@ -270,7 +280,7 @@ class _Leavings:
                 self._into_buffer(each)
             self.cut.in_place.setdefault(slot, []).append((each.start, each.end))
             self.cut.preimages.append(Preimage(0, each.index, slot, each.start, each.end, each.buffer_start,
-                                               each.stamp_ns if self.base.flags & lib.MM_JOB else 0))
+                                               each.stamp_ns if self.in_job else 0))
 
     def _into_buffer(self, record: Record) -> None:
         fd = self.store.door.open(self.store.layout.buffer(self.base.run), os.O_RDWR | os.O_CREAT)
@@ -292,10 +302,10 @@ class _Leavings:
         meta, offsets = self._with_all(meta, offsets)
         undo = fold.undo_entries()
         gone = [*self._gone, *(fold.objects[slot] for slot in self._left)]
-        if gone:                           # but for what was saved of it
+        if gone and not self.in_job:       # but for what was saved of it
             undo.setdefault(index - 1, []).extend(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in gone)
         if meta.names or meta.pifs or offsets.entries or undo or base.index != store.newest:
-            if base.flags & lib.MM_JOB:
+            if self.in_job:
                 job_stamps.note(store, self.cut, index, True)
             if offsets.entries or self.cut.preimages:
                 store.buffers.sync(base.run)
@@ -343,8 +353,8 @@ class _Leavings:
                     if piece.kind == BUFFER and piece.start < limit and any(recorded.gaps(piece.start, piece.end)):
                         entries += self._entries(inode, meta.process, piece.start, min(piece.end, limit), piece.run,
                                                  piece.offset, mine)
-        gone = tuple(replace(self.state.pifs[inode], size=0, cut=0, was_deleted=meta.index)
-                     for inode in self._gone if inode not in said)
+        end = {"mode": GONE} if self.in_job else {"size": 0, "cut": 0, "was_deleted": meta.index}
+        gone = tuple(replace(self.state.pifs[inode], **end) for inode in self._gone if inode not in said)
         return replace(meta, pifs=(*meta.pifs, *gone)), replace(
             offsets, entries=tuple(sorted(entries, key=lambda entry: entry.inode)))
 
@@ -387,9 +397,9 @@ def _saved(records: list[Record]) -> list[Record]:
     return [each for each in records if each.kind == lib.MM_AHEAD_PREIMAGE]
 
 
-def _left(slot: int, last: Record) -> Pif:
+def _left(slot: int, last: Record, in_job: bool) -> Pif:
     """A file that was moved out of the scope, or to where nobody finds it, after its bytes had been saved."""
-    flags = lib.MM_NAMELESS | lib.MM_LEFT
+    flags = 0 if in_job else lib.MM_NAMELESS | lib.MM_LEFT
     return Pif(slot, 0, last.dev, last.ino, last.btime_ns, flags, False, True, 0, last.path, b"", 0, NO_LIMIT, 0,
                last.mtime_ns, None, last.old, [])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from types import SimpleNamespace
 
 from metamori.runtime.area import scope
@@ -59,8 +60,8 @@ class Remains:
     """`files` by slot; a slot is one file, still there or not. The rest is what a fold asks of an area."""
 
     def __init__(self, store: Store, base: Base, state: State, looked: dict[bytes, os.stat_result | None],
-                 arrived: dict[int, bytes], began_ns: int) -> None:
-        self._store, self._state = store, state
+                 arrived: dict[int, bytes], began_ns: int, not_here: Callable[[bytes], bool]) -> None:
+        self._store, self._state, self._not_here = store, state, not_here
         self._rules = scope.rules(read_scope(store) or EVERYTHING, os.environb)
         self.head = SimpleNamespace(run=base.run, flags=base.flags, next_object=store.next_object())
         self.files: dict[int, Found] = {}
@@ -187,6 +188,8 @@ class Remains:
         """A file that went from all its paths, below the nearest folder of one that is there."""
         ino, born = self.identity(known)
         for path in paths:
+            if self._not_here(path):
+                continue
             top = os.path.dirname(path)
             while not os.path.isdir(top):
                 top = os.path.dirname(top)
@@ -201,7 +204,8 @@ class Remains:
         if top not in self._walked:
             found = self._walked[top] = {}
             for at, folders, names in self._store.door.walk(top):
-                folders[:] = [each for each in folders if os.path.join(at, each) != self._store.layout.root]
+                folders[:] = [each for each in folders if os.path.join(at, each) != self._store.layout.root
+                              and not self._not_here(os.path.join(at, each))]
                 for there in (os.path.join(at, name) for name in names):
                     st = lstat_or_none(self._store.door, there)
                     if st is not None and stat.S_ISREG(st.st_mode):
