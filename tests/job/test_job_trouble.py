@@ -231,3 +231,49 @@ def test_any_of_the_runs_asks_for_the_requeue_and_only_one(lab: Lab) -> None:
     said = end(ranks)
     assert said.count("was not requeued") == 1, said
     assert lab.messages()[max(lab.messages())] == "requeued"
+
+
+FIRST_FAILS = """
+import os, sys, time
+from metamori.cli.main import main
+from metamori.errors import MetamoriError
+from metamori.runtime.job import start
+bring = start._bring_disk
+def fails(path, place):
+    open("first", "x").close()
+    while not os.path.exists("fail"):
+        time.sleep(0.01)
+    raise MetamoriError("it cannot begin")
+def waits(path, place):
+    bring(path, place)
+    open("second", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+start._bring_disk = {"fails": fails, "waits": waits}[os.environ["HOW"]]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("order", [("fail", "go"), ("go", "fail")])
+def test_the_first_cannot_begin(lab: Lab, order: tuple[str, str]) -> None:
+    """It says why, and whoever joined it meanwhile is a job by itself."""
+    words = lab.argv("run", "--job")
+    line = [words[0], "-c", FIRST_FAILS, *words[3:]]
+    begun = []
+    for how, mark in (("fails", "first"), ("waits", "second")):
+        begun.append(subprocess.Popen([*line, "--", "sh", "-c", "echo there; read x"], cwd=lab.work, text=True,
+                                      env=lab.env | {"HOW": how}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE))
+        wait_until((lab.work / mark).exists, how)
+    first, second = begun
+    for what in order:
+        (lab.work / what).touch()
+        if what == "fail":
+            _, said = first.communicate(timeout=60)
+            assert (first.returncode, said) == (125, "metamori: it cannot begin\n")
+        else:
+            wait_until(lambda: any((lab.store / "nodes").glob("*/format")) or order[0] == "fail", "it joins")
+    assert second.stdout and second.stdout.readline() == "there\n", second.stderr and second.stderr.read()
+    assert lab.verb("checkpoint", cwd=lab.work).stdout == "1\n"
+    _, said = second.communicate("\n", timeout=60)
+    assert (second.returncode, said) == (0, "")

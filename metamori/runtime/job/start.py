@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from metamori.config import Config
@@ -88,18 +89,23 @@ def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False,
     sys.setswitchinterval(SWITCH_S)
     host = socket.gethostname()
     identity = elsewhere.identity if elsewhere else member.identity(config.job or "", dict(os.environ))
-    store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
-    place = _place(store, config, host)
-    counter = _begin_or_join(store, config, identity, resumes, stdio, None if elsewhere else verb)
-    try:
-        _bring_disk(config.store, place)
-        node, name = _own_store(store, member.name_of(dict(os.environ), host), place)
-    except BaseException:
-        if counter is not None:            # where this was the first there is no job
-            counter.stop()
-            finish.finish(counter.store)
-            counter.store.close()
-        raise
+    while True:
+        store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
+        place = _place(store, config, host)
+        counter = _begin_or_join(store, config, identity, resumes, stdio, None if elsewhere else verb)
+        try:
+            _bring_disk(config.store, place)
+            node, name = _own_store(store, member.name_of(dict(os.environ), host), place)
+            break
+        except BaseException as error:
+            if counter is not None:
+                counter.stop()
+                with suppress(StoreBusy):  # others have joined: one of them counts from now on
+                    finish.finish(counter.store)
+                counter.store.close()
+            elif isinstance(error, FileNotFoundError) and not folder.is_there(store):
+                continue                   # the job's first run could not begin, and has ended it
+            raise
     own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
     area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
     node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
