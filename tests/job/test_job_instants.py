@@ -1,0 +1,125 @@
+"""Runs of a job that never stand still for a checkpoint: at each index the files of each are those of one moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from busy import Player, steps
+from lab import Lab, Tree
+from test_job_model import seen_in
+
+pytest.importorskip("zmq")
+
+COUNT = 400
+RUNS = 3
+
+
+def moments(folder: Path, seed: int) -> list[Tree]:
+    """What its files are after each of its steps, the last time."""
+    folder.mkdir()
+    player, found = Player(str(folder)), [seen_in(folder)]
+    for step in steps(seed, COUNT):
+        player.do(step)
+        found.append(seen_in(folder))
+    return found
+
+
+class Runs:
+    """Each in a folder of its own, of which no other knows."""
+
+    def __init__(self, lab: Lab, seed: int, *options: str) -> None:
+        self.lab, self.folders = lab, [lab.work / f"r{number}" for number in range(RUNS)]
+        self.moments = [moments(lab.folder / f"native.{number}", seed * RUNS + number) for number in range(RUNS)]
+        self.processes = []
+        script = Path(__file__).parent / "busy.py"
+        for number, folder in enumerate(self.folders):
+            folder.mkdir(exist_ok=True)
+            words = [sys.executable, script, str(seed * RUNS + number), str(COUNT), folder.name]
+            self.processes.append(subprocess.Popen(
+                [*lab.argv("run", *options), "--", *words], cwd=lab.work, env=lab.env, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        for each in self.processes:
+            assert each.stdout and each.stdout.readline() == "ready\n", each.stderr and each.stderr.read()
+
+    def are_busy(self) -> bool:
+        """Whether one still does something."""
+        return any(not select.select([each.stdout], [], [], 0)[0] for each in self.processes)
+
+    def end(self) -> str:
+        said = ""
+        for each in self.processes:
+            if each.poll() is None:
+                said += each.communicate(timeout=120)[1]
+        return said
+
+    def kill(self, number: int) -> None:
+        """`metamori run` and its program."""
+        process = self.processes.pop(number)
+        process.send_signal(signal.SIGSTOP)
+        for pid in descendants(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+    def at(self, number: int, since: int) -> int:
+        """How many steps its files are at, of those from `since` on; -1: they were never so."""
+        now = seen_in(self.folders[number])
+        return next((at for at in range(since, COUNT + 1) if self.moments[number][at] == now), -1)
+
+
+def descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [found for child in map(int, children) for found in (*descendants(child), child)]
+
+
+def check(lab: Lab, seed: int, kills: bool) -> None:
+    random_ = random.Random(seed)
+    runs = Runs(lab, seed, "--job", "--every", f"{random_.choice([50, 100, 200])}ms")
+    while any(each.poll() is None for each in runs.processes) and runs.are_busy():
+        time.sleep(random_.random() * 0.2)
+        if kills and random_.random() < 0.2 and len(runs.processes) > 1:
+            runs.kill(random_.randrange(len(runs.processes)))
+        elif random_.random() < 0.3:
+            lab.verb("checkpoint", cwd=lab.work)
+    if kills and random_.random() < 0.5:
+        while runs.processes:
+            runs.kill(0)
+    said = runs.end()
+    assert "lost" not in said and "Traceback" not in said, said
+    known = sorted(index["index"] for index in lab.log()["checkpoints"])
+    final = [seen_in(folder) for folder in runs.folders]
+    done = [0] * RUNS
+    for index in known:                    # in order: no run goes back
+        lab.restore(index)
+        for number in range(RUNS):
+            at = runs.at(number, done[number])
+            assert at >= 0, f"seed {seed}, index {index}: r{number} was never so after step {done[number]}"
+            done[number] = at
+    assert [seen_in(folder) for folder in runs.folders] == final
+    first: dict[int, list[Tree]] = {}
+    for index in random_.sample(known, len(known)):
+        lab.restore(index)
+        first[index] = [seen_in(folder) for folder in runs.folders]
+    for index in known:
+        lab.restore(index)
+        assert [seen_in(folder) for folder in runs.folders] == first[index]
+    lab.verb("verify")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_run_stands_still(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_no_run_of_many_stands_still(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 2 == 1)
