@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import subprocess
@@ -245,6 +246,24 @@ def test_two_runs_of_one_machine(disks: Disks) -> None:
     for index, want in seen.items():
         disks.do(n1, "restore", index)
         disks.assert_all(want, f"restore {index}")
+
+
+def test_a_rename_to_another_filesystem_fails(disks: Disks) -> None:
+    """The copy that was made of what it would have destroyed is not what the file is from then on: another run goes on
+    writing to it."""
+    old_files(disks)
+    seen = {0: disks.all()}
+    ranks = [There(disks, disks.net[1]).ready() for _ in range(2)]
+    assert ranks[0].do("rename", "common", "own/over") == {"errno": errno.EXDEV}
+    ranks[1].do("write", "own/over", 30000, "later")
+    seen[disks.checkpoint()] = disks.all()
+    ranks[0].do("write", "own/over", 40000, "later still")
+    for rank in ranks:
+        rank.ask("exit", "0")
+    for rank in ranks:
+        rank.end()
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
 
 
 @pytest.mark.parametrize("where", ["here", "there", "queued"])

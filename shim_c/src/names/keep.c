@@ -84,6 +84,14 @@ static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, s
     sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
 }
 
+/* The copy was not needed: the file itself is what backs it, as before.  The caller holds p->names_lock and has written nothing. */
+static void is_itself_again(struct mm_pif *p)
+{
+    p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : p->size;    /* is_kept put it away */
+    p->home_limit = MM_NO_LIMIT;
+    __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
+}
+
 /* It is used again, by such a name, which is noted: this is the file, and the copy goes. */
 void mm_by_another_name(uint32_t slot, const char *path)
 {
@@ -96,11 +104,8 @@ void mm_by_another_name(uint32_t slot, const char *path)
     struct stat st;
     int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root
         && sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && p->size == (uint64_t)st.st_size;
-    if (copy) {
-        p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : p->size;    /* is_kept put it away */
-        p->home_limit = MM_NO_LIMIT;
-        __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
-    }
+    if (copy)
+        is_itself_again(p);
     release(p, mask);
     if (copy) {
         mm_named(path);
@@ -203,6 +208,12 @@ void mm_spared(struct mm_doomed *doomed)
     if (!doomed->slot)
         return;
     struct mm_pif *p = mm_pif_at(mm_area, doomed->slot);
+    if (doomed->linked && mm_area->head->flags & MM_JOB && p->flags & MM_VIRTUAL) {    /* other runs know of no copy */
+        uint64_t mask = hold(p);
+        if (!p->root && p->size == p->home_limit)
+            is_itself_again(p);
+        release(p, mask);
+    }
     if (doomed->linked && !(p->flags & MM_COPIED && !(p->flags & MM_HOME))) {
         SCRATCH(kept);
         mm_kept_name(mm_area, doomed->slot, kept, SCRATCH_BYTES);
