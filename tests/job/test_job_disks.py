@@ -266,6 +266,21 @@ def test_a_rename_to_another_filesystem_fails(disks: Disks) -> None:
     everything_back(disks, seen)
 
 
+def test_a_file_whose_other_name_goes_while_it_is_open(disks: Disks) -> None:
+    """The store, on another filesystem, holds all of it from then on; each index only what has changed."""
+    rank = There(disks, disks.net[1]).ready()
+    rank.do("write", "own/a", 0, "0" * 20000)
+    seen = {disks.checkpoint(): disks.all()}
+    rank.do("link", "own/a", "own/b")
+    rank.do("unlink", "own/a")
+    for number in range(4):
+        rank.do("write", "own/a", 4096 * number, str(number) * 4096)
+        seen[disks.checkpoint()] = disks.all()
+    rank.ask("exit", "0")
+    rank.end()
+    everything_back(disks, seen)
+
+
 @pytest.mark.parametrize("where", ["here", "there", "queued"])
 def test_all_killed_and_continued(disks: Disks, where: str) -> None:
     """The job is completed where no disk is seen, or where one is; or Slurm has queued it again."""

@@ -50,8 +50,7 @@ class Runs:
             assert each.stdout and each.stdout.readline() == "ready\n", each.stderr and each.stderr.read()
 
     def are_busy(self) -> bool:
-        """Whether one still does something."""
-        return any(not select.select([each.stdout], [], [], 0)[0] for each in self.processes)
+        return any(works(each) for each in self.processes)
 
     def end(self) -> str:
         said = ""
@@ -73,6 +72,11 @@ class Runs:
         """How many steps its files are at, of those from `since` on; -1: they were never so."""
         now = seen_in(self.folders[number])
         return next((at for at in range(since, COUNT + 1) if self.moments[number][at] == now), -1)
+
+
+def works(process: subprocess.Popen[str]) -> bool:
+    """Whether it has still something to do."""
+    return not select.select([process.stdout], [], [], 0)[0]
 
 
 def descendants(pid: int) -> list[int]:

@@ -39,7 +39,8 @@ class JobFold:
     def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: Iterable[int],
                  processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None,
                  own: Store | None = None) -> None:
-        """own: of a machine's own disk; `store` is the disk's then, and this the job's."""
+        """mapped: files of which runs store what is in them, for they map them or cannot say who writes them. own: of a
+        machine's own disk; `store` is the disk's then, and this the job's."""
         self.store, self.parent, self.run, self.own = store, parent, run, own
         self.index = store.newest + 1
         self.state = store.state(parent)
@@ -199,11 +200,17 @@ class JobFold:
                 new = replace(
                     pif, inode=inode, dev=self._dev(said, pif.dev),
                     was_created=known.was_created if known else self.index if created else 0,
-                    was_deleted=self.index if pif.was_deleted else 0, cut=pif.cut if inode in self.mapped else 0)
+                    was_deleted=self.index if pif.was_deleted else 0, cut=pif.cut if self._is_stored(inode) else 0)
                 if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
                     new = replace(other, was_created=new.was_created)
                 found[inode] = replace(new, count=new.count + (other.count if other else 0))
         return found
+
+    def _is_stored(self, inode: int) -> bool:
+        """Whether this job's records hold what is in a file."""
+        if self.own is None:
+            return inode in self.mapped
+        return any(aml.run == self.run for aml in self.state.maps.get(inode) or ())
 
     def _names(self) -> dict[bytes, NameEntry]:
         found: dict[bytes, NameEntry] = {}
