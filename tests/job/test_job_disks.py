@@ -248,13 +248,14 @@ def test_two_runs_of_one_machine(disks: Disks) -> None:
         disks.assert_all(want, f"restore {index}")
 
 
-def test_a_rename_to_another_filesystem_fails(disks: Disks) -> None:
-    """The copy that was made of what it would have destroyed is not what the file is from then on: another run goes on
-    writing to it."""
+@pytest.mark.parametrize(("what", "error"), [("common", errno.EXDEV), ("own/folder", errno.ENOTDIR)])
+def test_a_rename_that_fails(disks: Disks, what: str, error: int) -> None:
+    """A copy of what it would have destroyed is not what the file is then: another run goes on writing to it."""
     old_files(disks)
     seen = {0: disks.all()}
     ranks = [There(disks, disks.net[1]).ready() for _ in range(2)]
-    assert ranks[0].do("rename", "common", "own/over") == {"errno": errno.EXDEV}
+    ranks[0].do("mkdir", "own/folder")
+    assert ranks[0].do("rename", what, "own/over") == {"errno": error}
     ranks[1].do("write", "own/over", 30000, "later")
     seen[disks.checkpoint()] = disks.all()
     ranks[0].do("write", "own/over", 40000, "later still")

@@ -178,10 +178,21 @@ struct moving {
     int from_in, to_in;        /* in the scope */
 };
 
+/* Does the kernel refuse, for the paths are of different mounts?  It says so before it finds that nothing can be renamed to a dot. */
+static int of_two_mounts(const struct moving *m)
+{
+    SCRATCH(dot);
+    strcpy(dot, m->new);
+    strcpy(strrchr(dot, '/') + 1, ".");
+    return sys(SYS_renameat, AT_FDCWD, m->old, AT_FDCWD, dot) == -EXDEV;
+}
+
 /* What leaves the scope has been seen to, what the call replaces is kept, and folders that get other paths take along what is in
  * them.  old and new are held. */
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
+    if (m->a && m->b && dev_of(m->a) != dev_of(m->b) && of_two_mounts(m))
+        return -EXDEV;                 /* no copy is made of what stays */
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
     long e = m->from_in ? mm_touch_looked(m->old, m->here, &m->at_old) : 0;
     if (e == 0 && m->to_in)
