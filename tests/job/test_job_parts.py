@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, Tree
+from lab import Lab, Tree, picture
 from ranks import checkpoint, end, job
 
 pytest.importorskip("zmq")
@@ -118,6 +118,32 @@ def test_a_file_that_one_maps_and_another_writes_is_in_no_checkpoint(lab: Lab) -
     done = lab.verb("restore", index, code=12)
     assert "one node maps it, and others write it" in said
     assert "is lost" in done.stderr
+
+
+def test_a_file_that_one_has_mapped_and_another_writes_later(lab: Lab) -> None:
+    """Its bytes are those in place again, not what was stored of them while it was mapped."""
+    (lab.work / "mapped").write_bytes(b"." * 4 * mmap.PAGESIZE)
+    ranks, seen = job(lab, 1), {0: picture(lab.work)}
+    env = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"}
+    maps = subprocess.Popen([*lab.argv("run", "--job"), "--", sys.executable, "-c", MAPS], cwd=lab.work, env=env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert maps.stdout and maps.stdin and maps.stdout.readline() == "mapped\n"
+    for letter in "xy":
+        maps.stdin.write(letter + "\n")
+        maps.stdin.flush()
+        maps.stdout.readline()
+        checkpoint(lab, seen)
+    maps.stdin.close()
+    maps.wait()
+    checkpoint(lab, seen)
+    for number in range(3):
+        ranks[0].do("write", "mapped", number * mmap.PAGESIZE + 10, str(number) * 3000)
+        checkpoint(lab, seen)
+    assert end(ranks) == ""
+    for index in (*seen, *reversed(seen)):
+        lab.restore(index)
+        lab.assert_state(seen[index], f"restore {index}")
+    lab.verb("verify")
 
 
 def test_a_renamed_file_of_which_nobody_knows_the_size(lab: Lab) -> None:

@@ -331,9 +331,11 @@ class Counter(threading.Thread):
             if part.upto > part.since:
                 parts.append(part)
         parent = finish.parent_of(self.store, self.job_run)
+        present = {*indexes, *(part.name for part in parts)}
+        mapped = {inode: names & present for inode, names in mapped.items()}
         fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes, self._order)
         now = time.time_ns()
-        for text in disks.fold(self.store, self._disks, parts, parent, self.job_run, reason, message, now,
+        for text in disks.fold(self.store, self._disks, parts, present, parent, self.job_run, reason, message, now,
                                self.durable):
             self.say(text)
         index = fold.commit(message, reason, self.durable, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
 from metamori.runtime.checkpoint.delta import GONE
@@ -36,11 +36,11 @@ Identity = tuple[int, int]
 class JobFold:
     """Of these parts, as a child of `parent` of the job's store. `said`: what a person should hear."""
 
-    def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: Iterable[int],
+    def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: folder.Mapped,
                  processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None,
-                 own: Store | None = None) -> None:
-        """mapped: files of which runs store what is in them, for they map them or cannot say who writes them. own: of a
-        machine's own disk; `store` is the disk's then, and this the job's."""
+                 own: Store | None = None, note: Callable[[int, folder.Mapped], None] | None = None) -> None:
+        """mapped: of the checkpoints so far, by runs that live, or are among `parts`. own: of a machine's own disk;
+        `store` is the disk's then, and this the job's. note: before the record is there, what is mapped after it."""
         self.store, self.parent, self.run, self.own = store, parent, run, own
         self.index = store.newest + 1
         self.state = store.state(parent)
@@ -54,7 +54,8 @@ class JobFold:
             lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
             for said in self.of:
                 said.in_order(lines)
-        self.mapped = set(mapped)
+        self.mapped = {inode: set(names) for inode, names in mapped.items()}
+        self._note = note
         self.said: list[str] = []
         self._known: dict[Identity, list[int]] = {}
         for inode, pif in self.state.pifs.items():
@@ -140,7 +141,9 @@ class JobFold:
         if self.own is None:
             upto, _ = folder.folded(self.store)
             upto |= {said.part.name: said.part.upto for said in self.of}
-            folder.note_folded(self.store, self.index, upto, sorted(self.mapped), durable)
+            folder.note_folded(self.store, self.index, upto, self._mapped_after(), durable)
+        elif self._note:
+            self._note(self.index, self._mapped_after())
         if undos or self._lost:
             self.store.add_undo((*_nothing_of(self._lost), *undos), self.store.newest, durable)
         if self._lost_here:
@@ -200,17 +203,17 @@ class JobFold:
                 new = replace(
                     pif, inode=inode, dev=self._dev(said, pif.dev),
                     was_created=known.was_created if known else self.index if created else 0,
-                    was_deleted=self.index if pif.was_deleted else 0, cut=pif.cut if self._is_stored(inode) else 0)
+                    was_deleted=self.index if pif.was_deleted else 0,
+                    cut=pif.cut if said.part.name in self.mapped.get(inode, ()) else 0)
                 if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
                     new = replace(other, was_created=new.was_created)
                 found[inode] = replace(new, count=new.count + (other.count if other else 0))
         return found
 
-    def _is_stored(self, inode: int) -> bool:
-        """Whether this job's records hold what is in a file."""
-        if self.own is None:
-            return inode in self.mapped
-        return any(aml.run == self.run for aml in self.state.maps.get(inode) or ())
+    def _mapped_after(self) -> folder.Mapped:
+        """Who has ended stores nothing any more: the next that writes such a file says by that that it is in place."""
+        ended = {said.part.name for said in self.of if not said.part.live}
+        return {inode: names - ended for inode, names in self.mapped.items() if names - ended}
 
     def _names(self) -> dict[bytes, NameEntry]:
         found: dict[bytes, NameEntry] = {}
@@ -362,13 +365,15 @@ class JobFold:
         for said in self.of:
             for entry in said.offsets:
                 inode = self.number(said, entry.inode)
-                self.mapped.add(inode)
+                self.mapped.setdefault(inode, set()).add(said.part.name)
                 found.append(entry._replace(inode=inode, process=self.process(said, entry.process)))
         users: dict[int, set[bytes]] = {}
         for said in self.of:
             for pif in said.meta.pifs:
                 users.setdefault(self.number(said, pif.inode), set()).add(said.part.name)
-        for inode in self.mapped & {each for each, of in users.items() if len(of) > 1}:
+        for inode in self.mapped.keys() & users.keys():
+            if len(users[inode]) == 1 and users[inode] <= self.mapped[inode]:
+                continue
             self._lost_from_here(inode, pifs)
             found = [entry for entry in found if entry.inode != inode]
         return found

@@ -15,6 +15,8 @@ from metamori.store.io import commit
 from metamori.store.io.os_io import Door
 from metamori.store.read.store import Store
 
+Mapped = dict[int, set[bytes]]             # files of which these runs store what is in them
+
 
 def names(store: Store) -> list[bytes]:
     """Of the runs of the job, ended ones too."""
@@ -82,24 +84,32 @@ def read_counter(store: Store) -> dict[str, Any] | None:
     return found
 
 
-def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: list[int], durable: bool) -> None:
+def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: Mapped, durable: bool) -> None:
     """Before the checkpoint `index` exists: which index of each run it holds. It counts if the checkpoint is there."""
     commit.make_folder(store.door, os.path.dirname(store.layout.folded(0)))
-    data = {"upto": {os.fsdecode(name): number for name, number in upto.items()}, "mapped": mapped}
+    data = {"upto": {os.fsdecode(name): number for name, number in upto.items()}, "mapped": packed(mapped)}
     write_note(store.door, store.layout.folded(index), data, durable)
 
 
-def folded(store: Store) -> tuple[dict[bytes, int], list[int]]:
-    """Up to which index of each run the job's checkpoints have it; and files that some run had mapped."""
+def packed(mapped: Mapped) -> dict[str, list[str]]:
+    return {str(inode): sorted(map(os.fsdecode, names)) for inode, names in mapped.items() if names}
+
+
+def unpacked(data: dict[str, list[str]]) -> Mapped:
+    return {int(inode): set(map(os.fsencode, names)) for inode, names in data.items()}
+
+
+def folded(store: Store) -> tuple[dict[bytes, int], Mapped]:
+    """Up to which index of each run the job's checkpoints have it; and which files runs have mapped."""
     try:
         found = store.door.listdir(os.path.dirname(store.layout.folded(0)))
     except FileNotFoundError:
-        return {}, []
+        return {}, {}
     for index in sorted((int(name) for name in found if name.isdigit()), reverse=True):
         if index in store.history:
             data = read_note(store.door, store.layout.folded(index))
-            return {os.fsencode(name): number for name, number in data["upto"].items()}, data["mapped"]
-    return {}, []
+            return {os.fsencode(name): number for name, number in data["upto"].items()}, unpacked(data["mapped"])
+    return {}, {}
 
 
 def forget_folded(store: Store, before: int) -> None:

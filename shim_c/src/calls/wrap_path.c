@@ -191,7 +191,7 @@ static int of_two_mounts(const struct moving *m)
  * them.  old and new are held. */
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
-    if (m->a && m->b && dev_of(m->a) != dev_of(m->b) && of_two_mounts(m))
+    if (!m->flags && m->a && m->b && dev_of(m->a) != dev_of(m->b) && of_two_mounts(m))
         return -EXDEV;                 /* no copy is made of what stays */
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
     long e = m->from_in ? mm_touch_looked(m->old, m->here, &m->at_old) : 0;
