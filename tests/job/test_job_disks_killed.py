@@ -86,7 +86,7 @@ def test_a_file_that_another_machines_run_removed_last(disks: Disks, where: int)
 
 
 def test_who_completes_a_run_elsewhere_has_another_file_at_that_path(disks: Disks) -> None:
-    """Nor does an earlier look at the right one count once more, which would be a change from outside."""
+    """Nor does an earlier look at the right one count once more, which would be an outside change."""
     seen = {0: disks.all()}
     n1, n2 = disks.net[1:]
     counts = There(disks, n1).ready()
