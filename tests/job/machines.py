@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HUB = "hub"
+import pytest
+
+HUB, NAMES = "hub", ["n1", "n2"]
 UNSHARE = ["unshare", "-n", "-u", "-m", "-i", "-T", "--monotonic"]
 NET = "10.97.0"
 BEGIN = r"""
@@ -129,3 +131,12 @@ def machines(folder: Path, names: Iterable[str]) -> Iterator[list[Machine]]:
     finally:
         for one in reversed(made):
             one.end()
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
+    """The hub and two others."""
+    if why := missing():
+        pytest.skip(why)
+    with machines(tmp_path_factory.mktemp("m"), NAMES) as made:
+        yield made

@@ -13,7 +13,7 @@ from pathlib import Path
 import killing
 import pytest
 from lab import Lab, Tree, difference, gone, picture, wait_until
-from machines import Machine, machines, missing
+from machines import Machine, net
 from ranks import RANK, Rank
 
 pytest.importorskip("zmq")
@@ -21,15 +21,7 @@ pytest.importorskip("zmq")
 from metamori.runtime.job import disks as of_job
 from metamori.store.read.store import Store
 
-NAMES = ["n1", "n2"]
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(tmp_path_factory.mktemp("m"), NAMES) as made:
-        yield made
+__all__ = ["net"]                          # pytest finds it here
 
 
 class There(Rank):
@@ -74,7 +66,10 @@ class Disks(Lab):
 
     def own(self, machine: Machine) -> Tree:
         """What is on its disk."""
-        return picture(Path(f"/proc/{machine.holder.pid}/root{self.work}/own"))
+        return picture(self.disk(machine))
+
+    def disk(self, machine: Machine) -> Path:
+        return Path(f"/proc/{machine.holder.pid}/root{self.work}/own")
 
     def all(self) -> dict[str, Tree]:
         shared = {path: entry for path, entry in picture(self.work).items() if not path.startswith("own")}
@@ -129,7 +124,7 @@ def step(ranks: list[There], number: int) -> None:
 
 def old_files(disks: Disks) -> None:
     for at, one in enumerate(disks.net[1:]):
-        own = Path(f"/proc/{one.holder.pid}/root{disks.work}/own")
+        own = disks.disk(one)
         (own / "over").write_bytes(bytes([65 + at]) * 20000)
         (own / "log").write_text(f"old {one.name}\n")
     (disks.work / "common").write_text("old\n")
@@ -370,7 +365,7 @@ def test_what_somebody_changed_is_not_lost(disks: Disks) -> None:
         rank.ask("exit", "0")
     for rank in ranks:
         rank.end()
-    own = Path(f"/proc/{disks.net[1].holder.pid}/root{disks.work}/own")
+    own = disks.disk(disks.net[1])
     (own / "over").write_text("somebody's")
     disks.do(disks.net[0], "restore", first)
     done = disks.do(disks.net[1], "run", "--job", "--", "true", code=125)
@@ -396,7 +391,7 @@ def test_what_somebody_changed_between_jobs_stays(disks: Disks) -> None:
         rank.ask("exit", "0")
     for rank in ranks:
         rank.end()
-    own = Path(f"/proc/{disks.net[1].holder.pid}/root{disks.work}/own")
+    own = disks.disk(disks.net[1])
     (own / "log").write_text("somebody's")
     changed = disks.own(disks.net[1])
     for what in ("nothing", "common", "nothing", "own/mine"):

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab import Tree
-from machines import Machine, machines, missing
-from test_job_disks import NAMES as MACHINES
+from machines import net
 from test_job_disks import kill_all
 from test_job_disks_model import Model, model
-from test_job_instants import COUNT, descendants, moments, works
+from test_job_instants import COUNT, begin, kill, moments, works
 from test_job_model import seen_in
 
-__all__ = ["model"]                        # pytest finds it here
+__all__ = ["model", "net"]                 # pytest finds them here
 FOLDERS = [(1, "own/r0"), (1, "own/r1"), (2, "own/r2"), (2, "r3")]     # and on which machine
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(tmp_path_factory.mktemp("m"), MACHINES) as made:
-        yield made
 
 
 class Runs:
@@ -42,11 +29,8 @@ class Runs:
         self.processes: dict[int, subprocess.Popen[str]] = {}
         for number, (machine, folder) in enumerate(FOLDERS):
             self.folder(number).mkdir()
-            words = [sys.executable, str(Path(__file__).parent / "busy.py"), str(seed * len(FOLDERS) + number),
-                     str(COUNT), folder]
-            self.processes[number] = subprocess.Popen(
-                [*lab.on(lab.net[machine], "run", "--job", "--every", every), "--", *words], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.processes[number] = begin(
+                lab.on(lab.net[machine], "run", "--job", "--every", every), seed * len(FOLDERS) + number, folder)
         for each in self.processes.values():
             assert each.stdout and each.stdout.readline() == "ready\n", each.stderr and each.stderr.read()
 
@@ -56,14 +40,6 @@ class Runs:
 
     def seen(self) -> list[Tree]:
         return [seen_in(self.folder(number)) for number in range(len(FOLDERS))]
-
-    def kill(self, number: int) -> None:
-        process = self.processes.pop(number)
-        process.send_signal(signal.SIGSTOP)
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
 
     def restore(self, index: int) -> list[Tree]:
         for machine in self.lab.net[1:]:
@@ -77,7 +53,7 @@ def check(lab: Model, seed: int, kills: bool) -> None:
     while any(works(each) for each in runs.processes.values()):
         time.sleep(random_.random() * 0.3)
         if kills and random_.random() < 0.15 and len(runs.processes) > 1:
-            runs.kill(random_.choice(list(runs.processes)))
+            kill(runs.processes.pop(random_.choice(list(runs.processes))))
     if kills and random_.random() < 0.5:
         for machine in lab.net[1:]:
             kill_all(machine)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from machines import Machine, machines, missing
-from test_job_disks import NAMES, Disks, There, disks, everything_back, kill_all, old_files, step
+from machines import net
+from test_job_disks import Disks, There, disks, everything_back, kill_all, old_files, step
 
-__all__ = ["disks"]                        # pytest finds it here
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(tmp_path_factory.mktemp("m"), NAMES) as made:
-        yield made
+__all__ = ["disks", "net"]                 # pytest finds them here
 
 
 def test_a_run_is_killed_beside_another_of_its_machine(disks: Disks) -> None:

@@ -5,27 +5,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lab import Lab, Tree
-from machines import Machine, machines, missing
-from test_job_disks import NAMES as MACHINES
+from machines import Machine, net
 from test_job_disks import Disks, There, kill_all
 from test_job_model import NAMES, act, seen_in
 
 pytest.importorskip("zmq")
 
+__all__ = ["net"]                          # pytest finds it here
 STEPS = 40
 Seen = dict[int, dict[str, Tree]]
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(tmp_path_factory.mktemp("m"), MACHINES) as made:
-        yield made
 
 
 class Model(Disks):
@@ -33,9 +24,6 @@ class Model(Disks):
 
     def own(self, machine: Machine) -> Tree:
         return seen_in(self.disk(machine))
-
-    def disk(self, machine: Machine) -> Path:
-        return Path(f"/proc/{machine.holder.pid}/root{self.work}/own")
 
     def all(self) -> dict[str, Tree]:
         shared = {path: entry for path, entry in seen_in(self.work).items() if not path.startswith("own")}

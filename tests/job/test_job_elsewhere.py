@@ -6,27 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab import Lab, Tree, picture
-from machines import Machine, machines, missing
+from machines import Machine, net
 from ranks import RANK, Rank, checkpoint
 from test_job import everything_back
 from test_job_order import in_doubt
 
 pytest.importorskip("zmq")
 
+__all__ = ["net"]                          # pytest finds it here
 APART_S = 0.03                             # overwrites of one byte: more than how far the machines' clocks are in doubt
-
-
-@pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(tmp_path_factory.mktemp("m"), ["n1", "n2"]) as made:
-        yield made
 
 
 class OnHub(Lab):

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from busy import Player, steps
+from hang import descendants
 from lab import Lab, Tree
 from test_job_model import seen_in
 
@@ -32,6 +34,13 @@ def moments(folder: Path, seed: int) -> list[Tree]:
     return found
 
 
+def begin(start: list[str], seed: int, folder: str, **how: Any) -> subprocess.Popen[str]:
+    """busy.py. start: the command line of the run, up to the program's."""
+    words = [sys.executable, str(Path(__file__).parent / "busy.py"), str(seed), str(COUNT), folder]
+    return subprocess.Popen([*start, "--", *words], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, **how)
+
+
 class Runs:
     """Each in a folder of its own, of which no other knows."""
 
@@ -39,34 +48,15 @@ class Runs:
         self.lab, self.folders = lab, [lab.work / f"r{number}" for number in range(RUNS)]
         self.moments = [moments(lab.folder / f"native.{number}", seed * RUNS + number) for number in range(RUNS)]
         self.processes = []
-        script = Path(__file__).parent / "busy.py"
         for number, folder in enumerate(self.folders):
             folder.mkdir(exist_ok=True)
-            words = [sys.executable, script, str(seed * RUNS + number), str(COUNT), folder.name]
-            self.processes.append(subprocess.Popen(
-                [*lab.argv("run", *options), "--", *words], cwd=lab.work, env=lab.env, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            self.processes.append(begin(lab.argv("run", *options), seed * RUNS + number, folder.name, cwd=lab.work,
+                                        env=lab.env))
         for each in self.processes:
             assert each.stdout and each.stdout.readline() == "ready\n", each.stderr and each.stderr.read()
 
-    def are_busy(self) -> bool:
-        return any(works(each) for each in self.processes)
-
     def end(self) -> str:
-        said = ""
-        for each in self.processes:
-            if each.poll() is None:
-                said += each.communicate(timeout=120)[1]
-        return said
-
-    def kill(self, number: int) -> None:
-        """`metamori run` and its program."""
-        process = self.processes.pop(number)
-        process.send_signal(signal.SIGSTOP)
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
+        return "".join(each.communicate(timeout=120)[1] for each in self.processes)
 
     def at(self, number: int, since: int) -> int:
         """How many steps its files are at, of those from `since` on; -1: they were never so."""
@@ -79,23 +69,27 @@ def works(process: subprocess.Popen[str]) -> bool:
     return not select.select([process.stdout], [], [], 0)[0]
 
 
-def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [found for child in map(int, children) for found in (*descendants(child), child)]
+def kill(process: subprocess.Popen[str]) -> None:
+    """`metamori run` and its program."""
+    process.send_signal(signal.SIGSTOP)
+    for pid in descendants(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
 
 
 def check(lab: Lab, seed: int, kills: bool) -> None:
     random_ = random.Random(seed)
     runs = Runs(lab, seed, "--job", "--every", f"{random_.choice([50, 100, 200])}ms")
-    while any(each.poll() is None for each in runs.processes) and runs.are_busy():
+    while any(works(each) for each in runs.processes):
         time.sleep(random_.random() * 0.2)
         if kills and random_.random() < 0.2 and len(runs.processes) > 1:
-            runs.kill(random_.randrange(len(runs.processes)))
+            kill(runs.processes.pop(random_.randrange(len(runs.processes))))
         elif random_.random() < 0.3:
             lab.verb("checkpoint", cwd=lab.work)
     if kills and random_.random() < 0.5:
         while runs.processes:
-            runs.kill(0)
+            kill(runs.processes.pop())
     said = runs.end()
     assert "lost" not in said and "Traceback" not in said, said
     known = sorted(index["index"] for index in lab.log()["checkpoints"])
