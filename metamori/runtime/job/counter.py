@@ -108,6 +108,7 @@ class Counter(threading.Thread):
         self._order = Order(store)
         self._disks: dict[str, disks.Disk] = {}
         self._left = disks.left(store)     # machines
+        self._hosts: dict[bytes, str] = {}
         self._completed: dict[bytes, Message] = {}
         self._round = 0
         self._over = threading.Event()
@@ -278,12 +279,11 @@ class Counter(threading.Thread):
     def _complete(self, missing: list[bytes]) -> bool:
         """Those that were killed; whether there was one. A run of the same machine does it where one lives: it sees
         that machine's disk, and completes too what of that was left for want of one."""
-        of = {name: places.read(self.store, name).host for name in missing if finish.is_unfinished(self.store, name)}
+        of = {name: self._host(name) for name in missing if finish.is_unfinished(self.store, name)}
         hosts = {*of.values()} | self._left
         if not hosts:
             return False
-        near = {places.read(self.store, run.name).host: who for who, run in self._runs.items()
-                if run.name not in missing}
+        near = {self._host(run.name): who for who, run in self._runs.items() if run.name not in missing}
         for host in sorted(hosts):
             names = [name for name in of if of[name] == host]
             if host not in near:
@@ -296,6 +296,12 @@ class Counter(threading.Thread):
                 self.say(text)
         before, self._left = self._left, disks.left(self.store)
         return bool(of) or self._left != before
+
+    def _host(self, name: bytes) -> str:
+        """Read once: it stays what it is from when a run joins, or is killed, on."""
+        if name not in self._hosts:
+            self._hosts[name] = places.read(self.store, name).host
+        return self._hosts[name]
 
     def _complete_there(self, who: bytes, names: list[bytes]) -> list[str]:
         """What it says. Refused; Died."""
@@ -331,11 +337,9 @@ class Counter(threading.Thread):
             if part.upto > part.since:
                 parts.append(part)
         parent = finish.parent_of(self.store, self.job_run)
-        present = {*indexes, *(part.name for part in parts)}
-        mapped = {inode: names & present for inode, names in mapped.items()}
-        fold = JobFold(self.store, parts, parent, self.job_run, mapped, self._processes, self._order)
+        fold = JobFold(self.store, parts, parent, self.job_run, mapped, indexes, self._processes, self._order)
         now = time.time_ns()
-        for text in disks.fold(self.store, self._disks, parts, present, parent, self.job_run, reason, message, now,
+        for text in disks.fold(self.store, self._disks, parts, indexes, parent, self.job_run, reason, message, now,
                                self.durable):
             self.say(text)
         index = fold.commit(message, reason, self.durable, now)

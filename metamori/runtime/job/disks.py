@@ -19,7 +19,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -148,10 +148,10 @@ class Disk:
 
     # -- a checkpoint ----------------------------------------------------------------------------------
 
-    def fold(self, parts: list[Part], present: set[bytes], parent: int, run: int, reason: str, message: str,
+    def fold(self, parts: list[Part], live: Iterable[bytes], parent: int, run: int, reason: str, message: str,
              time_ns: int, durable: bool) -> list[str]:
-        """Of the runs of this machine; the caller has the lock of the job's store. present: those that live, or are
-        among them. What a person should hear."""
+        """Of the runs of this machine; the caller has the lock of the job's store. live: of all machines. What a
+        person should hear."""
         if self.is_left:
             assert not any(part.live for part in parts)        # counter.py has asked one of them
             return []
@@ -159,22 +159,22 @@ class Disk:
             self._make_buffer(run)
             self.store.refresh()
             base = self._base(parent, run)
-            fold = self._joined(parts, present, base, run, self.processes)
+            fold = self._joined(parts, live, base, run, self.processes)
             if fold.commit(message, reason, durable, time_ns) == base and base != self.at(parent):
                 self.note_at({self.of.newest + 1: base})
             return fold.said
 
-    def _joined(self, parts: list[Part], present: set[bytes], base: int, run: int,
+    def _joined(self, parts: list[Part], live: Iterable[bytes], base: int, run: int,
                 processes: dict[tuple[bytes, int], int]) -> JobFold:
         """With what is mapped: of the newest record that is there, for the note of it comes before."""
         notes = [each for each in self._read("job").get("mapped", []) if each[0] in self.store.indexes]
-        mapped = {inode: names & present for inode, names in folder.unpacked(notes[-1][1]).items()} if notes else {}
+        mapped = folder.unpacked(notes[-1][1]) if notes else {}
 
         def note(index: int, after: folder.Mapped) -> None:
             if after or notes:
                 self._write("job", self._read("job") | {"mapped": [*notes[-1:], (index, folder.packed(after))]})
 
-        return JobFold(self.store, parts, base, run, mapped, processes, own=self.of, note=note)
+        return JobFold(self.store, parts, base, run, mapped, live, processes, own=self.of, note=note)
 
     def _base(self, index: int, run: int) -> int:
         """What its files grew from at an index of that job's: until something has changed, where they were when it
@@ -276,7 +276,7 @@ class Disk:
         here = self._base(last, run)
         if parts:
             self._make_buffer(run)
-            fold = self._joined(parts, {part.name for part in parts}, here, run, {})
+            fold = self._joined(parts, (), here, run, {})
             here = fold.commit("", "killed", True, time.time_ns())
             said += fold.said
         if last > since["index"]:          # of before that it is something else
@@ -356,17 +356,17 @@ def _host(part: Part) -> str:
     return part.place.host if part.place.disks else ""
 
 
-def fold(of: Store, known: dict[str, Disk], parts: list[Part], present: set[bytes], parent: int, run: int, reason: str,
-         message: str, time_ns: int, durable: bool) -> list[str]:
-    """Into the store of each disk, before the record of the job's store is there. known: those that are open; present:
-    runs that live, or are among `parts`."""
+def fold(of: Store, known: dict[str, Disk], parts: list[Part], live: Iterable[bytes], parent: int, run: int,
+         reason: str, message: str, time_ns: int, durable: bool) -> list[str]:
+    """Into the store of each disk, before the record of the job's store is there. known: those that are open; live:
+    runs that are, also without a part."""
     said = []
     for host in sorted({_host(part) for part in parts} - {""}):
         disk = known.get(host) or find(of, host, make=True)
         assert disk is not None
         known[host] = disk
         mine = [part for part in parts if _host(part) == host]
-        said += disk.fold(mine, present, parent, run, reason, message, time_ns, durable)
+        said += disk.fold(mine, live, parent, run, reason, message, time_ns, durable)
     return said
 
 

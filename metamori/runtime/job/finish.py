@@ -76,10 +76,9 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     parent = parent_of(store, run)
     index = parent
     if parts:
-        present = {part.name for part in parts}
-        fold = JobFold(store, parts, parent, run, {inode: each & present for inode, each in mapped.items()})
+        fold = JobFold(store, parts, parent, run, mapped, ())
         now = time.time_ns()
-        said += disks.fold(store, {}, parts, present, parent, run, _reason(reasons), "", now, durable)
+        said += disks.fold(store, {}, parts, (), parent, run, _reason(reasons), "", now, durable)
         index = fold.commit("", _reason(reasons), durable, now)
         said += fold.said
     for name in names:                     # each link less is another change time: head is noted after it

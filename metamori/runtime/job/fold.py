@@ -37,10 +37,12 @@ class JobFold:
     """Of these parts, as a child of `parent` of the job's store. `said`: what a person should hear."""
 
     def __init__(self, store: Store, parts: Iterable[Part], parent: int, run: int, mapped: folder.Mapped,
-                 processes: dict[tuple[bytes, int], int] | None = None, order: Order | None = None,
-                 own: Store | None = None, note: Callable[[int, folder.Mapped], None] | None = None) -> None:
-        """mapped: of the checkpoints so far, by runs that live, or are among `parts`. own: of a machine's own disk;
-        `store` is the disk's then, and this the job's. note: before the record is there, what is mapped after it."""
+                 live: Iterable[bytes], processes: dict[tuple[bytes, int], int] | None = None,
+                 order: Order | None = None, own: Store | None = None,
+                 note: Callable[[int, folder.Mapped], None] | None = None) -> None:
+        """mapped: after the checkpoints so far. live: runs that are, also without a part. own: of a machine's own
+        disk; `store` is the disk's then, and this the job's. note: before the record is there, what is mapped after it.
+        """
         self.store, self.parent, self.run, self.own = store, parent, run, own
         self.index = store.newest + 1
         self.state = store.state(parent)
@@ -54,7 +56,8 @@ class JobFold:
             lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
             for said in self.of:
                 said.in_order(lines)
-        self.mapped = {inode: set(names) for inode, names in mapped.items()}
+        present = {*live, *(part.name for part in parts)}
+        self.mapped = {inode: names & present for inode, names in mapped.items()}
         self._note = note
         self.said: list[str] = []
         self._known: dict[Identity, list[int]] = {}
@@ -213,7 +216,7 @@ class JobFold:
     def _mapped_after(self) -> folder.Mapped:
         """Who has ended stores nothing any more: the next that writes such a file says by that that it is in place."""
         ended = {said.part.name for said in self.of if not said.part.live}
-        return {inode: names - ended for inode, names in self.mapped.items() if names - ended}
+        return {inode: names - ended for inode, names in self.mapped.items()}
 
     def _names(self) -> dict[bytes, NameEntry]:
         found: dict[bytes, NameEntry] = {}

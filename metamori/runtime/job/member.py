@@ -6,8 +6,8 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from metamori.errors import MetamoriError, StoreBusy
 from metamori.runtime.area.run_area import NotAtRest
@@ -119,8 +119,8 @@ class Member(threading.Thread):
                     self._note_clock()
             message = self._client.receive(0.1)
             if message is not None:
-                self._heard = time.monotonic()
                 self._take(message)
+                self._heard = time.monotonic()     # while it takes one it hears nothing
             if not self.counts and self._nobody_answers():
                 self._client.close()
                 self._client = None
@@ -196,29 +196,19 @@ class Member(threading.Thread):
     def _complete_others(self, names: list[bytes]) -> None:
         """Killed ones of this machine, for the one that counts, who does not see its disk."""
         assert self._client is not None
-        begun, done = threading.Event(), threading.Event()
+        begun = threading.Event()
         begun.set()
-        beat = threading.Thread(target=self._beat, args=(begun, done), daemon=True)
-        beat.start()
         answer: Message = {"what": "completed"}
         try:
-            store = Store.open(self.path)
-            try:
+            with self._beating(begun), closing(Store.open(self.path)) as store:
                 answer["said"] = finish.complete_here(store, names)
-            finally:
-                store.close()
         except (MetamoriError, OSError, ValueError, LookupError) as error:
             answer["why"] = f"{self.name_}: {error or type(error).__name__}"
-        finally:
-            done.set()
-            beat.join()
         self._client.send(answer)
 
     def _cut(self, number: int) -> None:
         assert self._client is not None
-        begun, written = threading.Event(), threading.Event()
-        beat = threading.Thread(target=self._beat, args=(begun, written), daemon=True)
-        beat.start()
+        begun = threading.Event()
 
         def cut() -> None:
             self._wait(number)
@@ -226,11 +216,8 @@ class Member(threading.Thread):
 
         self.session.when_cut = cut
         try:
-            try:
+            with self._beating(begun):
                 index = self.session.checkpoint()
-            finally:
-                written.set()
-                beat.join()
             self._ask_time(1)
             self._note_clock()
             self._client.send({"what": "written", "round": number, "index": index})
@@ -239,12 +226,23 @@ class Member(threading.Thread):
                                "why": f"{self.name_}: {error or type(error).__name__}"})
         finally:
             self.session.when_cut = None
-            self._heard = time.monotonic()
 
-    def _beat(self, begun: threading.Event, written: threading.Event) -> None:
-        """While the record is written, which a slow disk makes long. The line is this thread's meanwhile."""
+    @contextmanager
+    def _beating(self, begun: threading.Event) -> Iterator[None]:
+        """While it works on what a slow disk makes long, from `begun` on."""
+        over = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(begun, over), daemon=True)
+        beat.start()
+        try:
+            yield
+        finally:
+            over.set()
+            beat.join()
+
+    def _beat(self, begun: threading.Event, over: threading.Event) -> None:
+        """The line is this thread's meanwhile."""
         assert self._client is not None
-        while not written.wait(_ALIVE_S):
+        while not over.wait(_ALIVE_S):
             if begun.is_set():             # not waited for: who sets it still holds all others up
                 self._client.send({"what": "alive?", "sent": now_ns()})
 

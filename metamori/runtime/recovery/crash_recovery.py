@@ -143,9 +143,9 @@ class _Leavings:
         """A folder that is noted and went has another name, whose note may be lost; what is in it went along."""
         cut, below = self.cut, dict[bytes, dict[tuple[int, int], bytes]]()
         for note in noted:
-            st = look(note.path).st
             if self._not_here(note.path):
                 continue
+            st = look(note.path).st
             if st is not None and st.st_ino == note.ino:
                 continue
             top = os.path.dirname(note.path)
