@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from machines import net
 from test_job_disks import Disks, There, disks, everything_back, kill_all, old_files, step
+
+from metamori.runtime.job import disks as of_job
+from metamori.runtime.job import folder
+from metamori.store.read.store import Store
 
 __all__ = ["disks", "net"]                 # pytest finds them here
 
@@ -95,5 +101,39 @@ def test_who_completes_a_run_elsewhere_has_another_file_at_that_path(disks: Disk
     for one in (n1, n2):
         kill_all(one)
     disks.do(disks.net[0], "log")
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_who_completes_a_run_elsewhere_dies_and_the_machine_comes_back(disks: Disks, marked: bool) -> None:
+    """Its store lies with the disk already: what it did there counts once."""
+    old_files(disks)
+    seen = {0: disks.all()}
+    n1, n2 = disks.net[1:]
+    counts, killed = There(disks, n2).ready(), There(disks, n1).ready()
+    step([counts, killed], 0)
+    seen[disks.checkpoint()] = disks.all()
+    killed.do("unlink", "own/over")
+    killed.do("truncate", "own/log", 3)
+    killed.do("anew", "own/over", "x" * 7000)
+    killed.do("anew", "own/more", "y" * 7000)
+    killed.kill()
+    store = Store.open(str(disks.store))
+    name, = (name for name in folder.names(store) if name.startswith(b"n1"))
+    of_job.leave_behind(store, name)       # as who counts does first, and gets no further
+    mark = disks.store / os.fsdecode(os.path.relpath(store.layout.node(name), store.layout.root)) / "elsewhere"
+    if not marked:
+        mark.unlink()
+    late = There(disks, n1).ready()
+    late.do("write", "own/over", 100, "late")
+    late.do("unlink", "own/more")
+    for number in (3, 4):
+        step([counts, late], number)
+        seen[disks.checkpoint()] = disks.all()
+    for rank in (counts, late):
+        rank.ask("exit", "0")
+    for rank in (counts, late):
+        rank.end()
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)
