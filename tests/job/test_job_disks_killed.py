@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from lab import Tree
 from machines import net
 from test_job_disks import Disks, There, disks, everything_back, kill_all, old_files, step
 
@@ -77,6 +78,62 @@ def test_a_file_that_another_machines_run_removed_last(disks: Disks, where: int)
         kill_all(one)
     said = disks.do(disks.net[where], "log").stderr
     assert "not found again" not in said and "lost" not in said
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+def removed_by_one_that_ends(disks: Disks, ended: There) -> dict[int, dict[str, Tree]]:
+    """After the checkpoint that has them, and before any other; what was seen."""
+    (disks.work / "shared").write_text("old")
+    seen = {0: disks.all()}
+    for name in ("own/gone", "own/replaced", "gone"):
+        ended.do("anew", name, f"{name} " * 1000)
+    seen[disks.checkpoint()] = disks.all()
+    ended.do("anew", "own/new", "new")
+    ended.do("rename", "own/new", "own/replaced")
+    for name in ("own/gone", "own/over", "gone", "shared"):
+        ended.do("unlink", name)
+    ended.ask("exit", "0")
+    ended.end()
+    return seen
+
+
+@pytest.mark.parametrize("where", range(3))
+def test_a_run_has_ended_where_the_last_is_killed(disks: Disks, where: int) -> None:
+    """What only the ended one's store keeps is there for the older index, wherever they are completed."""
+    old_files(disks)
+    n1 = disks.net[1]
+    ended, killed = There(disks, n1).ready(), There(disks, n1).ready()
+    seen = removed_by_one_that_ends(disks, ended)
+    killed.do("append", "own/log", "later")
+    kill_all(n1)
+    said = disks.do(disks.net[where], "log").stderr
+    assert "lost" not in said
+    disks.do(n1, "restore", max(disks.there()))
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_run_has_ended_where_another_is_killed_and_the_job_goes_on(disks: Disks, between: bool) -> None:
+    """between: there was a checkpoint while nobody was on their machine."""
+    old_files(disks)
+    n1, n2 = disks.net[1:]
+    counts, ended, killed = (There(disks, one).ready() for one in (n2, n1, n1))
+    seen = removed_by_one_that_ends(disks, ended)
+    killed.do("append", "own/log", "later")
+    killed.kill()
+    if between:
+        counts.do("append", "common", "alone")
+        disks.checkpoint()
+    late = There(disks, n1).ready()
+    late.do("append", "own/log", "late")
+    seen[disks.checkpoint()] = disks.all()
+    late.do("append", "own/log", "last")
+    for rank in (counts, late):
+        rank.ask("exit", "0")
+    for rank in (counts, late):
+        rank.end()
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)
 

@@ -153,7 +153,9 @@ class Disk:
         """Of the runs of this machine; the caller has the lock of the job's store. live: of all machines. What a
         person should hear."""
         if self.is_left:
-            assert not any(part.live for part in parts)        # counter.py has asked one of them
+            for part in parts:             # what they did comes after what the killed one did
+                assert not part.live       # counter.py has asked one of them
+                self.leave(part.name, {})
             return []
         with self.locked():
             self._make_buffer(run)
@@ -194,7 +196,7 @@ class Disk:
     # -- the end of a job ------------------------------------------------------------------------------
 
     def leave(self, name: bytes, upto: dict[bytes, int]) -> None:
-        """Before a killed run of this machine is completed elsewhere. upto: what was folded of each run so far."""
+        """Before a run of this machine is completed, or folded, elsewhere. upto: what was folded of each so far."""
         os.makedirs(self._left, 0o700, exist_ok=True)
         if not self.is_left:
             self._note_left(self.job_run, self.of.newest, upto)
@@ -217,7 +219,7 @@ class Disk:
         nodes = [Store.open(self.of.layout.node(name), door=self.store.door) for name in names]
         nodes = [node for node in nodes if not _is_of_elsewhere(node)]
         if self.is_left:
-            for node in nodes:             # what they did comes after what the killed one did
+            for node in nodes:             # nothing of these is new but their heads
                 target = os.path.join(self._left, os.path.basename(node.layout.root))
                 if not commit.exists(self.store.door, target):
                     os.rename(node.layout.root, target)
