@@ -57,6 +57,11 @@ class Player:
         except OSError:
             return
 
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
     def _open(self, path: str, name: str, _: Any) -> None:
         if name not in self._fds:
             self._fds[name] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def moments(folder: Path, seed: int) -> list[Tree]:
     for step in steps(seed, COUNT):
         player.do(step)
         found.append(seen_in(folder))
+    player.close()
     return found
 
 
@@ -66,16 +68,29 @@ class Runs:
 
 def works(process: subprocess.Popen[str]) -> bool:
     """Whether it has still something to do."""
-    return not select.select([process.stdout], [], [], 0)[0]
+    assert process.stdout
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    return not poll.poll(0)
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """`metamori run` and its program."""
+    """`metamori run` and its program. All are stopped first: what one starts meanwhile would go on."""
     process.send_signal(signal.SIGSTOP)
-    for pid in descendants(process.pid):
-        os.kill(pid, signal.SIGKILL)
+    stopped = set[int]()
+    while more := {*descendants(process.pid)} - stopped:
+        for pid in more:
+            _send(pid, signal.SIGSTOP)
+        stopped |= more
+    for pid in stopped:
+        _send(pid, signal.SIGKILL)
     process.kill()
     process.wait()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):     # it has ended meanwhile
+        os.kill(pid, number)
 
 
 def check(lab: Lab, seed: int, kills: bool) -> None:
