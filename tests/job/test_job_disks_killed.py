@@ -138,6 +138,38 @@ def test_a_run_has_ended_where_another_is_killed_and_the_job_goes_on(disks: Disk
     everything_back(disks, seen)
 
 
+def test_the_killed_ones_store_does_not_fit_where_it_is_left(disks: Disks) -> None:
+    """The checkpoint is refused with the reason, the job goes on, and the next has everything."""
+    old_files(disks)
+    seen = {0: disks.all()}
+    n1, n2 = disks.net[1:]
+    counts, killed = There(disks, n2).ready(), There(disks, n1).ready()
+    step([counts, killed], 0)
+    seen[disks.checkpoint()] = disks.all()
+    step([counts, killed], 1)
+    killed.kill()
+    left = disks.store / "disks" / "n1" / "left"
+    left.mkdir(exist_ok=True)
+    n2.do("mount", "-t", "tmpfs", "-o", "size=64k", "small", left)
+    try:
+        refused = disks.do(disks.net[0], "checkpoint", code=None)
+        assert refused.returncode and "No space left on device" in refused.stderr, refused.stderr
+    finally:
+        n2.do("umount", left)
+    step([counts], 2)
+    disks.checkpoint()
+    late = There(disks, n1).ready()
+    for number in (3, 4):
+        step([counts, late], number)
+        seen[disks.checkpoint()] = disks.all()
+    for rank in (counts, late):
+        rank.ask("exit", "0")
+    for rank in (counts, late):
+        rank.end()
+    seen[max(disks.there())] = disks.all()
+    everything_back(disks, seen)
+
+
 def test_who_completes_a_run_elsewhere_has_another_file_at_that_path(disks: Disks) -> None:
     """Nor does an earlier look at the right one count once more, which would be an outside change."""
     seen = {0: disks.all()}

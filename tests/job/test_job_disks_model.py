@@ -38,8 +38,9 @@ def model(lab: Lab, net: list[Machine]) -> Iterator[Model]:
     made.unmount()
 
 
-def play(model: Model, random_: random.Random, kills: bool, seen: Seen) -> None:
-    """One job. A disk whose machine has no run is at each index as of the last before: what it is then is not asked."""
+def play(model: Model, random_: random.Random, kills: bool, seen: Seen, ends: bool = False) -> None:
+    """One job. ends: runs do meanwhile. A disk whose machine has no run is at each index as of the last before: what it
+    is then is not asked."""
     n1, n2 = model.net[1:]
     ranks = [There(model, one).ready() for one in (n1, n1, n2)]
     held: dict[There, set[str]] = {rank: set() for rank in ranks}
@@ -49,6 +50,8 @@ def play(model: Model, random_: random.Random, kills: bool, seen: Seen) -> None:
             seen[model.checkpoint()] = {name: tree for name, tree in model.all().items() if name in there}
         elif kills and len(ranks) > 1 and random_.random() < 0.05:
             ranks.pop(random_.randrange(len(ranks))).kill()
+        elif ends and len(ranks) > 1 and random_.random() < 0.06:
+            ranks.pop(random_.randrange(len(ranks))).end()
         elif random_.random() < 0.04:
             ranks.append(There(model, random_.choice([n1, n2])).ready())
             held[ranks[-1]] = set()
@@ -79,7 +82,7 @@ def back(model: Model, random_: random.Random, index: int, seen: Seen, what: str
     model.assert_all(seen[index], what)
 
 
-def check(model: Model, seed: int, kills: bool, jobs: int = 1) -> None:
+def check(model: Model, seed: int, kills: bool, jobs: int = 1, ends: bool = False) -> None:
     """jobs: one after another, each from any index."""
     random_ = random.Random(seed)
     what = f"seed {seed}"
@@ -92,7 +95,7 @@ def check(model: Model, seed: int, kills: bool, jobs: int = 1) -> None:
     for number in range(jobs):
         if number:
             back(model, random_, random_.choice(sorted(seen)), seen, what)
-        play(model, random_, kills, seen)
+        play(model, random_, kills, seen, ends)
     for index in (*sorted(seen), *random_.sample(sorted(seen), len(seen))):
         back(model, random_, index, seen, what)
     model.do(model.net[0], "prune", "--keep-last", random_.randint(1, len(seen)))
@@ -112,6 +115,12 @@ def test_every_index_on_each_disk(model: Model, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1040))
 def test_many_jobs(model: Model, seed: int) -> None:
     check(model, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6000, 6040))
+def test_many_jobs_whose_runs_end(model: Model, seed: int) -> None:
+    check(model, seed, kills=seed % 4 > 0, ends=True)
 
 
 @pytest.mark.slow

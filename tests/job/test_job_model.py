@@ -71,8 +71,8 @@ def act(random_: random.Random, ranks: list[Any], held: dict[Any, set[str]], whe
         rank.do(what, name)
 
 
-def play(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> dict[int, Tree]:
-    """jobs: one after another, each from any index."""
+def play(lab: Lab, seed: int, kills: bool, jobs: int = 1, ends: bool = False) -> dict[int, Tree]:
+    """jobs: one after another, each from any index. ends: runs do while their job goes on."""
     random_ = random.Random(seed)
     if random_.random() < 0.5:             # the files are older than the job
         (lab.work / "d").mkdir()
@@ -82,11 +82,11 @@ def play(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> dict[int, Tree]:
     for number in range(jobs):
         if number:
             lab.restore(random_.choice(sorted(seen)))
-        play_one(lab, random_, kills, seen)
+        play_one(lab, random_, kills, seen, ends)
     return seen
 
 
-def play_one(lab: Lab, random_: random.Random, kills: bool, seen: dict[int, Tree]) -> None:
+def play_one(lab: Lab, random_: random.Random, kills: bool, seen: dict[int, Tree], ends: bool = False) -> None:
     ranks = [Rank(lab) for _ in range(3)]
     held: dict[Rank, set[str]] = {rank.ready(): set() for rank in ranks}
     for _ in range(STEPS):
@@ -94,6 +94,8 @@ def play_one(lab: Lab, random_: random.Random, kills: bool, seen: dict[int, Tree
             checkpoint(lab, seen)
         elif kills and len(ranks) > 1 and random_.random() < 0.04:
             ranks.pop(random_.randrange(len(ranks))).kill()
+        elif ends and len(ranks) > 1 and random_.random() < 0.06:
+            ranks.pop(random_.randrange(len(ranks))).end()
         elif random_.random() < 0.03:
             ranks.append(Rank(lab).ready())
             held[ranks[-1]] = set()
@@ -132,8 +134,8 @@ def back(lab: Lab, what: str, seed: int, seen: dict[int, Tree]) -> None:
     lab.verb("verify")
 
 
-def check(lab: Lab, seed: int, kills: bool, jobs: int = 1) -> None:
-    seen = play(lab, seed, kills, jobs)
+def check(lab: Lab, seed: int, kills: bool, jobs: int = 1, ends: bool = False) -> None:
+    seen = play(lab, seed, kills, jobs, ends)
     back(lab, f"seed {seed}", seed, seen)
     random_ = random.Random(seed)
     lab.verb("prune", "--keep-last", random_.randint(1, len(seen)))
@@ -158,6 +160,12 @@ def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_many_jobs(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6000, 6060))
+def test_many_jobs_whose_runs_end(lab: Lab, seed: int) -> None:
+    check(lab, seed, kills=seed % 4 > 0, ends=True)
 
 
 @pytest.mark.parametrize("seed", [200, 201])

@@ -7,9 +7,9 @@ States of a disk:
   at rest      its head says where its files are. Another index of the job's store may be meant: `bring` comes before
                any command of a job there
   in a job     `bring` has noted the job's number; each checkpoint of the job is folded into it
-  left         all its runs were killed and were completed on another machine, which cannot see the disk. Copies of
-               their stores lie in left/, as they were before: who is there next completes them. Nothing is folded until
-               then; a run of the job that begins there meanwhile does it before the job's next checkpoint
+  left         none of its runs lives, and one was killed and completed on another machine, which cannot see the disk.
+               Copies of their stores lie in left/, as they were before: who is there next completes them. Nothing is
+               folded until then; a run of the job that begins there does it before the job's next checkpoint
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -204,7 +203,7 @@ class Disk:
         node = self.of.layout.node(name)
         if not commit.exists(self.store.door, target):
             shutil.rmtree(new, ignore_errors=True)
-            subprocess.run(["cp", "-a", "--sparse=always", node, new], check=True, timeout=600, capture_output=True)
+            folder.copy(node, new)
             os.rename(new, target)
         commit.write_file(self.store.door, os.path.join(node, _ELSEWHERE), b"", durable=False)
 
