@@ -20,6 +20,7 @@ from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
+from metamori.runtime.job.disk import Disk
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.order import Order
 from metamori.runtime.job.part import Part
@@ -106,7 +107,7 @@ class Counter(threading.Thread):
         self._asked: list[tuple[bytes, Message]] = []
         self._processes: dict[tuple[bytes, int], int] = {}
         self._order = Order(store)
-        self._disks: dict[str, disks.Disk] = {}
+        self._disks: dict[str, Disk] = {}
         self._left = disks.left(store)     # machines
         self._hosts: dict[bytes, str] = {}
         self._completed: dict[bytes, Message] = {}

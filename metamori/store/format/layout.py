@@ -21,7 +21,7 @@
     nodes/<name>/                the stores of a job's runs, until the job is over
     nodes/order                  which of them was first at what (docs/adr/0060)
     nodes/folded/<k>             which of their indexes the job's index k holds
-    disks/<host>/                a store of the files on the own disk of a machine of a job (runtime/job/disks.py)
+    disks/<host>/                a store of the files on the own disk of a machine of a job (runtime/job/disk.py)
     nodes.over                   what `nodes` is renamed to when the job is over, before it is removed
     kept/<name>                  backing files of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter

@@ -82,7 +82,7 @@ class Store(Catalog):
 
     @property
     def has_disks(self) -> bool:
-        """Whether jobs in it have written to nodes' own disks (runtime/job/disks.py)."""
+        """Whether jobs in it have written to nodes' own disks (runtime/job/disk.py)."""
         return commit.exists(self.door, self.layout.disks)
 
     def forget(self) -> None:
