@@ -1,10 +1,13 @@
 /* Changes what a file's inode and names are, by each of the calls that do: of a name, of a descriptor, at a folder's descriptor.
  * Linked statically (test_static_programs.py).  Where: the present folder; files "old" and "log" are there.  Argument: a step. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -75,6 +78,36 @@ static void names(int dir)
     OK(close((int)fd));
 }
 
+/* Where the kernel resolves the path in its own way, and by a descriptor of the file itself. */
+static void names_otherwise(int dir)
+{
+    struct open_how how = { .flags = O_CREAT | O_RDWR, .mode = 0600, .resolve = RESOLVE_IN_ROOT };
+    long fd = syscall(SYS_openat2, dir, "/in_root", &how, sizeof how);
+    OK(write((int)fd, "in root", 7));
+    OK(linkat((int)fd, "", dir, "by_itself", AT_EMPTY_PATH));
+    how = (struct open_how){ .flags = O_WRONLY | O_TRUNC, .resolve = RESOLVE_BENEATH };
+    OK(fd = syscall(SYS_openat2, dir, "made", &how, sizeof how));
+    OK(write((int)fd, "beneath", 7));
+    char name[64];
+    OK(fd = open(".", O_TMPFILE | O_RDWR, 0600));
+    OK(write((int)fd, "nameless", 8));
+    snprintf(name, sizeof name, "/proc/self/fd/%ld", fd);
+    OK(linkat(AT_FDCWD, name, dir, "by_proc", AT_SYMLINK_FOLLOW));
+}
+
+/* To its own limit, not to that of whoever makes the call for it; what is longer already may be cut. */
+static void size_limit(void)
+{
+    struct rlimit limit = { 1000, RLIM_INFINITY };
+    signal(SIGXFSZ, SIG_IGN);
+    OK(truncate("created", 3000));
+    OK(setrlimit(RLIMIT_FSIZE, &limit));
+    if (truncate("in_root", 2000) == 0 || errno != EFBIG)
+        bad = 1;
+    OK(truncate("in_root", 1000));
+    OK(truncate("created", 2000));
+}
+
 static void fewer_names(int dir)
 {
     OK(rename("hard", "made"));        /* one inode: nothing happens */
@@ -96,8 +129,8 @@ int main(int argc, char **argv)
     switch (argc > 1 ? atoi(argv[1]) : 0) {
     case 1: owners_and_modes(dir, fd); times(dir, fd); break;
     case 2: extended(fd); break;
-    case 3: fewer_extended(fd); names(dir); break;
-    default: fewer_names(dir);
+    case 3: fewer_extended(fd); names(dir); names_otherwise(dir); break;
+    default: fewer_names(dir); size_limit();
     }
     return bad;
 }

@@ -5,6 +5,8 @@
 #include <mntent.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 
 /* openat2, which has no function in the C library: what it makes, cuts and refuses */
@@ -118,9 +120,74 @@ static void case_table_of_mounts(void)
     sums("table");
 }
 
+/* access mode 3: for ioctl only */
+static void case_of_no_access(void)
+{
+    scatter(fd);
+    int f = open("old", O_ACCMODE);
+    struct iovec v = {room, 3};
+    SAY(read(f, room, 3));
+    SAY(pread(f, room, 3, 5 * PAGE + 200));
+    SAY(write(f, "abc", 3));
+    SAY(pwrite(f, "abc", 3, 5 * PAGE + 200));
+    SAY(pwritev(f, &v, 1, 10));
+    SAY(ftruncate(f, 3));
+    SAY(fallocate(f, 0, SIZE, PAGE));
+    SAY(fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));
+    SAY(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, f, 0) == MAP_FAILED);
+    SAY(sendfile(fd, f, NULL, 10));
+    SAY(lseek(f, 0, SEEK_END));
+    sums("old");
+}
+
+/* Of nothing at all neither place nor address need be aligned. */
+static void case_direct_nothing(void)
+{
+    scatter(fd);
+    int f = open("old", O_RDWR | O_DIRECT);
+    if (f < 0)
+        return;
+    SAY(pwrite(f, room, 0, 1));
+    SAY(pwrite(f, room + 1, 0, 0));
+    SAY(pread(f, room, 0, 5 * PAGE + 3));
+    SAY(pread(f, room + 1, 0, 3));
+    sums("old");
+}
+
+static void case_stream_closed_at_exec(void)
+{
+    FILE *f = fopen("old", "re");
+    SAY(fcntl(fileno(f), F_GETFD));
+    f = freopen("twin", "r+", f);
+    SAY(fcntl(fileno(f), F_GETFD));
+    fclose(f);
+    f = fopen("old", "r");
+    SAY(fcntl(fileno(f), F_SETFD, FD_CLOEXEC));
+    f = freopen("twin", "r", f);
+    SAY(fcntl(fileno(f), F_GETFD));
+    f = freopen("old", "re", f);
+    SAY(fcntl(fileno(f), F_GETFD));
+    f = freopen(NULL, "r+", f);
+    SAY(fcntl(fileno(f), F_GETFD));
+    fclose(f);
+}
+
+static void case_folder_as_root(void)
+{
+    struct open_how how = {.flags = O_CREAT | O_RDWR, .mode = 0600, .resolve = RESOLVE_IN_ROOT};
+    int dir = open("one", O_PATH | O_DIRECTORY);
+    int f = syscall(SYS_openat2, dir, "/in/../../made", &how, sizeof how);
+    SAY(write(f, "made", 4));
+    metamori_checkpoint();
+    SAY(write(f, "more", 4));
+    SAY(write((int)syscall(SYS_openat2, dir, "/in/also", &how, sizeof how), "also", 4));
+    sums("one/made");
+    sums("one/in/also");
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
-    CASE(table_of_mounts),
+    CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
 };
 
 MAIN

@@ -209,8 +209,9 @@ static inline uint64_t mm_known_size(const struct mm_pif *p)
     return !ISOLATED(p) ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
 }
 static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
-static inline int readable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_WRONLY; }
-static inline int writable(int fd) { return (open_flags(fd) & O_ACCMODE) != O_RDONLY; }
+/* access mode 3 is neither: such a descriptor is for ioctl only */
+static inline int readable(int fd) { return !(open_flags(fd) & O_WRONLY); }
+static inline int writable(int fd) { int mode = open_flags(fd) & O_ACCMODE; return mode == O_WRONLY || mode == O_RDWR; }
 
 /* fsize_limit.c */
 extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */

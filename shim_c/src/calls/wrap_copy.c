@@ -264,7 +264,8 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
     leave();
     /* what it would refuse is left to the kernel */
     if (kernel || in == out || !count || (flags & ~SPLICE_KNOWN) || (out ? to_at : from_at) || !readable_offset(at)
-        || access_of(from) == O_WRONLY || access_of(to) == O_RDONLY || (in && (open_flags(to) & O_APPEND))
+        || (access_of(from) & O_WRONLY) || access_of(to) == O_RDONLY || access_of(to) == O_ACCMODE
+        || (in && (open_flags(to) & O_APPEND))
         || (at && (*at < 0 || __builtin_add_overflow(*at, (off_t)count, &sum))))
         return REAL(splice)(from, from_at, to, to_at, count, flags);
     return result(out ? splice_out(from, from_at, to, count, flags) : splice_in(from, to, to_at, count, flags));

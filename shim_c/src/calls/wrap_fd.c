@@ -144,7 +144,8 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
     MM_ASSERT(mm_depth > 0);
     for (;; mm_let_names_go(&names)) {
         uint32_t ways = mm_ways();
-        int c = mm_canonical(dir, path, name, 4096);
+        int c = how && (how->resolve & RESOLVE_IN_ROOT) ? mm_canonical_in_root(dir, path, how->resolve, name, 4096)
+              : mm_canonical(dir, path, name, 4096);
         if (mm_in_the_dark(c))
             return fail(c);
         held = c == 0;

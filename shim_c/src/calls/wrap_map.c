@@ -161,7 +161,7 @@ static void *map(void *address, size_t length, int protection, int flags, int fd
     if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_active || !mm_fds[fd].fit))
         return REAL(mmap)(address, length, protection, flags, fd, at);
     uint32_t slot = pif_of(fd);
-    int refused = !length || (at & (MM_BLOCK - 1)) || access_mode(fd) == O_WRONLY
+    int refused = !length || (at & (MM_BLOCK - 1)) || (access_mode(fd) & O_WRONLY)
                || ((protection & PROT_WRITE) && (flags & MAP_TYPE) != MAP_PRIVATE && access_mode(fd) != O_RDWR);
     if (!slot && !refused)
         slot = unfollowed(fd);

@@ -14,6 +14,7 @@
 
 /* positions in struct _IO_jump_t, unchanged from glibc 2.1 on */
 enum { SLOT_READ = 14, SLOT_WRITE, SLOT_SEEK, SLOT_CLOSE, SLOT_STAT };
+enum { OPENED_WITH_E = 0x40 };         /* glibc's _IO_FLAGS2_CLOEXEC, which stays when the stream is opened again without */
 
 static ssize_t slot_read(FILE *f, void *buffer, ssize_t count) { return read(f->_fileno, buffer, count); }
 
@@ -153,6 +154,8 @@ static FILE *open_stream(const char *path, const char *mode)
         errno = saved;
         return NULL;
     }
+    if (flags & O_CLOEXEC)             /* as glibc's fopen notes it, and its fdopen does not */
+        f->_flags2 |= OPENED_WITH_E;
     if (mode[0] == 'a' && !(flags & O_RDWR))
         lseek(fd, 0, SEEK_END);
     register_stream(f, mode);
@@ -222,7 +225,9 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
         errno = saved;
         return NULL;
     }
-    int r = dup3(fd, f->_fileno, flags & O_CLOEXEC);
+    if (flags & O_CLOEXEC)
+        f->_flags2 |= OPENED_WITH_E;
+    int r = dup3(fd, f->_fileno, f->_flags2 & OPENED_WITH_E ? O_CLOEXEC : 0);
     close(fd);
     if (r < 0)
         return NULL;

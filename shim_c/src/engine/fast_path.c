@@ -13,6 +13,7 @@
 static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t count, off_t at, uint32_t wrong_access)
 {
     return count - 1 < MM_TRANSFER && (uintptr_t)bytes < USERS && (f->attributes & O_ACCMODE) != wrong_access
+        && (f->attributes & O_ACCMODE) != O_ACCMODE
         && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
 }
 

@@ -163,10 +163,10 @@ static long unaligned(int fd, const struct iovec *v, int n, uint64_t at)
     if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 || !(st.stx_mask & STATX_DIOALIGN)
         || !st.stx_dio_offset_align || sys(SYS_fstatfs, fd, &fs) < 0 || fs.f_type == BTRFS_SUPER_MAGIC)
         return 0;                      /* it does not mind, or then reads and writes through its cache */
-    uint64_t places = at, addresses = 0;
+    uint64_t places = at, addresses = 0, count = 0;
     for (int i = 0; i < n; i++)
-        places |= v[i].iov_len, addresses |= (uintptr_t)v[i].iov_base;
-    return (places & (st.stx_dio_offset_align - 1)) || (addresses & (st.stx_dio_mem_align - 1)) ? -EINVAL : 0;
+        places |= v[i].iov_len, addresses |= (uintptr_t)v[i].iov_base, count += v[i].iov_len;
+    return count && ((places & (st.stx_dio_offset_align - 1)) || (addresses & (st.stx_dio_mem_align - 1))) ? -EINVAL : 0;
 }
 
 /* A read of an O_DIRECT description: checked as the kernel does, then by a descriptor that takes any length. */

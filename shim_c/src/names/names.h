@@ -30,6 +30,7 @@ void mm_folder_is_known(const char *text, int fd, uint32_t ways);
 
 /* paths.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);
+int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
 

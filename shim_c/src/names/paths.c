@@ -1,6 +1,7 @@
 /* paths.c - the absolute path that a call means, and whether what lies there is tracked. */
 #include "names/names.h"
 
+#include <linux/openat2.h>
 #include <stdlib.h>
 
 int mm_below(const char *path, const char *folder)
@@ -180,4 +181,27 @@ int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
         e = mm_canonical(AT_FDCWD, target + (target[folder] == '/' ? folder : 0), out, room);
     }
     return e;
+}
+
+/* openat2 with RESOLVE_IN_ROOT: "/" and ".." end at dir; the kernel says which folder it is. */
+int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room)
+{
+    const char *last = strrchr(path, '/');
+    if (!last || last - path >= 4095)
+        return mm_canonical(dir, path, out, room);
+    SCRATCH(in);
+    struct open_how look = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = resolve & ~(uint64_t)RESOLVE_CACHED };
+    char link[48];
+    memcpy(in, path, last - path + 1);
+    in[last - path + 1] = 0;
+    long fd = sys(SYS_openat2, dir, in, &look, sizeof look);
+    if (fd < 0)
+        return mm_canonical(dir, path, out, room);
+    snprintf(link, sizeof link, "/proc/thread-self/fd/%ld", fd);
+    long n = sys_readlink(link, in, 4095);
+    sys_close((int)fd);
+    if (n < 0 || n + strlen(last) > 4095)
+        return n < 0 ? (int)n : -ENAMETOOLONG;
+    strcpy(in + n, last);
+    return mm_canonical(AT_FDCWD, in, out, room);
 }

@@ -86,6 +86,7 @@ struct mm_place {
 
 /* The path that an argument names, where names lead here.  0: leave the call to the kernel.  Left again in either case. */
 int mm_find_place(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct mm_place *place);
+int mm_find_open(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, unsigned *flags, struct mm_place *place);
 void mm_leave_place(struct mm_place *place);
 /* For calls that take no folder. */
 char *mm_whole_path(const struct mm_place *place, char *path, size_t room);

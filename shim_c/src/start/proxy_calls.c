@@ -13,6 +13,7 @@
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/xattr.h>
 
 static enum mm_answer answered_by(long r, long *result)
@@ -64,11 +65,21 @@ static long written_unseen(int fd, int flags)
 
 /* Regular files, and those that are about to be made; to open anything else may wait, or mean this process.
  * *there: it is a file of our user's; with one that is there O_CREAT means nothing (fs.protected_regular looks at others'). */
-static int is_for_us(const struct mm_place *place, int flags, int *there)
+static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, int *there)
 {
     struct stat st;
     int follow = (flags & O_NOFOLLOW) || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? AT_SYMLINK_NOFOLLOW : 0;
-    long looked = sys(SYS_newfstatat, place->dir, place->path, &st, follow);
+    long looked;
+    if (resolve) {
+        struct open_how look = { .flags = O_PATH | O_CLOEXEC | (follow ? O_NOFOLLOW : 0), .resolve = resolve & ~(uint64_t)RESOLVE_CACHED };
+        long fd = looked = sys(SYS_openat2, place->dir, place->path, &look, sizeof look);
+        if (fd >= 0) {
+            looked = sys(SYS_fstat, fd, &st);
+            sys_close((int)fd);
+        }
+    } else {
+        looked = sys(SYS_newfstatat, place->dir, place->path, &st, follow);
+    }
     *there = looked == 0 && mm_is_own_file(&st);
     if (flags & O_PATH)
         return 0;
@@ -76,6 +87,8 @@ static int is_for_us(const struct mm_place *place, int flags, int *there)
         return looked == 0 && S_ISDIR(st.st_mode);
     return looked == 0 ? S_ISREG(st.st_mode) : looked == -ENOENT && (flags & O_CREAT);
 }
+
+#define RESOLVES (RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_IN_ROOT | RESOLVE_CACHED)
 
 #define MARK 64                        /* a signal that nobody is sent: nothing is asynchronous here */
 
@@ -117,26 +130,36 @@ static int was_given(struct mm_shown *call, const struct mm_waiting *from)
     return call->given;
 }
 
-static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct mm_place *place, int flags, mode_t mode, long *result)
+static int open_there(const struct mm_place *place, int flags, mode_t mode, uint64_t resolve)
+{
+    if (!resolve)
+        return openat(place->dir, place->path, flags, mode);
+    struct open_how how = { .flags = (uint32_t)flags, .resolve = resolve,
+                            .mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode : 0 };
+    return mm_open_resolved(place->dir, place->path, &how, sizeof how);
+}
+
+static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct mm_place *place, int flags, mode_t mode,
+                              uint64_t resolve, long *result)
 {
     int there, fd = -1;
     if (was_given(call, from))
         return answered_by(call->given - 1, result);
-    if (!is_for_us(place, flags, &there))
+    if (!is_for_us(place, flags, resolve, &there))
         return MM_ANSWER_KERNEL;
     if (flags & O_TRUNC && !mm_has_number_left(from))
         return answered_by(-EMFILE, result);
     if (there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT)    /* most often it stays there */
-        fd = openat(place->dir, place->path, (flags & ~O_CREAT) | O_CLOEXEC);
+        fd = open_there(place, (flags & ~O_CREAT) | O_CLOEXEC, 0, resolve);
     if (fd < 0) {
         if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
             return answered_by(-EMFILE, result);
         if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(call, from))
             return MM_ANSWER_KERNEL;
-        fd = openat(place->dir, place->path, flags | O_CLOEXEC, mode);
+        fd = open_there(place, flags | O_CLOEXEC, mode, resolve);
     }
     if (fd < 0 && errno == EEXIST && call->tries > 1 && (flags & O_EXCL))   /* it was made by a predecessor that was killed */
-        fd = openat(place->dir, place->path, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode);
+        fd = open_there(place, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode, resolve);
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE ? MM_ANSWER_KERNEL : answered(-1, result);
     long e = written_unseen(fd, flags);
@@ -151,21 +174,30 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
 static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     struct open_how how;
+    size_t slashes = 0;
     switch (call->notice.data.nr) {
 #ifdef SYS_open
     case SYS_open:
-        return mm_find_place(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], result) : MM_ANSWER_KERNEL;
+        return mm_find_place(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], 0, result) : MM_ANSWER_KERNEL;
     case SYS_creat:
         return mm_find_place(call, from, AT_FDCWD, a[0], place)
-            ? open_at(call, from, place, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1], result) : MM_ANSWER_KERNEL;
+            ? open_at(call, from, place, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1], 0, result) : MM_ANSWER_KERNEL;
 #endif
     case SYS_openat2:
-        if (a[3] != sizeof how || !mm_shown_bytes(call, a[2], &how, sizeof how) || how.resolve
-            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)) || !mm_find_place(call, from, (int)a[0], a[1], place))
+        if (a[3] != sizeof how || !mm_shown_bytes(call, a[2], &how, sizeof how) || (how.flags >> 32) || how.mode > 07777
+            || (how.resolve & ~(uint64_t)RESOLVES) || (how.mode && !(how.flags & (O_CREAT | __O_TMPFILE)))
+            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
             return MM_ANSWER_KERNEL;
-        return open_at(call, from, place, (int)how.flags, (mode_t)how.mode, result);
+        if (how.resolve & RESOLVE_IN_ROOT) {   /* "/" is the folder */
+            if (mm_shown_string(call, a[1], place->path, sizeof place->path) <= 0)
+                return MM_ANSWER_KERNEL;
+            slashes = strspn(place->path, "/");
+        }
+        if (!mm_find_place(call, from, (int)a[0], a[1] + slashes, place))
+            return MM_ANSWER_KERNEL;
+        return open_at(call, from, place, (int)how.flags, (mode_t)how.mode, how.resolve, result);
     default:
-        return mm_find_place(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], result) : MM_ANSWER_KERNEL;
+        return mm_find_place(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], 0, result) : MM_ANSWER_KERNEL;
     }
 }
 
@@ -187,7 +219,7 @@ static enum mm_answer move_or_link(struct mm_shown *call, const struct mm_waitin
 {
     struct mm_place other = MM_NO_PLACE;
     enum mm_answer how = MM_ANSWER_KERNEL;
-    if (!mm_find_place(call, from, old_dir, old, place))
+    if (!(links && mm_find_open(call, from, old_dir, old, &flags, place)) && !mm_find_place(call, from, old_dir, old, place))
         return how;
     other.there = place->there;
     if (!mm_find_place(call, from, to_dir, to, &other))
@@ -299,10 +331,19 @@ static enum mm_answer times_at(const struct mm_shown *call, const struct mm_wait
         ? answered(utimensat(place->dir, place->path, times, flags), result) : MM_ANSWER_KERNEL;
 }
 
+/* The program's, not ours: the kernel says EFBIG then, and sends SIGXFSZ. */
+static int beyond_its_limit(const struct mm_waiting *from, const struct mm_place *place, off_t length)
+{
+    struct rlimit limit;
+    struct stat st;
+    return length >= 0 && sys(SYS_prlimit64, from->tgid, RLIMIT_FSIZE, NULL, &limit) == 0
+        && (uint64_t)length > limit.rlim_cur && fstatat(place->dir, place->path, &st, 0) == 0 && st.st_size < length;
+}
+
 static enum mm_answer truncate_at(const struct mm_shown *call, const struct mm_waiting *from, uint64_t path, off_t length, struct mm_place *place, long *result)
 {
     char whole[PATH_ROOM_SHOWN + 64];
-    return mm_find_place(call, from, AT_FDCWD, path, place)
+    return mm_find_place(call, from, AT_FDCWD, path, place) && !beyond_its_limit(from, place, length)
         ? answered(truncate(mm_whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
 }
 

@@ -2,6 +2,7 @@
 #include "start/proxy.h"
 
 #include <stdlib.h>
+#include <sys/utsname.h>
 
 static int starts_with(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
@@ -57,6 +58,35 @@ int mm_find_place(const struct mm_shown *call, const struct mm_waiting *from, in
     long n = sys_readlink(link, where, sizeof where - 2);
     strcpy(where + (n > 0 ? n : 0), "/");
     return n > 0 && !is_not_for_us(where);
+}
+
+/* Since Linux 6.10 who has opened a file may give it a name by its descriptor, and needs no privilege; we have not opened it. */
+static int may_link_own(void)
+{
+    struct utsname u;
+    int major = 0, minor = 0;
+    return uname(&u) == 0 && sscanf(u.release, "%d.%d", &major, &minor) == 2 && major * 100 + minor >= 610;
+}
+
+/* For linkat: an open file that is meant by its descriptor, or by that one's name in /proc.  0: it is not, or not to be had. */
+int mm_find_open(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, unsigned *flags, struct mm_place *place)
+{
+    int fd = -1, end = 0;
+    long n = mm_shown_string(call, address, place->path, sizeof place->path);
+    if (n == 0 && (*flags & AT_EMPTY_PATH)) {
+        fd = dir;
+        if (may_link_own())
+            *flags = AT_SYMLINK_FOLLOW;
+    } else if (n > 0 && (*flags & AT_SYMLINK_FOLLOW) && sscanf(place->path, "/proc/self/fd/%d%n", &fd, &end) == 1 && place->path[end]) {
+        fd = -1;
+    }
+    if (fd < 0)
+        return 0;
+    long own = mm_shown_descriptor(call, from, fd);
+    place->dir = own < 0 ? AT_FDCWD : (int)own;
+    if (*flags & AT_SYMLINK_FOLLOW)
+        snprintf(place->path, sizeof place->path, "/proc/self/fd/%ld", own);
+    return own >= 0;
 }
 
 /* For calls that take no folder. */
