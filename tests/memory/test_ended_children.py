@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from comeback import Memory
+from comeback import Memory, built, comes_back
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -75,3 +75,8 @@ def test_a_command_ignores_them_as_whoever_started_it(tmp_path: Path) -> None:
         native, run = (subprocess.run([*IGNORES, *start, *command], cwd=tmp_path, capture_output=True, check=False)
                        for start in ([], [sys.executable, "-m", "metamori", "run", "--"]))
         assert (native.returncode, native.stdout) == (run.returncode, run.stdout) == (status, native.stdout), run
+
+
+def test_who_is_told_of_an_end(tmp_path: Path) -> None:
+    """And who takes the orphan then, by prctl."""
+    comes_back(Memory(tmp_path, [built(tmp_path, "prctl.c")]))

@@ -38,12 +38,15 @@ struct mm_memory_image {
     struct { uint64_t interval_s, interval_us, value_s, value_us; } interval[3];
 };
 
+/* In mm_thread.scheduling: what prctl has set.  A signal for the end of its parent is from MM_SET_DEATH on. */
+enum { MM_SET_NO_THP = 1 << 11, MM_SET_NO_PRIVILEGES = 1 << 12, MM_SET_REAPER = 1 << 23, MM_SET_DEATH = 24 };
+
 struct mm_thread {
     uint64_t registers[8];     /* rbx rbp r12-r15 rsp: where it stands in the signal handler; all others are on its stack */
     uint64_t fs, gs, robust, robust_length, clear_tid;
     uint64_t pending;          /* signals that wait for this thread alone */
     uint32_t tid;              /* as the program knows it */
-    uint32_t scheduling;       /* bit 31 (0: not known), priority * 65536 + policy * 256 + 20 + nice */
+    uint32_t scheduling;       /* bit 31 (0: not known), priority * 65536 + policy * 256 + 20 + nice, and MM_SET_... */
     char name[16];
     uint64_t processors[MM_PROCESSORS];   /* that it may run on, a bit each; all 0: those that the run was given */
 };

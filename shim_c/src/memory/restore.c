@@ -7,6 +7,7 @@
 #include "memory/engine.h"
 
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 static void read_tables(const char *path)
@@ -223,12 +224,28 @@ static void own_thread_state(const struct mm_thread *t)
     mm_known_tid = t->tid;
 }
 
+/* When all are back: before, this would take part in the restart itself.  parent: as it was then. */
+static void set_by_prctl(const struct mm_thread *t, long parent)
+{
+    uint32_t death = t->scheduling >> MM_SET_DEATH & 127;
+    if (!(t->scheduling >> 31))
+        return;
+    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, (t->scheduling & MM_SET_REAPER) != 0, 0, 0, 0);
+    sys(SYS_prctl, PR_SET_THP_DISABLE, (t->scheduling & MM_SET_NO_THP) != 0, 0, 0, 0);
+    if (t->scheduling & MM_SET_NO_PRIVILEGES)
+        sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    sys(SYS_prctl, PR_SET_PDEATHSIG, death, 0, 0, 0);
+    if (death && sys(SYS_getppid) != parent)       /* it has ended since */
+        sys(SYS_tgkill, sys_getpid(), sys_gettid(), death);
+}
+
 static void thread_back(void *argument)
 {
     const struct mm_thread *t = argument;
     struct mm_engine *e = ENGINE;
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     own_thread_state(t);
+    set_by_prctl(t, sys(SYS_getppid));
     if (stop & 1) {                        /* its process is stopped before it runs */
         __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
         while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
@@ -377,9 +394,12 @@ static void come_back_there(void)
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;
+    long parent = sys(SYS_getppid);
     mm_await_all();
     remove_segments();
     mm_let_children_stop(&e->image);
+    if (main)
+        set_by_prctl(main, parent);
     run_or_stop(main);
     if (main)
         mm_jump(main->registers);

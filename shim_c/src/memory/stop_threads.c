@@ -6,6 +6,7 @@
  */
 #include "memory/engine.h"
 
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <ucontext.h>
 
@@ -47,6 +48,12 @@ void mm_note_thread(struct mm_thread *t)
     /* the kernel's own answer is 20 - nice */
     t->scheduling = 1u << 31 | (uint32_t)priority << 16 | ((uint32_t)sys(SYS_sched_getscheduler, 0) & 7) << 8
                   | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
+    int death = 0, reaper = 0;
+    sys(SYS_prctl, PR_GET_PDEATHSIG, &death, 0, 0, 0);
+    sys(SYS_prctl, PR_GET_CHILD_SUBREAPER, &reaper, 0, 0, 0);
+    t->scheduling |= (uint32_t)death << MM_SET_DEATH | (reaper ? MM_SET_REAPER : 0)
+                   | (sys(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? MM_SET_NO_PRIVILEGES : 0)
+                   | (sys(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 ? MM_SET_NO_THP : 0);
     note_processors(t);
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
 }
