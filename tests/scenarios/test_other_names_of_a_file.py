@@ -452,3 +452,31 @@ def test_attributes_by_a_link_with_a_slash_behind_it(lab: Lab) -> None:
         now = folder.stat()
         assert (now.st_uid, now.st_gid, sorted(os.listxattr(folder))) == want, index
     lab.verb("verify")
+
+
+OUT_THERE = {
+    "removed": os.unlink,
+    "renamed": lambda path: os.rename(path, path.with_name("another")),
+    "linked": lambda path: os.link(path, path.with_name("another")),
+    "mode": lambda path: path.chmod(0o600),
+}
+
+
+@pytest.mark.parametrize("what", OUT_THERE)
+def test_a_file_in_the_store_keeps_its_bytes_when_its_outer_name_goes(lab: Lab, what: str) -> None:
+    """The store's name and the one out there are of one file: its change time is another then, and nothing is lost."""
+    del lab.env["METAMORI_TRACK"]          # only the work folder
+    outer = lab.folder / "out" / "file"
+    outer.parent.mkdir()
+    outer.write_bytes(b"o" * 9000)
+    os.link(outer, lab.work / "used")
+    mode = outer.stat().st_mode
+    done = lab.run(["rm", "used"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    OUT_THERE[what](outer)
+    lab.verb("verify")
+    assert lab.run("true").returncode == 0
+    assert [entry["lost"] for entry in lab.log()["checkpoints"]] == [[]] * 3
+    lab.restore(0)
+    assert (lab.work / "used").read_bytes() == b"o" * 9000 and (lab.work / "used").stat().st_mode == mode
+    assert lab.run("true").returncode == 0

@@ -73,3 +73,27 @@ def test_a_prune_costs_what_the_run_has_taken(lab: Lab) -> None:
         store.state = lambda index, doubtful=False: read.append(index) or state(index, doubtful)  # type: ignore
         done = prune(store, Rules(keep_last=1), first=first, dry_run=True)
         assert done.kept == (first + 1,) and done.dropped == (first,) and set(read) <= {first, first + 1}
+
+
+def test_a_backing_file_has_the_name_of_no_other_file(lab: Lab) -> None:
+    """Records go on saying that of one which no index needs any more: head took the next file's for both."""
+    session = lab.start("--keep-last", 2)
+
+    def make(name: str) -> None:
+        fd = int(session.ask(f"open {name} rw,creat"))
+        session.must([f"write {fd} 9000 1", f"close {fd}"])
+
+    make("a")
+    session.must(["checkpoint", "unlink a", "checkpoint"])
+    session.must(["checkpoint"])           # no index that is left has a
+    make("b")
+    there = session.ask("checkpoint"), session.ask("tree")
+    session.must(["unlink b"])
+    assert session.end() == 0
+    last = lab.log()["head"]
+    reader = lab.start(native=True)
+    for index, tree in (*[(int(there[0]), there[1]), (last, reader.ask("tree"))] * 2, (int(there[0]), there[1])):
+        lab.restore(index)
+        assert reader.ask("tree") == tree, f"restore {index}"
+    assert lab.run("true").returncode == 0
+    lab.verb("verify")

@@ -413,7 +413,8 @@ class Area:
         lib.mm_drop_if_done(self._area, slot)
 
     def kept_name(self, slot: int) -> bytes:
-        return b"r%d.%d" % (self.head.run, slot)
+        reused = self.pif(slot).reused
+        return b"r%d.%d" % (self.head.run, slot) + (b".%d" % reused if reused else b"")
 
     # -- block tables ----------------------------------------------------------------------------
 

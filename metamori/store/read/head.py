@@ -145,9 +145,16 @@ def kept_now(door: Door, layout: Layout, kept: KeptHome) -> KeptHome:
     return KeptHome(kept.inode, kept.name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
+def is_as_noted(door: Door, layout: Layout, kept: KeptHome) -> bool:
+    """Whether a backing file in the store has the bytes that it had when head was written, as far as that is known. It
+    may have a name outside of the scope too: when that goes or changes, its change time does."""
+    now = kept_now(door, layout, kept)
+    return not kept.ino or (now.ino, now.size, now.mtime_ns) == (kept.ino, kept.size, kept.mtime_ns)
+
+
 def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
-    """Damaged when a backing file in the store is not what it was when head was written."""
-    if kept.ino and kept_now(door, layout, kept) != kept:
+    """Damaged when a backing file in the store has not what it had when head was written."""
+    if not is_as_noted(door, layout, kept):
         raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
 
 

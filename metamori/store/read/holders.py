@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from metamori.store.format.records import NO_LIMIT, Identity
 from metamori.store.io import commit
 from metamori.store.read.apart import objects_between
-from metamori.store.read.head import born_then, kept_now, name_now, same_bytes
+from metamori.store.read.head import born_then, is_as_noted, name_now, same_bytes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
@@ -60,7 +60,7 @@ class Holders:
                 self.places.setdefault(inode, identity.path)
         for kept in head.kept:
             named.add(kept.inode)
-            if not kept.ino or kept_now(store.door, store.layout, kept) == kept:
+            if is_as_noted(store.door, store.layout, kept):
                 self.places.setdefault(kept.inode, store.layout.kept(kept.name))
         self.named = named
         self.sound = self.places.keys()

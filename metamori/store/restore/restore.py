@@ -23,7 +23,7 @@ from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
 from metamori.store.read.checksums import require_all
-from metamori.store.read.head import identity_now, kept_now
+from metamori.store.read.head import identity_now, is_as_noted
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore_plan import Part, Plan, Save, make_plan, plan_commit, plan_names
@@ -209,7 +209,7 @@ class _Touched:
 def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
     """A backing file that stays in the store and is not what it was stays known as what it was: it is damaged."""
     for old in store.head.kept:
-        if old.name == kept.name and old.ino and kept_now(store.door, store.layout, old) != old:
+        if old.name == kept.name and not is_as_noted(store.door, store.layout, old):
             return old
     return KeptHome(kept.inode, kept.name)
 

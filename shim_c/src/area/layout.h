@@ -303,7 +303,8 @@ struct mm_pif {
     uint32_t old_uid, old_gid;
     uint16_t old_mode;
     uint16_t path_capacity;
-    uint16_t listed;           /* it may be on the list of mapped files */
+    uint8_t listed;            /* it may be on the list of mapped files */
+    uint8_t reused;            /* files that had the slot before, and whose names in the store records still say */
     uint16_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
     uint32_t refs;             /* FITs that point here */
     uint32_t root;             /* block table, 0: every block is in place */

@@ -178,6 +178,7 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.next_dirty = p->next_dirty;
         made.next_mapped = p->next_mapped;
         made.listed = p->listed;
+        made.reused = p->reused;
         made.names_lock = p->names_lock;   /* whoever waits for it, or has just dropped the slot, is true to it */
         *p = made;
         if (mm_set_path(a, p, path) < 0) {
@@ -229,9 +230,13 @@ void mm_pif_identify(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t in
     mm_unlock(&a->head->lock);
 }
 
+/* Never that of another file which a record knows: head would take this one for both. */
 void mm_kept_name(struct mm_area *a, uint32_t slot, char *out, size_t room)
 {
-    snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
+    unsigned reused = mm_pif_at(a, slot)->reused;
+    int n = snprintf(out, room, "%s/kept/r%llu.%u", a->store, (unsigned long long)a->head->run, slot);
+    if (reused && n > 0 && (size_t)n < room)
+        snprintf(out + n, room - (size_t)n, ".%u", reused);
 }
 
 /* One more description of a file that was just found to have this slot.  0: the slot is another's by now, or nobody's. */
@@ -274,6 +279,8 @@ static void drop(struct mm_area *a, uint32_t slot)
     mm_table_free(a, p);
     mm_saved_free(a, p);
     mm_cache_drop(a, slot);
+    if (p->object && ++p->reused == 0)     /* it has no more names to give: nobody gets it */
+        return;
     mm_lock(&h->lock, MM_LOCK_AREA);
     p->next_hash = h->free_pif;
     h->free_pif = slot;
