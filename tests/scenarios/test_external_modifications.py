@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -227,3 +228,31 @@ def test_a_long_history_names_each_index(lab: Lab) -> None:
     assert lost_in_log(lab) == {2: ["long"], 3: ["long"]}
     lab.restore(1, "--force")
     assert (lab.work / "long").read_bytes() == LONG and (lab.work / "a").read_bytes() == SHORT
+
+
+@pytest.mark.parametrize("store", ["here", "elsewhere"])
+@pytest.mark.parametrize("isolate, killed", [(False, False), (False, True), (True, False), (True, True)])
+def test_made_anew_by_the_run_is_nobodys_work(lab: Lab, monkeypatch: pytest.MonkeyPatch, store: str, isolate: bool,
+                                              killed: bool) -> None:
+    """By a restore inside the program (files as copies, from a store elsewhere), or with all its attributes: the last
+    index says the same of it as head did, and it is another inode."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if store == "elsewhere":
+            monkeypatch.setattr(lab, "store", Path(folder) / "store")
+        made = "mkdir -p d/in; ln -s a link; ln -s b other; mkfifo fifo; echo 1 >f; ln f second; echo 2 >d/file"
+        assert lab.run(["sh", "-c", made]).returncode == 0
+        first = lab.state()
+        program = lab.start(*["--isolate"] * isolate)
+        index = program.ask("checkpoint")
+        program.must(["sh rm -r d link fifo f second", "mkdir link", "mkdir fifo", "checkpoint"])
+        assert program.ask(f"restore {index}") == "0"
+        program.must(["sh cp -a other x; mv x other"])
+        if killed:
+            program.kill_all()
+        else:
+            assert program.end() == 0
+        lab.assert_state(first, "all is as it was")
+        assert not lost_in_log(lab) and "no errors" in lab.verb("verify").stdout
+        lab.restore(0)
+        lab.restore(1)
+        lab.assert_state(first, "index 1")

@@ -152,6 +152,38 @@ def test_a_pre_image_is_saved_within_a_limit_on_file_sizes(lab: Lab) -> None:
     assert (lab.work / "mapped").read_bytes() == b"o" * 20000
 
 
+BACK_TWICE = """
+import metamori, mmap, os
+file = open("old", "r+b", 0)
+first = metamori.checkpoint()
+memory = mmap.mmap(file.fileno(), 0)
+second = metamori.checkpoint()
+memory[4096:4099] = b"NEW"
+metamori.checkpoint()
+memory.close()
+metamori.checkpoint()
+metamori.restore(second)
+metamori.restore(first)
+assert open("old", "rb").read() == b"o" * 20000
+print(metamori.checkpoint())
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_back_to_when_it_was_mapped_and_then_before(lab: Lab, options: list[str]) -> None:
+    """The pre-image, saved once, is what both indexes have: one by a map, the other by an undo record alone.
+    What is made from the other must not count on the map."""
+    (lab.work / "old").write_bytes(b"o" * 20000)
+    done = lab.run([sys.executable, "-c", BACK_TWICE], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "old").read_bytes() == b"o" * 20000
+    last = int(done.stdout)
+    for index, new in ((last - 2, True), (last, False), (last - 1, True), (1, False), (2, False), (0, False)):
+        lab.restore(index)
+        assert (lab.work / "old").read_bytes() == (b"o" * 4096 + b"NEW" * new).ljust(20000, b"o"), index
+    lab.verb("verify")
+
+
 GOES = {
     "renamed": ["rename data away"],
     "removed": ["unlink data"],

@@ -7,6 +7,7 @@ the same as the native program's.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -99,3 +100,56 @@ def test_scenario_itself_natively(native_lab: Lab, scenario: Scenario) -> None:
     if scenario.name != "line buffered":
         assert second == answers
     assert not difference(end, at_end)
+
+
+MADE_ANEW = """
+import metamori, os
+first = metamori.checkpoint()
+for name in "link", "fifo":
+    os.unlink(name)
+os.rmdir("folder")
+metamori.checkpoint()
+metamori.restore(first)
+open("new", "w").close()
+"""
+
+
+def test_what_has_no_bytes_comes_back_as_another(lab: Lab) -> None:
+    """Where no index speaks of it between the start of the run and its end, nobody else has changed it."""
+    made = "ln -s nowhere link; mkfifo fifo; mkdir folder; echo text > text"
+    assert lab.run(["sh", "-c", made]).returncode == 0
+    before = lab.state()
+    assert lab.run([sys.executable, "-c", MADE_ANEW]).returncode == 0
+    assert "modified" not in lab.verb("verify").stderr
+    for index in (0, 1):
+        lab.restore(index)
+    lab.assert_state(before, "as the first run left it")
+    lab.work.joinpath("link").unlink()
+    lab.work.joinpath("link").symlink_to("elsewhere")
+    assert lab.verb("restore", 0, code=None).returncode == 14
+
+
+SAME_PLACE = """
+import mmap, metamori
+with open("h", "wb") as h:
+    h.write(b"H" * 9000)
+first = metamori.checkpoint()
+with open("h", "r+b") as h, mmap.mmap(h.fileno(), 0):
+    second = metamori.checkpoint()         # all of it, where its pre-image is
+with open("h", "r+b") as h:
+    h.write(b"later")
+metamori.restore(second)
+metamori.restore(first)
+with open("h", "rb") as h:
+    assert h.read() == b"H" * 9000
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_what_an_older_index_knows_by_a_pre_image(lab: Lab, options: list[str]) -> None:
+    """At the place where a record of a younger one has it: the end of the run writes it back all the same."""
+    done = lab.run([sys.executable, "-c", SAME_PLACE], *options)
+    assert done.returncode == 0, done.stderr
+    for index in (lab.log()["head"], 1, 2, lab.log()["head"]):
+        assert (lab.work / "h").read_bytes() == b"H" * 9000, index
+        lab.restore(index)

@@ -230,3 +230,117 @@ def test_what_is_out_there_may_change_later(lab: Lab) -> None:
     (lab.folder / "out" / "a").write_bytes(b"another")
     os.unlink(lab.folder / "out" / "o")
     honest.assert_honest(lab.store, lab.work, known, untracked=before)
+
+
+ARRIVES = """
+import metamori, os
+{}
+with open("arrived", "r+b", 0) as file:
+    file.write(b"new")
+print(metamori.checkpoint())
+"""
+
+
+@pytest.mark.parametrize("how", ["os.rename('../out/l', 'arrived')", "os.link('../out/l', 'arrived')"],
+                         ids=["renamed", "linked"])
+@pytest.mark.parametrize("mode", ["default", "isolated"])
+def test_another_name_of_a_file_that_an_index_knows_arrives(lab: Lab, mode: str, how: str) -> None:
+    prepare(lab)
+    assert lab.run(["sh", "-c", "echo old > new; ln new ../out/l"]).returncode == 0
+    done = lab.run([sys.executable, "-c", ARRIVES.format(how)], *MODES[mode])
+    assert (done.returncode, done.stderr) == (0, b"")
+    for index, want in ((1, b"old\n"), (int(done.stdout), b"new\n"), (1, b"old\n")):
+        lab.restore(index)
+        assert (lab.work / "new").read_bytes() == want, index
+    lab.verb("verify")
+
+
+FURTHER = {
+    "later": "rename(OUT + '/b2', 'c'); checkpoint(); put('b'); append('c'); checkpoint(); put('c', at=60)",
+    "at once": "rename(OUT + '/b2', 'c'); put('c'); checkpoint(); append('b'); checkpoint(); os.truncate('c', 50)",
+    "a link": "link(OUT + '/b2', 'c'); put('c'); checkpoint(); append('b'); checkpoint(); put('c', at=60)",
+    "mapped": "f = os.open(OUT + '/b2', os.O_RDWR); m = mmap.mmap(f, 0); rename(OUT + '/b2', 'c'); m[5:7] = b'NN'; "
+              "checkpoint(); m[9:11] = b'OO'",
+}
+
+
+@pytest.mark.parametrize("case", FURTHER)
+@pytest.mark.parametrize("mode", ["default", "isolated"])
+@pytest.mark.parametrize("known", [False, True], ids=["untouched", "known"])
+def test_a_further_name_comes_in(lab: Lab, monkeypatch: pytest.MonkeyPatch, known: bool, mode: str, case: str) -> None:
+    """Of a file that has one in the scope: it is no new one, whether an earlier run has written it or none."""
+    prepare(lab)
+    monkeypatch.setitem(CASES, case, FURTHER[case])
+    os.link(lab.work / "b", lab.folder / "out" / "b2")
+    assert not known or lab.run(["sh", "-c", "printf X | dd of=b conv=notrunc 2>/dev/null"]).returncode == 0
+    before, first = honest.tree_of(lab.work), 2 if known else 1
+    end = f"""
+if not native:
+    for index in ({first + 1}, {first}, {first + 1}):
+        metamori.restore(index)
+        shutil.copytree('.', f'../back/{{index}}', symlinks=True, dirs_exist_ok=True)
+        assert index == {first} or os.path.samefile('b', 'c')
+put('b', at=90)
+"""
+    assert run(lab, case, *MODES[mode], end=end) == 0
+    seen = {int(path.name): honest.tree_of(path) for path in (lab.folder / "seen").iterdir()}
+    for index in (first, first + 1):
+        assert honest.tree_of(lab.folder / "back" / str(index)) == seen[index], index
+    assert honest._unlinked(seen[first]) == honest._unlinked(before)
+    contents_come_back(lab, seen | {max(lab.messages()): honest.tree_of(lab.work)})
+
+
+BRANCHES = {
+    "left by then": "make('n'); checkpoint(); rename('n', OUT + '/n'); checkpoint(); back(1); checkpoint(); back(3); "
+                    "back(2); back(1)",
+    "left by then, gone": "make('n'); checkpoint(); rename('n', OUT + '/n'); checkpoint(); unlink(OUT + '/n'); "
+                          "back(1); checkpoint(); back(3); back(2); back(1)",
+    "open without a name": "f = os.open('a', os.O_RDWR); checkpoint(); unlink('a'); checkpoint(); back(2); "
+                           "rename('a', OUT + '/a'); put(OUT + '/a'); checkpoint(); back(3); "
+                           "assert os.pread(f, 9001, 0) == b'a' * 9000; pwrite(f, b'again', 5); checkpoint(); back(4); "
+                           "back(3); assert os.pread(f, 9001, 0) == b'a' * 9000; back(2)",
+    "what it had been comes in": "rename('a', OUT + '/a'); link(OUT + '/a', OUT + '/a2'); checkpoint(); back(1); "
+                                 "checkpoint(); rename(OUT + '/a', 'n'); checkpoint(); put('n'); checkpoint(); "
+                                 "put('a', at=60); back(4); back(5); back(2); back(4)",
+    "in a folder": "mkdir(OUT + '/f'); rename('a', OUT + '/f/a'); checkpoint(); back(1); checkpoint(); "
+                   "rename(OUT + '/f', 'f'); checkpoint(); put('f/a'); checkpoint(); put('a', at=60); "
+                   "back(4); back(5); back(2); back(4)",
+}
+
+
+@pytest.mark.parametrize("case", BRANCHES)
+@pytest.mark.parametrize("mode", ["default", "isolated"])
+def test_back_to_another_branch(lab: Lab, mode: str, case: str) -> None:
+    """In the program, to where a file was out of the scope already, or had no name and has left it since."""
+    prepare(lab)
+    back = """
+def back(index):
+    index += 1                             # after the run before
+    metamori.restore(index)
+    shutil.rmtree('../back', ignore_errors=True)
+    shutil.copytree('.', '../back', symlinks=True)
+    assert os.system(f'diff -r ../back ../seen/{index}') == 0, index
+"""
+    assert lab.run(["sh", "-c", "printf aa | dd of=a conv=notrunc 2>/dev/null"]).returncode == 0
+    words = [sys.executable, "-c", f"{BEGIN}{back}{BRANCHES[case]}"]
+    done = lab.run(words, *MODES[mode])
+    assert done.returncode == 0, done.stderr
+    seen = {int(path.name): honest.tree_of(path) for path in (lab.folder / "seen").iterdir()}
+    outside = picture(lab.folder / "out")
+    contents_come_back(lab, seen | {max(lab.messages()): honest.tree_of(lab.work)})
+    assert picture(lab.folder / "out") == outside
+
+
+def test_a_folder_comes_in_beside_what_a_restore_made_of_it(lab: Lab) -> None:
+    """By the number of its inode it is the one that the restored index has; that one is made anew."""
+    prepare(lab)
+    assert lab.run(["sh", "-c", "mkdir g; echo 1 >g/f"]).returncode == 0
+    one = lab.state()
+    assert lab.run(["mv", "g", "../out/g"]).returncode == 0
+    lab.restore(1)
+    assert lab.run(["mv", "../out/g", "b2"]).returncode == 0
+    both = lab.state()
+    assert both.keys() - one.keys() == {"b2", "b2/f"}
+    for index, want in ((1, one), (3, both), (1, one), (3, both)):
+        lab.restore(index)
+        lab.assert_state(want, f"index {index}")

@@ -71,6 +71,8 @@ class Fold:
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
         self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
+        self._in_cut: dict[int, Identity] = {}
+        self._folder_of: dict[int, bytes] | None = None   # the parent's, by number
         self._at_head: dict[Identity, tuple[int, int]] = {}
         self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
         for touch in cut.touches.values():
@@ -154,8 +156,41 @@ class Fold:
         self._knows(identity, inode)
         return inode, True
 
+    def _present(self, identity: Identity, btime_ns: int, fresh: bool = False) -> tuple[int, bool]:
+        """The same of a file that is there now. One that has left the scope, or that a restore has made anew since, is
+        not it: out there was a further name of what it had been."""
+        inode, new = self._object(identity, btime_ns, fresh)
+        if not fresh and (self._has_left(inode) or self._is_elsewhere(inode, identity)):
+            return self._object(identity, btime_ns, True)
+        return inode, new
+
+    def _is_elsewhere(self, inode: int, identity: Identity) -> bool:
+        """Whether the run knows another file as this one."""
+        if not self._in_cut:
+            self._in_cut = {pif.object: (pif.dev, pif.ino) for pif in self.cut.pifs if pif.object}
+        if inode in self._folders():
+            return self._is_another_folder(self._folders()[inode], identity)
+        known = self.before.pifs.get(inode)
+        slot = self.area.find_pif(known.dev, known.ino, known.btime_ns) if known else 0
+        if slot and self.area.pif(slot).object == inode:
+            return (self.area.pif(slot).dev, self.area.pif(slot).ino) != identity
+        return self._in_cut.get(inode, identity) != identity
+
+    def _folders(self) -> dict[int, bytes]:
+        if self._folder_of is None:
+            self._folder_of = {each.inode: path for path, each in self.before.names.items() if each.kind == "dir"}
+        return self._folder_of
+
+    def _is_another_folder(self, path: bytes, identity: Identity) -> bool:
+        """Whether another folder stands, or stood as the interval began, where the parent has this number's."""
+        touch = self.cut.touches.get(path)
+        if touch is not None:
+            return stat.S_ISDIR(touch.mode) and (touch.dev, touch.ino) != identity
+        st = lstat_or_none(self.store.door, path)
+        return st is not None and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) != identity
+
     def _file(self, pif: Pif, process: int) -> None:
-        inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._object(
+        inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._present(
             (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
         self._knows((pif.dev, pif.ino), inode)
@@ -342,9 +377,7 @@ class Fold:
         now = lstat_or_none(self.store.door, path)
         if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
             born = 0                       # the program has gone on: it is, or may be, another one's
-        inode, new = self._object((st.st_dev, st.st_ino), born, False)
-        if self._has_left(inode):
-            inode, new = self._object((st.st_dev, st.st_ino), born, True)
+        inode, new = self._present((st.st_dev, st.st_ino), born)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0
             entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,

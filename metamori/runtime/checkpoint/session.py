@@ -142,8 +142,7 @@ class Session(SessionState):
         if image:
             image.stop()
         try:
-            cut = instants.take(self.area, self.store.layout.kept_folder, parent.paths,
-                                Capture(self.store, self.area, parent))
+            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent))
             instants.examine(cut, self.area, parent.names)
             if image:
                 image.taken()

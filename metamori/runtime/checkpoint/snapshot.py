@@ -19,6 +19,8 @@ from metamori.runtime.checkpoint.cut import Cut, Looks, look
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
+from metamori.store.read.state import State
+from metamori.store.read.store import Store
 from metamori.tables.fit import Fit
 from metamori.tables.pif import Pif
 
@@ -34,13 +36,10 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], capture: Capture) -> Cut:
-    """The instant; the caller advances the epoch afterwards.
-
-    names: the paths that an object had at the parent. capture: of what changed unseen since the parent.
-    """
+def take(area: Area, store: Store, parent: State, capture: Capture) -> Cut:
+    """The instant; the caller advances the epoch afterwards. capture: of what changed unseen since the parent."""
     assert area.is_frozen
-    head = area.head
+    head, kept_folder = area.head, store.layout.kept_folder
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
     buffer = os.open(_buffer_path(area), os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -57,7 +56,7 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
         cut.found[touch.path] = cut.look(touch.path)
     if head.flags & lib.MM_JOB:
         cut.partly_written = looks.partly_written()
-    places = _Places(cut, names)
+    places = _Places(cut, store, parent)
     others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
     if any(area.may_have_changed_unseen(slot) for slot in others):
         cut.preimages = [*looks.preimages()]
@@ -68,6 +67,8 @@ def take(area: Area, kept_folder: bytes, names: Callable[[int], list[bytes]], ca
     for slot in others:
         _other_name(area, slot, cut, places, kept_folder)
         pif = _pif(area, slot, cut, kept_folder)
+        if not pif.st and not pif.flags & (lib.MM_VIRTUAL | lib.MM_NAMELESS) and not head.flags & lib.MM_JOB:
+            _as_last_seen(area, pif, parent, kept_folder)
         if head.flags & lib.MM_JOB and not pif.st and area.pif(slot).epoch <= head.committed_epoch:
             cut.elsewhere.append(slot)     # another run of the job has taken it away, and this one was not at it
             continue
@@ -169,22 +170,31 @@ def _arrived_with(cut: Cut, area: Area, folder: bytes, walked: set[bytes]) -> No
 class _Places:
     """The touched paths, for whoever looks for a file: a checkpoint may have ten thousand of both."""
 
-    def __init__(self, cut: Cut, names: Callable[[int], list[bytes]]) -> None:
-        self.names = names
-        self._cut = cut
+    def __init__(self, cut: Cut, store: Store, parent: State) -> None:
+        self._cut, self._store, self._parent = cut, store, parent
         self._by_identity: dict[tuple[int, int], bytes] = {}
+        self._known: dict[tuple[int, int], list[int]] = {}   # the parent's files, once somebody asks
 
     def of(self, pif: mm_pif, first: bytes) -> Iterator[bytes]:
         """Where a file may be that was at `first`."""
         yield first
-        if pif.object:
-            yield from self.names(pif.object)
+        for inode in (pif.object,) if pif.object else self._objects(pif):
+            yield from self._parent.paths(inode)
         if not self._by_identity:
             for path, found in self._cut.complete().found.items():
                 if found.st:
                     self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
         if (pif.dev, pif.ino) in self._by_identity:
             yield self._by_identity[pif.dev, pif.ino]
+
+
+    def _objects(self, pif: mm_pif) -> Iterator[int]:
+        """What a file may be that the run has just come to: whoever looks there sees whether it is that."""
+        if not self._known:
+            for inode, known in self._parent.pifs.items():
+                self._known.setdefault((known.dev, known.ino), []).append(inode)
+        yield from self._known.get((pif.dev, pif.ino), ())
+        yield self._store.find_object(pif.dev, pif.ino, pif.btime_ns)
 
 
 def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
@@ -238,6 +248,16 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
         area.ranges(p, head.committed_epoch + 1, head.committed_block),
         held=None if itself or not st else _open_home(area, slot, p)[1])
+
+
+def _as_last_seen(area: Area, pif: Pif, parent: State, kept_folder: bytes) -> None:
+    """A file that has names, none of which a run has used: by one of them it may be met again, and was never empty."""
+    p, known, copy = area.pif(pif.slot), parent.pifs.get(pif.object), None
+    if p.flags & lib.MM_COPIED:            # the copy is what it was when it lost the last name that was known
+        copy = look(os.path.join(kept_folder, area.kept_name(pif.slot))).st
+    pif.size, mtime_ns = (copy.st_size, copy.st_mtime_ns) if copy else (known.size, known.mtime_ns) if known \
+        else pif.old[:2]
+    pif.cut, pif.mtime_ns = min(p.cut, p.cut_before, pif.size), max(p.mtime_ns, mtime_ns)
 
 
 def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:

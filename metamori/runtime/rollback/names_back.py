@@ -6,6 +6,8 @@ at both states is left alone (store/read/apart.py).
 
 from __future__ import annotations
 
+import os
+
 from metamori._area import lib
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import kept_homes as run_homes
@@ -52,9 +54,20 @@ class Look:
         clear_stages(store, intent)
         write_intent(store, intent, session.durable, store.layout.run_intent)
         Applier(store, session.durable, store.layout.run_intent).run(intent)
-        homes_after = {home.inode: home.name for home in plan.kept}
+        homes_after = {home.inode: home.name for home in plan.kept} | self._open_then_and_left()
         return {inode for inode in self._placed_anew()
                 if named(session, self._slots[inode], then.paths(inode), homes_after.get(inode))}
+
+    def _open_then_and_left(self) -> dict[int, bytes]:
+        """Files that the program has open without a name at the index, and that another branch has taken out of the
+        scope: what is out there stays as it is, so they are made anew in the store, empty for now."""
+        area, store, made = self._session.area, self._session.store, {}
+        for inode, slot in self._slots.items():
+            pif = self._then.pifs.get(inode)
+            if pif and pif.kept and pif.count and area.pif(slot).flags & lib.MM_LEFT and not self._then.paths(inode):
+                made[inode] = b"%d" % inode
+                store.door.close(store.door.open(store.layout.kept(made[inode]), os.O_CREAT | os.O_RDWR, 0o600))
+        return made
 
     def _placed_anew(self) -> list[int]:
         """Files with a PIF that may be elsewhere: none that has only the name it had, and nobody open."""

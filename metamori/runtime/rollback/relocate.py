@@ -101,7 +101,7 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
             wal.sync(area)
         os.rename(place, own)
     p.flags |= lib.MM_KEPT
-    p.flags &= ~lib.MM_COPIED
+    p.flags &= ~(lib.MM_COPIED | lib.MM_LEFT)
     return other or copied
 
 

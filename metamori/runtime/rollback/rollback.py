@@ -33,9 +33,10 @@ from metamori.store.format.records import PifEntry, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.os_io import REAL
+from metamori.store.read.maps import merged
 from metamori.store.read.state import State
 from metamori.store.restore.redo import Applier, read_intent
-from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
+from metamori.tables.view import BUFFER, HOME, LOST, NOTHING, ZERO, Piece
 
 if TYPE_CHECKING:
     from metamori._area import mm_actions
@@ -149,7 +150,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
             arrived(session, begun)
         _next_time_too(session)
     parent = store.state(area.head.parent)
-    cut = instants.take(area, store.layout.kept_folder, parent.paths, Capture(store, area, parent)).complete()
+    cut = instants.take(area, store, parent, Capture(store, area, parent)).complete()
     if again:                              # names may have moved already that no program touched
         for path in {*store.state(cut.parent).names, *store.state(index).names}:
             cut.found.setdefault(path, look_at(path))
@@ -238,8 +239,19 @@ class _Rollback:
         what the table says is of no use."""
         if again or self.inode not in self.now.pifs:
             return [(piece.start, piece.end, piece) for piece in self.then.pieces(self.inode)]
-        return [(start, end, there) for start, end, _, there in self.now.differences(self.then, self.inode)
-                if there is not None]
+        ranges = [(start, end) for start, end, _, there in self.now.differences(self.then, self.inode) if there]
+        parts = self.then.parts(self.inode, merged([*ranges, *self._unsaid()]))
+        return [(piece.start, piece.end, piece) for pieces in parts for piece in pieces]
+
+    def _unsaid(self) -> Iterator[tuple[int, int]]:
+        """What the index knows by an undo record alone, and the present by its map, maybe at the same place: a block
+        table that goes on pointing there would be in no record, and the next index has neither of the two."""
+        if self.p.flags & lib.MM_HOME:     # nothing of it is left to a table
+            return
+        pif, saved, recorded = self.then.pifs[self.inode], self.then.saved(self.inode), self.then.maps.get(self.inode)
+        for start, end in self.now.apart(self.then, self.inode) if saved else ():
+            for aml in saved.find(start, min(end, pif.size, pif.home_limit)):
+                yield from (recorded or NOTHING).gaps(aml.start, aml.end)
 
     @property
     def _settled(self) -> bool:
@@ -270,7 +282,7 @@ class _Rollback:
 
     def run(self, again: bool) -> None:
         pif = self.then.pifs.get(self.inode)
-        if pif is None:
+        if pif is None or self.p.flags & lib.MM_LEFT:  # out of the scope by then, too: nobody asks for its bytes
             return
         changes = self._changes(again)
         attributes = self.now.pifs.get(self.inode) != pif

@@ -59,15 +59,31 @@ class Noter:
     another file is there by now, or other bytes, somebody else has done that, beside a run that did not see it.
     """
 
-    def __init__(self, head: Head, here: State, there: State, touched: Container[bytes]) -> None:
+    def __init__(self, door: Door, head: Head, here: State, there: State, touched: Container[bytes]) -> None:
         self._before = {each.path: each for each in head.identities}
-        self._here, self._there, self._touched = here, there, touched
+        self._door, self._here, self._there, self._touched = door, here, there, touched
 
     def noted(self, now: Identity) -> Identity:
         was = self._before.get(now.path)
-        if was is None or was == now or same_bytes(was, now) or not self._same(now.path):
+        if was is None or was == now or same_bytes(was, now) or not self._same(now.path) or self._alike(was, now):
             return now
         return was
+
+    def _alike(self, was: Identity, now: Identity) -> bool:
+        """Whether what is there is what the index says, only made anew: by a restore inside the program, of which no
+        record tells (links, folders and fifos; files where the store is on another filesystem), or by `cp -a`. Whoever
+        it was, nothing is lost."""
+        entry, found = self._there.names[now.path], lstat_or_none(self._door, now.path)
+        if found is None or not was.ino:
+            return False
+        if entry.kind == "file":           # with all its names: a copy of one of them is another file
+            now_at = [identity_now(self._door, path) for path in self._there.paths(entry.inode)]
+            return stat.S_ISREG(found.st_mode) and (was.size, was.mtime_ns) == (now.size, now.mtime_ns) and all(
+                (each.dev, each.ino) == (now.dev, now.ino) for each in now_at)
+        if (found.st_mode, found.st_uid, found.st_gid) != (entry.mode, entry.uid, entry.gid):
+            return False
+        return entry.kind != "symlink" or (
+            found.st_mtime_ns == entry.mtime_ns and self._door.readlink(now.path) == entry.target)
 
     def _same(self, path: bytes) -> bool:
         one, other = self._here.names.get(path), self._there.names[path]
@@ -80,7 +96,7 @@ def present_head(door: Door, layout: Layout, before: Head, known: State, state: 
     """Head at the index of `state`, before: at that of `known`. See Store.set_head for the rest."""
     if kept is None:
         kept = kept_homes(door, layout, before, state)
-    noter = Noter(before, known, state, touched)
+    noter = Noter(door, before, known, state, touched)
     identities = tuple(noter.noted(name_now(door, path, state.names[path].kind != "absent", state.names))
                        for path in sorted(state.names))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)

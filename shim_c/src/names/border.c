@@ -2,7 +2,7 @@
  *
  * What leaves is, to every index that comes, as if it had been removed: before it goes the indexes that there are get all that
  * they need of it, so that nothing which happens to it out there can take that away.  Whoever has it open goes on with it; its PIF
- * stays, all in place, and says that it left.  What arrives is a new file.
+ * stays, all in place, and says that it left.  What arrives is a new file, unless it has other names, which may be in the scope.
  */
 #include "names/names.h"
 
@@ -82,7 +82,7 @@ void mm_arrived(const char *path)
         is_back(slot, path);
     } else if (slot) {
         mm_named(path);
-    } else if ((slot = mm_pif_for(&st, path, 1, &error)) != 0) {
+    } else if ((slot = mm_pif_for(&st, path, st.stx_nlink == 1, &error)) != 0) {
         touched(slot, mm_pif_at(mm_area, slot));
         if (mm_was_mapped(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino))
             mm_home_by_name(slot, path, MM_UNSEEN, 0);

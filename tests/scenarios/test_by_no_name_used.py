@@ -1,0 +1,60 @@
+"""A file that lost the name that the run knows it by, and keeps one that the run has not used."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+
+@pytest.fixture
+def elsewhere(lab: Lab) -> Iterator[Lab]:
+    """The store is on another filesystem than the files."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
+            pytest.skip("/dev/shm is no other filesystem")
+        lab.store = Path(folder) / "store"
+        yield lab
+
+
+LOSES = {
+    "renamed out of the scope": "os.rename('used', '../out/used')",
+    "in a folder that is": "os.mkdir('in'); os.rename('used', 'in/used'); os.rename('in', '../out/in')",
+    "removed, having been open": "fd = os.open('used', os.O_RDWR); os.unlink('used'); os.close(fd)",
+}
+KNOWN = "import os\nfor name in 'used', 'other': os.rename(name, 'third'); os.rename('third', name)"
+LOSES_A_NAME = """
+import metamori, os
+{}
+print(metamori.checkpoint())
+with open("other", "ab") as file:
+    file.write(b"more")
+"""
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("how", LOSES)
+@pytest.mark.parametrize("where", ["beside", "elsewhere"])
+def test_by_no_name_that_this_run_has_used(
+    lab: Lab, where: str, how: str, known: bool, request: pytest.FixtureRequest
+) -> None:
+    """A checkpoint finds a file by a name that only a run before this one has used, or none at all: it is not empty."""
+    lab = lab if where == "beside" else request.getfixturevalue("elsewhere")
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    (lab.work / "used").write_bytes(b"o" * 9000)
+    os.link(lab.work / "used", lab.work / "other")
+    if known:
+        assert lab.run([sys.executable, "-c", KNOWN]).returncode == 0
+    done = lab.run([sys.executable, "-c", LOSES_A_NAME.format(LOSES[how])])
+    assert (done.returncode, done.stderr) == (0, b"")
+    taken = int(done.stdout)
+    for index, more in ((taken, b""), (taken + 1, b"more"), (0, b""), (taken, b"")):
+        lab.restore(index)
+        assert (lab.work / "other").read_bytes() == b"o" * 9000 + more, f"at {index}"
+    lab.verb("verify")
