@@ -7,6 +7,7 @@ import os
 import pytest
 from lab import Tree
 from machines import net
+from ranks import end
 from test_job_disks import Disks, There, disks, everything_back, kill_all, old_files, step
 
 from metamori.runtime.job import disks as of_job
@@ -57,10 +58,7 @@ def test_a_machine_comes_back_while_the_job_goes_on(disks: Disks, between: bool)
     for number in (3, 4):
         step([counts, late], number)
         seen[disks.checkpoint()] = disks.all()
-    for rank in (counts, late):
-        rank.ask("exit", "0")
-    for rank in (counts, late):
-        rank.end()
+    end([counts, late])
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)
 
@@ -130,10 +128,7 @@ def test_a_run_has_ended_where_another_is_killed_and_the_job_goes_on(disks: Disk
     late.do("append", "own/log", "late")
     seen[disks.checkpoint()] = disks.all()
     late.do("append", "own/log", "last")
-    for rank in (counts, late):
-        rank.ask("exit", "0")
-    for rank in (counts, late):
-        rank.end()
+    end([counts, late])
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)
 
@@ -162,10 +157,7 @@ def test_the_killed_ones_store_does_not_fit_where_it_is_left(disks: Disks) -> No
     for number in (3, 4):
         step([counts, late], number)
         seen[disks.checkpoint()] = disks.all()
-    for rank in (counts, late):
-        rank.ask("exit", "0")
-    for rank in (counts, late):
-        rank.end()
+    end([counts, late])
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)
 
@@ -220,9 +212,6 @@ def test_who_completes_a_run_elsewhere_dies_and_the_machine_comes_back(disks: Di
     for number in (3, 4):
         step([counts, late], number)
         seen[disks.checkpoint()] = disks.all()
-    for rank in (counts, late):
-        rank.ask("exit", "0")
-    for rank in (counts, late):
-        rank.end()
+    end([counts, late])
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 from machines import net
+from ranks import end
 from test_job_disks import Disks, There, disks, everything_back, kill_all, old_files, step
 
 from metamori.runtime.job import finish, folder
 from metamori.store.read.store import Store
 
 __all__ = ["disks", "net"]                 # pytest finds them here
-
-
-def end(*ranks: There) -> None:
-    for rank in ranks:
-        rank.ask("exit", "0")
-    for rank in ranks:
-        rank.end()
 
 
 def test_a_prune_while_it_is_left(disks: Disks) -> None:
@@ -35,12 +29,12 @@ def test_a_prune_while_it_is_left(disks: Disks) -> None:
     rank.do("append", "common", "two\n")
     seen = {disks.checkpoint(): disks.all()}
     rank.do("append", "common", "three\n")
-    end(rank)
+    end([rank])
     seen[max(disks.there())] = disks.all()
     disks.do(disks.net[0], "prune", "--keep-last", 2)
     late = There(disks, n2).ready()
     now = disks.own(n2)
-    end(late)
+    end([late])
     assert now == killed
     everything_back(disks, seen)
 
@@ -52,7 +46,7 @@ def test_a_refused_checkpoint_has_its_number_again(disks: Disks) -> None:
     ranks = disks.ranks()
     step(ranks, 0)
     disks.checkpoint()
-    end(*ranks)
+    end(ranks)
     (disks.disk(n1) / "log").write_text("somebody's")
     counts, one = There(disks, n2).ready(), There(disks, n1).ready()
     one.do("append", "common", "x\n")
@@ -65,7 +59,7 @@ def test_a_refused_checkpoint_has_its_number_again(disks: Disks) -> None:
     seen = {disks.checkpoint(): disks.all()}
     assert new in seen
     one.do("append", "own/log", "more")
-    end(counts, one)
+    end([counts, one])
     for index, want in seen.items():
         disks.do(n1, "restore", index)
         disks.assert_all(want, f"restore {index}")
@@ -103,6 +97,6 @@ def test_who_completes_a_run_elsewhere_dies_before_the_checkpoint(disks: Disks, 
         else:
             late.do("append", "common", "x")
         seen[disks.checkpoint()] = disks.all()
-    end(counts, late)
+    end([counts, late])
     seen[max(disks.there())] = disks.all()
     everything_back(disks, seen)

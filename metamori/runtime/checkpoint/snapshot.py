@@ -187,7 +187,6 @@ class _Places:
         if (pif.dev, pif.ino) in self._by_identity:
             yield self._by_identity[pif.dev, pif.ino]
 
-
     def _objects(self, pif: mm_pif) -> Iterator[int]:
         """What a file may be that the run has just come to: whoever looks there sees whether it is that."""
         if not self._known:
