@@ -49,6 +49,13 @@ CASES = {
     "a new folder there": "rename('one', 'three'); mkdir('one'); open('one/b', 'w').write('new'); put('three/b')",
     "over an empty folder": "mkdir('empty'); rename('one', 'empty'); put('empty/in/c')",
     "a file and a folder": "exchange('one', 'two/b'); put('two/b/b'); chmod('one', 0o640)",
+    "with a file, where a folder was": "os.symlink('a', 'one/l'); checkpoint(); shutil.rmtree('one'); checkpoint(); "
+                                       "open('one', 'w').close(); os.symlink('b', 'two/l'); exchange('two', 'one'); "
+                                       "checkpoint(); shutil.rmtree('one')",
+    "with a file below it, where a folder was": "os.symlink('a', 'one/in/l'); checkpoint(); shutil.rmtree('one/in'); "
+                                                "checkpoint(); open('one/in', 'w').close(); "
+                                                "os.symlink('b', 'two/in/l'); exchange('one', 'two'); checkpoint(); "
+                                                "shutil.rmtree('one')",
     "over a link, in vain": "os.symlink('one', 'link'); checkpoint(); "
                             "assert libc.rename(b'one', b'link') == -1; put('one/a')",
     "a link and a folder": "os.symlink('../two/in', 'one/to'); mkdir('two/to'); open('two/to/c', 'w').close(); "

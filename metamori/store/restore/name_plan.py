@@ -50,6 +50,7 @@ class NamesPlan:
         self.notes: list[str] = []
         self._stages: dict[int, bytes] = {}
         self._compare()
+        self._links = {entry.path for entry in self._leaving if entry.kind == "symlink"}
         self._plan_stages()
         made = self._make_folders()
         arrivals = self._arrivals()
@@ -68,9 +69,19 @@ class NamesPlan:
 
     def _device(self, path: bytes) -> int:
         """Of the filesystem that a path is on, or will be."""
-        while not (found := lstat_or_none(self._door, path)):
+        while not (found := self._left(path)):
             path = os.path.dirname(path)
         return found.st_dev
+
+    def _left(self, path: bytes) -> os.stat_result | None:
+        """What has a path now, unless that is found by way of a name that goes. Of a folder that was replaced by a
+        symbolic link to another one, the names in it are not there, whatever the other holds."""
+        folder = os.path.dirname(path) if self._links else b"/"
+        while len(folder) > 1:
+            if folder in self._links:
+                return None
+            folder = os.path.dirname(folder)
+        return lstat_or_none(self._door, path)
 
     # -- comparing -------------------------------------------------------------------------------
 
@@ -217,7 +228,7 @@ class NamesPlan:
 
     def _missing_around(self, path: bytes) -> Iterable[bytes]:
         folder = os.path.dirname(path)
-        while len(folder) > 1 and self._untracked(folder) and lstat_or_none(self._door, folder) is None:
+        while len(folder) > 1 and self._untracked(folder) and self._left(folder) is None:
             yield folder
             folder = os.path.dirname(folder)
 
@@ -228,7 +239,7 @@ class NamesPlan:
     def _require_free(self, path: bytes, leaving: set[bytes]) -> None:
         """Nothing untracked may be where something has to go: found out before anything is touched."""
         leaves = path in leaving or path in self._moved or self._carried(path) != path
-        free = leaves or lstat_or_none(self._door, path) is None
+        free = leaves or self._left(path) is None
         if not free:
             raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
 
@@ -260,7 +271,7 @@ class NamesPlan:
         if os.path.dirname(source) != self._layout.kept_folder:
             return False
         folder = os.path.dirname(path)
-        while (found := lstat_or_none(self._door, folder)) is None and len(folder) > 1:
+        while (found := self._left(folder)) is None and len(folder) > 1:
             folder = os.path.dirname(folder)
         return found is not None and found.st_dev != self._kept_dev
 
@@ -286,7 +297,7 @@ class NamesPlan:
         for entry in reversed(self._there.existing()):
             if entry.kind != "dir":
                 continue
-            found = None if entry.path in new else lstat_or_none(self._door, entry.path)
+            found = None if entry.path in new else lstat_or_none(self._door, self._in_place[entry.path].path)
             shut = stat.S_IMODE(entry.mode) & OWNER_ALL != OWNER_ALL
             if found is None or shut or (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) != (
                     stat.S_IMODE(entry.mode), entry.uid, entry.gid):
@@ -335,6 +346,7 @@ def xattr_ops(here: State, there: State) -> Iterator[XattrOp]:
             continue
         else:
             known = here.names.get(entry.path)
-        # what had no name here may have been given some since; what is made anew inherits its folder's default ACL
-        if known is None or (known.kind, known.target, known.xattrs) != (entry.kind, entry.target, want.xattrs):
+        # what had no name here may have been given some since; what is made anew inherits its folder's default ACL;
+        # another folder, one made anew too, does not have what is said of the one at its path now
+        if known is None or not _same(known, entry) or known.xattrs != want.xattrs:
             yield XattrOp(entry.path, want.xattrs)

@@ -1,7 +1,8 @@
 """Doing what an intent says. Every step can be done again after a stop anywhere; none undoes a later one.
 
 Order: names, then content, then size, mode, owner and time, then fsyncs. What name_plan.py says after "here the
-moved names are made durable" runs as a second intent, which counts what is done.
+moved names are made durable" runs as a second intent, which counts what is done. So do steps 4 and 5 where 2 and 3,
+done again, would find by the old paths what 4 and 5 have brought there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
@@ -71,15 +72,23 @@ class Applier:
             self._name(op)
         if first:                          # a power cut may not leave the unlink that follows without the link
             self._sync_folders()
-        for op in begun[len(first):]:
+        arriving = next((n for n, op in enumerate(begun) if not _leaves(op)), len(begun))
+        for op in begun[len(first):arriving]:
+            self._name(op)
+        if _come_where_some_left(begun[:arriving], begun[arriving:]):
+            self._note_done(intent, intent.done + arriving)
+        for op in begun[arriving:]:
             self._name(op)
         if begun and any(op.op == "drop" for op in after):
-            self._sync_folders()
-            write_intent(self._store, replace(intent, done=last), self._durable, self._record)
+            self._note_done(intent, last)
         for op in after:
             if op.op == "drop":
                 self._name(op)
         return after
+
+    def _note_done(self, intent: Intent, done: int) -> None:
+        self._sync_folders()
+        write_intent(self._store, replace(intent, done=done), self._durable, self._record)
 
     def _name(self, op: NameOp) -> None:
         self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
@@ -260,6 +269,24 @@ class Applier:
                 except PermissionError:  # one that we may write to but not read
                     pass
         self._folders.clear()
+
+
+def _leaves(op: NameOp) -> bool:
+    """Whether a step takes a name away; a folder that comes from aside has no `ino`."""
+    return op.op in ("keep", "unlink", "rmdir") or (op.op == "rename" and op.ino != 0)
+
+
+def _come_where_some_left(leaving: Iterable[NameOp], arriving: Iterable[NameOp]) -> bool:
+    """Whether a folder, with all that is in it, or a symbolic link comes to a path at or below which names leave: done
+    again, the leaving would take what came. Files that it takes are linked again, empty folders made again."""
+    come = {op.other if op.op == "rename" else op.path for op in arriving if op.op in ("rename", "symlink")}
+    return bool(come) and any(not come.isdisjoint(_and_above(op.path)) for op in leaving)
+
+
+def _and_above(path: bytes) -> Iterator[bytes]:
+    while len(path) > 1:
+        yield path
+        path = os.path.dirname(path)
 
 
 def write_intent(store: Store, intent: Intent, durable: bool, record: bytes) -> None:

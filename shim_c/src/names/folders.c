@@ -46,7 +46,7 @@ static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UN
 static long note_all(char *from, char *to, int there);
 
 /* What is known of the place that a folder gets. */
-enum there { NOTHING_NEW = 0, EMPTY, UNKNOWN };   /* the names below it are not noted; there is nothing at any; who knows */
+enum there { EMPTY, UNKNOWN };             /* there is nothing at any name below it; who knows */
 
 /* There is nothing: it is noted without a look. */
 static long touch_nothing(const char *path) { return mm_tracked(path) ? mm_touch_looked(path, -ENOENT, &(struct statx){ 0 }) : 0; }
@@ -54,21 +54,22 @@ static long touch_nothing(const char *path) { return mm_tracked(path) ? mm_touch
 static long note_one(char *from, char *to, int kind, int there)
 {
     long r = touch_tracked(from);
-    if (r == 0 && there)
+    if (r == 0)
         r = there == EMPTY ? touch_nothing(to) : touch_tracked(to);
     if (r == 0 && may_be(kind, DT_REG) && crosses(from, to))
         r = mm_leave_scope(from);
     return r == 0 && may_be(kind, DT_DIR) ? note_all(from, to, there) : r;
 }
 
-/* The names below `from`, as they are and, unless NOTHING_NEW, as they will be: not below a link, which leads to names of
- * others.  Where no folder stands nothing stands below it, and all names are held: nobody of the run makes one. */
+/* The names below `from`, and what stands where they will be: not below a link, which leads to names of others.  Where no folder
+ * stands nothing stands below it, and all names are held: nobody of the run makes one.  Something else may stand there: a folder
+ * and a file change places. */
 static long note_all(char *from, char *to, int there)
 {
     struct stat st;
     if (there == UNKNOWN) {
         long r = sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW);
-        there = r == -ENOENT ? EMPTY : r == 0 && !S_ISDIR(st.st_mode) ? NOTHING_NEW : UNKNOWN;
+        there = r == -ENOENT || (r == 0 && !S_ISDIR(st.st_mode)) ? EMPTY : UNKNOWN;
     }
     return each_name(from, to, from, note_one, there);
 }

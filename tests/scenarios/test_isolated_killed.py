@@ -1,0 +1,78 @@
+"""An isolated run that is killed leaves its files as of the last commit. What its checkpoints have in place may be what
+an older index has somewhere else too, as it was saved, or as zeros: it is saved before it goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+# arguments: how it ends, what it does
+PROGRAM = """
+import metamori, os, signal, sys
+exec(sys.argv[2])
+print(metamori.checkpoint(), flush=True)
+if sys.argv[1] != "exit":
+    if sys.argv[1] == "kill all":
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+PART = "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'part', 9000)"
+# what the run before does to a file of 30000 bytes, of which the killed one overwrites a block
+BEGINNINGS = {
+    "overwritten": "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'n' * 30000, 0)",
+    "longer": "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'n' * 70000, 0)",
+    "zeros": "os.truncate('f', 0); os.truncate('f', 30000)",
+    "part of it": "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'n' * 50, 20000)",
+}
+
+
+def run(lab: Lab, end: str, what: str, *options: str) -> int:
+    done = lab.run([sys.executable, "-c", PROGRAM, end, what], "--isolate", *options)
+    assert b"Traceback" not in done.stderr, done.stderr
+    return int(done.stdout)
+
+
+def with_part(data: bytes) -> bytes:
+    return data[:9000] + b"part" + data[9004:]
+
+
+def begun(lab: Lab, beginning: str) -> tuple[Path, bytes, int]:
+    """The file, what is in it, and the index that says so: another branch has overwritten all of it, and gone."""
+    file = lab.work / "f"
+    file.write_bytes(b"o" * 30000)
+    run(lab, "exit", BEGINNINGS[beginning])
+    index, data = lab.log()["head"], file.read_bytes()
+    lab.restore(0)
+    run(lab, "exit", "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'b' * 30000, 0)")
+    lab.restore(index)
+    assert file.read_bytes() == data
+    return file, data, index
+
+
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_its_checkpoints_come_back(lab: Lab, beginning: str, end: str) -> None:
+    file, data, index = begun(lab, beginning)
+    killed = run(lab, end, PART)
+    assert lab.log()["head"] == index and file.read_bytes() == data
+    other, first = (index + 1, b"b" * 30000), (0, b"o" * 30000)
+    for each, want in (other, (killed, with_part(data)), (index, data), first, (killed + 1, with_part(data))):
+        lab.restore(each)
+        assert file.read_bytes() == want, each
+    lab.verb("verify")
+
+
+def test_of_two_killed_one_after_the_other(lab: Lab) -> None:
+    """Whatever was saved for the first does not tell of the second."""
+    file, data, index = begun(lab, "part of it")
+    first = run(lab, "kill", PART)
+    lab.restore(index + 1)
+    lab.restore(index)
+    second = run(lab, "kill", "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'other', 20000)")
+    lab.restore(index + 1)
+    for each, want in ((second, data[:20000] + b"other" + data[20005:]), (first, with_part(data)), (index, data)):
+        lab.restore(each)
+        assert file.read_bytes() == want, each
