@@ -80,6 +80,5 @@ def _check(arguments: argparse.Namespace, store: Store, index: int) -> None:
     refused = [] if arguments.force else external_changes.refused(changed)
     if refused:
         raise ChangedOutside(changed_text(refused), tuple(refused))
-    if changed:
-        recorded = external_changes.record(store, BEFORE_RESTORE)
+    if recorded := external_changes.record(store, BEFORE_RESTORE) if changed or arguments.force else 0:
         output.say(f"the modified files were saved as checkpoint {recorded}")

@@ -144,7 +144,7 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
     """`changed` were modified outside Metamori: their state becomes an index before anything else."""
     asked = arguments.index
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
-    recorded = external_changes.record(store, BEFORE_RESTORE) if changed else 0
+    recorded = external_changes.record(store, BEFORE_RESTORE) if changed or arguments.force else 0
     if recorded:
         output.say(f"the modified files were saved as checkpoint {recorded}")
     before = store.head.index

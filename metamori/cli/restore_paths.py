@@ -38,7 +38,7 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
         raise ChangedOutside(texts.changed_text(refused), tuple(refused))
     if lost and not arguments.force:
         raise Damaged(f"{texts.lost_text(index, lost)}; --force restores the rest")
-    recorded = external_changes.record(store, BEFORE_RESTORE) if changed else 0
+    recorded = external_changes.record(store, BEFORE_RESTORE) if changed or arguments.force else 0
     if recorded:
         output.say(f"the modified files were saved as checkpoint {recorded}")
         chosen, _ = _chosen(arguments, store, gone)

@@ -16,7 +16,6 @@ from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.lifecycle import run_scope
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
-from metamori.store.read.head import require_kept
 from metamori.store.read.store import Store
 
 TYPE_CHECKING = False
@@ -45,7 +44,7 @@ def begin_area(
     if commit.exists(store.door, store.layout.nodes):
         raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
     store.settle_in()
-    if store.changed_outside():
+    if store.changed_outside() or store.changed_kept():
         from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
         from metamori.store.restore import external_changes
 
@@ -53,8 +52,6 @@ def begin_area(
     store.refresh()
     for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *store.missing()):
         raise Damaged(f"the store is damaged: {why}")
-    for kept in store.head.kept:
-        require_kept(store.door, store.layout, kept)
     run = store.next_run()
     fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
     try:

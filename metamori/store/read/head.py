@@ -171,7 +171,8 @@ def is_as_noted(door: Door, layout: Layout, kept: KeptHome) -> bool:
 def require_kept(door: Door, layout: Layout, kept: KeptHome) -> None:
     """Damaged when a backing file in the store has not what it had when head was written."""
     if not is_as_noted(door, layout, kept):
-        raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed")
+        raise Damaged(f"{os.fsdecode(layout.kept(kept.name))}, the only copy of a file, was changed by a name that is "
+                      "not tracked; the next run, or 'metamori restore --force', goes on without its bytes")
 
 
 def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tuple[int, int], tuple[int, int]]:

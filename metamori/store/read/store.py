@@ -22,7 +22,7 @@ from metamori.store.io.owner import require_own
 from metamori.store.read import create, invalidated
 from metamori.store.read.catalog import STATES, Catalog
 from metamori.store.read.checksums import Checked, signed_ranges
-from metamori.store.read.head import born_then, name_now, objects_at, present_head, wait_past
+from metamori.store.read.head import born_then, is_as_noted, name_now, objects_at, present_head, wait_past
 from metamori.tables.lru import Recent
 from metamori.tables.record import replace
 
@@ -123,6 +123,10 @@ class Store(Catalog):
         identities = self.head.identities
         tracked = {each.path for each in identities}
         return [each.path for each in identities if name_now(self.door, each.path, each.ino, tracked) != each]
+
+    def changed_kept(self) -> list[KeptHome]:
+        """Backing files in the store that are not as they were when head was written: written to by another name."""
+        return [each for each in self.head.kept if not is_as_noted(self.door, self.layout, each)]
 
     # -- numbers ---------------------------------------------------------------------------------
 

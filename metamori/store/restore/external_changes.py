@@ -5,6 +5,7 @@ index stays exact whatever happens to the file later. A file of which only names
 What it means for the older indexes (holders.py): bytes in place that they resolve to and no undo record has saved are
   * lost when the file was written to (which of them changed nobody can tell), is gone, or another file has its place;
   * where they were when nothing but names, mode or owner changed.
+A backing file in the store that was written to by a name outside of the scope has lost them in the same way.
 The undo records that say so are durable before head forgets what the files were.
 """
 
@@ -15,7 +16,7 @@ import stat
 import time
 from collections.abc import Iterable
 
-from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
+from metamori.store.format.records import KeptHome, Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.head import kept_homes
@@ -33,9 +34,25 @@ def refused(changed: Iterable[bytes]) -> list[bytes]:
 
 
 def record(store: Store, reason: str) -> int:
-    """The new index, at which head then is; 0 when nothing was changed. The caller holds the lock."""
+    """The new index, at which head then is; 0 when no tracked path was changed. The caller holds the lock."""
+    _give_up_kept(store)
     holders = Holders(store)
     return _Present(store, reason, holders).commit() if holders.changed else 0
+
+
+def _give_up_kept(store: Store) -> None:
+    """What a backing file in the store held that was written to by another name, outside of the scope, is lost: which
+    of its bytes were changed nobody can tell. No index is about to have it, so none is made."""
+    changed = store.changed_kept()
+    if changed:
+        store.add_undo([_lost(each.inode) for each in changed], store.newest)
+        homes = tuple(KeptHome(each.inode, each.name) if each in changed else each for each in store.head.kept)
+        store.set_head(store.head.index, homes, noted=True)
+
+
+def _lost(inode: int) -> UndoEntry:
+    """Of every byte that no undo record has: it is nowhere."""
+    return UndoEntry(inode, 0, NO_LIMIT, 0, 0)
 
 
 class _Present:
@@ -95,7 +112,7 @@ class _Present:
                 uid=found.st_uid, gid=found.st_gid, mtime_ns=found.st_mtime_ns, kept=b"")
             return inode
         if known:
-            self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))
+            self._undo.append(_lost(inode))
         self._new[(found.st_dev, found.st_ino)] = inode
         store, size = self._store, found.st_size
         if size:
@@ -115,5 +132,5 @@ class _Present:
         """Objects that have no backing file any more."""
         kept = {home.inode for home in self._store.head.kept}
         for inode in sorted(self._holders.given_up - self._pifs.keys() - kept):
-            self._undo.append(UndoEntry(inode, 0, NO_LIMIT, 0, 0))
+            self._undo.append(_lost(inode))
             self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)

@@ -157,10 +157,8 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
     if part is not None:
         here, there = here.only(part.paths, part.objects), there.only(part.paths, part.objects)
     names = NamesPlan(store.door, store.layout, here, there, head.kept)
+    changed = {each.inode: each for each in store.changed_kept()}
     kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
-    for each in head.kept:
-        if there.paths(each.inode):
-            require_kept(store.door, store.layout, each)
     after = {each.inode: store.layout.kept(each.name) for each in names.kept}
     content = _Content(store)
     held = _held_open(store, target, after) if recorded is None else set()
@@ -170,15 +168,18 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
             continue
         home, found = _held(store, here, inode, kept.get(inode))
         own = len(here.paths(inode)) + (inode in kept)     # names of ours
-        if not there.paths(inode) and inode not in held and (not found or found.st_nlink <= own):
+        if not there.paths(inode) and inode not in held and (
+                not found or found.st_nlink <= own or inode in changed):
             continue
+        if inode in changed:
+            require_kept(store.door, store.layout, changed[inode])
         size = found.st_size if found is not None else 0
         if home and here.paths(inode) and inode in here.pifs and not here.is_doubtful:
             different = here.differences(there, inode)
         else:                              # of a file without a name its size is all that is known
             different = iter(differences(whole_home(size), there.pieces(inode)))
-        changed = content.compare(inode, home, paths[0], different, size)
-        content.finish(paths[0], there.pifs[inode], found, changed)
+        written = content.compare(inode, home, paths[0], different, size)
+        content.finish(paths[0], there.pifs[inode], found, written)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(here, there)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
@@ -191,8 +192,10 @@ def _held_open(store: Store, target: int, homes: dict[int, bytes]) -> set[int]:
 
 
 def _unseen(there: State, inode: int, homes: dict[int, bytes]) -> list[bytes]:
-    """The store's own name of a file that has one besides which no run has used: the bytes are the same."""
-    return [homes[inode]] if inode in homes and there.has_unseen_name(inode) else []
+    """The store's own name of a file that has one besides which no run has used: the bytes are the same. Where some are
+    lost, somebody else has written there, and that stays."""
+    wanted = inode in homes and there.has_unseen_name(inode) and all(p.kind != LOST for p in there.pieces(inode))
+    return [homes[inode]] if wanted else []
 
 
 def _held(
