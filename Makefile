@@ -35,7 +35,7 @@ $(TESTED): $(STAMP)
 build: $(STAMP)  ## compile the preload library and the runtime in place, into metamori/
 	@METAMORI_CHECKED=1 $(PY) setup.py -q build_ext --inplace
 	@$(PY) -m compileall -q metamori
-	@[ -x $(VENV)/bin/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@[ $(VENV)/bin/metamori -nt tools/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@tools/prepare "$(PYTHON)" demo

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from lab import Lab
@@ -21,7 +22,7 @@ LATE = {"argparse", "enum", "gettext", "locale", "re", "shutil", "signal", "typi
 MOST_MODULES = 87                          # of the package: 71 files and 16 folders when this was written
 MOST_INSTRUCTIONS_OF_A_RUN = 80_000_000    # more than a bare Python's 30 million
 MOST_INSTRUCTIONS = 400_000                # more than natively: 349,000 with glibc 2.36, whose loader is most of it
-COMMAND = ("-c", "from metamori.__main__ import main; raise SystemExit(main())")
+COMMAND = (str(Path(sys.executable).with_name("metamori")),)
 
 
 def imported(lab: Lab, *words: str) -> list[str]:
