@@ -116,10 +116,13 @@ static int remove_name(int dir, const char *path, int flags)
     for (;;) {
         doomed = (struct mm_doomed){ 0 };
         long e = begin_way(&way, dir, path, name, 0, NULL, NULL);
-        if (e == 0 && name[0])
-            e = mm_touch(name);
-        if (e == 0 && name[0])
-            e = mm_keep(name, &doomed);
+        if (e == 0 && name[0]) {
+            struct statx st;
+            long looked = mm_look_at(name, &st);
+            e = mm_touch_looked(name, looked, &st);
+            if (e == 0)
+                e = mm_keep(name, looked, &st, &doomed);
+        }
         if (e < 0) {
             end_way(&way);
             return fail(e);
@@ -156,11 +159,6 @@ EXPORT int remove(const char *path)
 }
 
 static int inside_folder(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
-
-static long look_at(const char *path, struct statx *st)
-{
-    return sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
-}
 
 static int is_way(long looked, const struct statx *st) { return looked == 0 && (S_ISDIR(st->stx_mode) || S_ISLNK(st->stx_mode)); }
 
@@ -206,7 +204,7 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
     if (e == 0 && m->to_in && !m->from_in && exchanged && m->b && !same)
         e = mm_leave_scope(m->new);
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same)
-        e = mm_keep(m->new, doomed);
+        e = mm_keep(m->new, m->there, &m->at_new, doomed);
     return e;
 }
 
@@ -261,8 +259,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
         if (!followed)
             break;
-        moving.here = look_at(old, &moving.at_old);
-        moving.there = look_at(new, &moving.at_new);
+        moving.here = mm_look_at(old, &moving.at_old);
+        moving.there = mm_look_at(new, &moving.at_new);
         leads = is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new);
         if (!leads || way.all)
             break;
@@ -363,7 +361,7 @@ static long before_link_out(int dir, const char *path, const char *old, struct l
 {
     SCRATCH(by);
     struct statx st;
-    long e = old[0] ? sys_statx(AT_FDCWD, old, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) : -ENOENT;
+    long e = old[0] ? mm_look_at(old, &st) : -ENOENT;
     if (e == 0 && S_ISREG(st.stx_mode))
         mm_pif_for(&st, old, 0, &e);
     else if (e == -ENOENT || e == -ENOTDIR || e == -EACCES)

@@ -91,6 +91,7 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     SCRATCH(temporary);
     struct stat st;
     struct mm_doomed doomed = { 0 };
+    struct statx seen;
     MM_ASSERT(mm_name_is_held(name));
     if (mm_path_of(fd, temporary, 4096) < 0 || strcmp(temporary, name) != 0 || sys(SYS_fstat, fd, &st) < 0
         || !suits(slot, fd, &st))
@@ -101,7 +102,8 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
         return 0;
     int alike = like((int)fresh, fd, &st);
     MM_STOP("fresh.alike");
-    if (!alike || mm_touch(name) < 0 || mm_keep(name, &doomed) < 0 || doomed.slot != slot
+    long looked = mm_look_at(name, &seen);
+    if (!alike || mm_touch_looked(name, looked, &seen) < 0 || mm_keep(name, looked, &seen, &doomed) < 0 || doomed.slot != slot
         || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);

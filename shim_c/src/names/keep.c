@@ -81,7 +81,7 @@ static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, s
     }
     mm_home_by_name(slot, path, 0, 0);
     __atomic_and_fetch(&p->flags, ~MM_HOME, __ATOMIC_ACQ_REL);
-    sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+    mm_look_at(path, st);
 }
 
 /* The copy was not needed: the file itself is what backs it, as before.  The caller holds p->names_lock and has written nothing. */
@@ -157,19 +157,20 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
 }
 
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
+ * looked, seen: what statx answered of it since it is held.
  * Where doomed->slot is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
  * name of it, or a descriptor, meanwhile. */
-long mm_keep(const char *path, struct mm_doomed *doomed)
+long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_doomed *doomed)
 {
-    struct statx st;
+    struct statx st = looked < 0 ? (struct statx){ 0 } : *seen;
     struct mm_pif *p;
     uint32_t slot;
     MM_ASSERT(mm_name_is_held(path));
     *doomed = (struct mm_doomed){ 0 };
-    for (;;) {
-        long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
-        if (error < 0)
-            return error == -ENOENT || error == -ENOTDIR ? 0 : error;
+    for (;; looked = mm_look_at(path, &st)) {
+        long error;
+        if (looked < 0)
+            return looked == -ENOENT || looked == -ENOTDIR ? 0 : looked;
         doomed->mode = st.stx_mode;
         if (!S_ISREG(st.stx_mode))
             return 0;
@@ -183,7 +184,7 @@ long mm_keep(const char *path, struct mm_doomed *doomed)
         mm_unlock(&p->names_lock);
     }
     /* other names of it may have come or gone until now */
-    long error = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    long error = mm_look_at(path, &st);
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;

@@ -5,7 +5,7 @@
  *
  *   mm_hold_names                 in a call; until mm_let_names_go
  *     mm_touch(path)              the path is noted as it is, once in an interval
- *     mm_keep(path, &doomed)      named: what an index needs of the file goes into the store
+ *     mm_keep(path, ..., &doomed) named: what an index needs of the file goes into the store
  *     ... the kernel's call ...
  *     mm_gone or mm_spared        named: by what the kernel answered
  *   mm_let_names_go
@@ -36,6 +36,10 @@ int mm_ignore(const char *path);
 
 /* touch.c */
 long mm_touch(const char *canonical);
+static inline long mm_look_at(const char *path, struct statx *st)
+{
+    return sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+}
 long mm_touch_looked(const char *canonical, long looked, const struct statx *st);
 
 struct mm_doomed {
@@ -61,7 +65,7 @@ int mm_name_is_held(const char *path);
 static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
 
 /* keep.c */
-long mm_keep(const char *path, struct mm_doomed *doomed);
+long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t slot, int fd);
 void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);

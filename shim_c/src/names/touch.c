@@ -75,7 +75,7 @@ static long touch(const char *path, long looked, const struct statx *st)
         return 0;
     struct statx now;
     if (!st) {
-        looked = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &now);
+        looked = mm_look_at(path, &now);
         st = &now;
     }
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
