@@ -44,6 +44,7 @@ def take(path: str, message: str, stop: bool = False) -> int:
     from metamori.cli import output
     from metamori.runtime.area.run_area import Area
     from metamori.runtime.checkpoint.session import Session
+    from metamori.store.read import create
     from metamori.store.read.store import Store
 
     store = Store.open(path)
@@ -52,6 +53,8 @@ def take(path: str, message: str, stop: bool = False) -> int:
     except OSError:
         raise NoLiveRun(f"no run is alive in {path}; metamori run -- COMMAND begins one") from None
     try:
+        if not create.is_in_place(store.door, store.layout):
+            raise NoLiveRun(f"no run is alive in {path}: it is a copy of the store of one")
         if area.is_over:
             raise NoLiveRun(f"no run is alive in {path}; the last one is just ending")
         if not area.pids() and not area.is_supervised():

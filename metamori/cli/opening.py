@@ -9,6 +9,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 
 from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy
@@ -142,7 +143,7 @@ def tracked_glob(store: Store, text: str) -> Callable[[bytes], bool] | None:
     None for a text that is no glob."""
     if not any(letter in text for letter in "*?["):
         return None
-    globs = [os.path.normpath(os.path.join(base, os.fsencode(text)))
+    globs = [os.path.normpath(os.path.join(escape(base), os.fsencode(text)))
              for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root))]
     return lambda path: any(fnmatchcase(path, glob) for glob in globs)
 

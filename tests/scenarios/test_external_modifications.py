@@ -256,3 +256,53 @@ def test_made_anew_by_the_run_is_nobodys_work(lab: Lab, monkeypatch: pytest.Monk
         lab.restore(0)
         lab.restore(1)
         lab.assert_state(first, "index 1")
+
+
+def names(lab: Lab) -> list[str]:
+    return sorted(str(path.relative_to(lab.work)) for path in lab.work.rglob("*"))
+
+
+@pytest.mark.parametrize("change", ["rm -r b", "mv b c", "rm -r b; echo file > b", "echo 1 >> b/notes", "chmod 700 b"])
+def test_somebodys_own_file_in_a_folder_that_stays(lab: Lab, change: str) -> None:
+    """A restore leaves the folder for the file's sake. What a run then does to both is taken back as anything else is,
+    by the index of the run's start."""
+    lab.run(["sh", "-c", "mkdir b; echo x > b/x"])
+    (lab.work / "b/notes").write_text("mine")
+    lab.restore(0)
+    assert names(lab) == ["b", "b/notes"]
+    lab.run(["sh", "-c", change])
+    start, end = (each["index"] for each in lab.log()["checkpoints"] if each["index"] > 1)
+    after = lab.state()
+    for index in (start, end, start, 1, start):
+        lab.restore(index)
+        if index == start:
+            assert names(lab) == ["b", "b/notes"] and (lab.work / "b/notes").read_text() == "mine"
+        elif index == end:
+            lab.assert_state(after, f"after {change}")
+    lab.verb("verify")
+
+
+def test_a_folder_that_stays_is_recorded_once(lab: Lab) -> None:
+    lab.run(["sh", "-c", "mkdir b; echo x > b/x"])
+    (lab.work / "b/notes").write_text("mine")
+    lab.restore(0)
+    for _ in range(2):
+        lab.run(["/bin/true"])
+    assert len(lab.log()["checkpoints"]) == 5
+    lab.restore(1)
+    lab.restore(0)
+    assert names(lab) == ["b", "b/notes"]
+
+
+@pytest.mark.parametrize("size", [8, 200_000])
+def test_a_further_name_of_what_a_run_has_made(lab: Lab, size: int) -> None:
+    """Another run writes by it. Before there was such a file it had no names, whatever is restored before."""
+    lab.run(["sh", "-c", f"head -c {size} /dev/zero > x"])
+    os.link(lab.work / "x", lab.work / "z")
+    lab.run(["sh", "-c", "echo more >> z; printf y | dd of=z conv=notrunc"])
+    first, last = bytes(size), b"y" + bytes(size - 1) + b"more\n"
+    for index in (0, 3, 0, 2, 0, 1, 3, 2, 1, 0):
+        lab.restore(index)
+        want = [] if index == 0 else [last if index == 3 else first] * 2
+        assert [path.read_bytes() for path in sorted(lab.work.iterdir()) if path.is_file()] == want, index
+    lab.verb("verify")

@@ -113,3 +113,31 @@ def test_inside_the_program(lab: Lab, native_lab: Lab, case: str) -> None:
     assert native_lab.run([sys.executable, "-c", once], native=True).returncode == 0
     lab.assert_state(native_lab.state(), "at the end")
     shutil.rmtree(lab.folder / "seen")
+
+
+MADE_BESIDE = """
+import metamori, os, subprocess
+os.mkdir("e")
+metamori.checkpoint()
+os.rmdir("e")
+metamori.checkpoint()
+subprocess.run(["mkdir", "e"], env=os.environ | {"METAMORI_DISABLE": "1"})
+with open("e/f", "w") as file:
+    file.write("f")
+metamori.checkpoint()
+os.chmod("e", 0o700)
+os.rename("e/f", "f")
+CHANGE
+metamori.checkpoint()
+"""
+
+
+@pytest.mark.parametrize("change", ["", "os.rename('e', 'd')"])
+def test_a_folder_that_somebody_else_has_made(lab: Lab, change: str) -> None:
+    """An index has a file in it and not the folder; later ones know that, and a restore would take it away."""
+    done = lab.run([sys.executable, "-c", MADE_BESIDE.replace("CHANGE", change)])
+    assert done.returncode == 0, done.stderr
+    for index, want in ((3, "e/f"), (4, "f"), (3, "e/f"), (2, None), (4, "f"), (3, "e/f")):
+        lab.restore(index)
+        assert [name for name in ("e/f", "f") if (lab.work / name).exists()] == [want] * (want is not None), index
+    lab.verb("verify")

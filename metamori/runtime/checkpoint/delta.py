@@ -197,7 +197,7 @@ class Fold:
         known = self.before.pifs.get(inode)
         # in a job others change our files as they please, and save what was there themselves
         if known and pif.preexisting and not pif.object and not self.in_job and not self._is_as_known(pif, known):
-            self.changed_beside.add(pif.slot)
+            self.changed_beside.add(pif.slot)      # what the parent has in buffers is not there any more
         else:
             self.area.pif(pif.slot).object = inode
         st = pif.held or pif.st
@@ -215,19 +215,17 @@ class Fold:
             inode, pif.dev, pif.ino, pif.btime_ns, pif.refs, pif.path,
             known.was_created if known else self.index if not pif.preexisting else 0,
             0 if not nameless else known.was_deleted if known and known.was_deleted else self.index,
-            pif.size, pif.home_limit, pif.cut, mode, uid, gid, pif.mtime_ns,
+            pif.size, pif.home_limit, 0 if pif.slot in self.changed_beside else pif.cut, mode, uid, gid, pif.mtime_ns,
             self.area.kept_name(pif.slot) if pif.flags & lib.MM_KEPT else b"")
         self.pifs[inode] = entry
-        if known and pif.captured is None:
+        if known and pif.captured is None and pif.slot not in self.changed_beside:
             self._in_place(pif, inode, process)
         if new and pif.preexisting:
             size, mtime_ns, old_mode, old_uid, old_gid = self._old(pif)
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
-        if pif.captured is None and pif.home.startswith(b"/proc/") and not self.in_job:
-            self._copy_whole(pif, inode, process)
-        elif pif.captured or pif.ranges:
+        if pif.captured or pif.ranges:
             self._changed(pif, inode, process)
 
     def _in_place(self, pif: Pif, inode: int, process: int) -> None:
@@ -272,29 +270,6 @@ class Fold:
         self.offsets.extend(
             OffsetEntry(inode, process, aml.start, aml.end, aml.offset, aml.offset + aml.end - aml.start)
             for aml in pif.with_captured(redirected))
-
-    def _copy_whole(self, pif: Pif, inode: int, process: int) -> None:
-        """A file that no name leads to, only a descriptor: all of it."""
-        if not pif.size or not pif.home:
-            return
-        blocks = -(-pif.size // BLOCK)
-        place = self.area.take_blocks(blocks) * BLOCK
-        source = os.open(pif.home, os.O_RDONLY)
-        target = os.open(self.store.layout.buffer(self.run), os.O_RDWR)
-        try:
-            os.truncate(target, max(os.fstat(target).st_size, place + blocks * BLOCK))
-            done = 0
-            while done < pif.size:
-                data = os.pread(source, min(1 << 20, pif.size - done), done)
-                if not data:
-                    break
-                os.pwrite(target, data, place + done)
-                done += len(data)
-        finally:
-            os.close(source)
-            os.close(target)
-        self.bytes_added += pif.size
-        self.offsets.append(OffsetEntry(inode, process, 0, pif.size, place, place + pif.size))
 
     # -- names -----------------------------------------------------------------------------------
 

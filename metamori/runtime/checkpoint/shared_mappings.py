@@ -84,6 +84,7 @@ def now_a_copy(area: Area, slot: int, size: int) -> None:
         return
     p.size = p.home_limit = size
     p.fresh_from = NO_LIMIT
+    p.let_go = area.head.epoch             # if this checkpoint is not written, the next one takes all of it again
     p.flags |= lib.MM_VIRTUAL
     area.head.virtual_count += 1
 

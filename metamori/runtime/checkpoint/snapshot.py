@@ -76,13 +76,20 @@ def take(area: Area, store: Store, parent: State, capture: Capture) -> Cut:
             where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
         # one that was never part of a checkpoint while it was mapped is wholly in place, where it stays from now on
-        elif area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot):
+        # and of one that only a descriptor leads to, nobody knows the bytes once that may be closed
+        elif (area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot)) or _only_open(area, pif):
             at_home = min(pif.size, pif.home_limit)
             pif.captured = capture.of(slot, pif.home, at_home, pif.cut, cut.preimages, None)
         now_a_copy(area, slot, pif.size)
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
     return cut
+
+
+def _only_open(area: Area, pif: Pif) -> bool:
+    """Whether its bytes are in place in a file that no name leads to, here or in the store. In a job it has a name that
+    another run gave it."""
+    return pif.home.startswith(b"/proc/") and not area.head.flags & lib.MM_JOB
 
 
 class _Below:
@@ -127,9 +134,17 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
             _arrived_with(cut, area, path, walked)
     for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
-            there_now.slot = slot = area.find_pif(there_now.st.st_dev, there_now.st.st_ino)
+            there_now.slot = slot = _pif_there(area, path, there_now.st)
             if slot and area.pif(slot).flags & lib.MM_LEFT:
                 _is_back(cut, area, slot, path)
+
+
+def _pif_there(area: Area, path: bytes, st: os.stat_result) -> int:
+    """The PIF of a file that stands at a path: mm_pif_there says why its number alone may be another one's."""
+    slot, gone = area.find_pif(st.st_dev, st.st_ino), lib.MM_COPIED | lib.MM_NAMELESS
+    if slot and area.pif(slot).flags & gone == gone:
+        return area.find_pif(st.st_dev, st.st_ino, REAL.birth_ns(path))
+    return slot
 
 
 def _inside(folder: bytes) -> list[tuple[bytes, int]]:

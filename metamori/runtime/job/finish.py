@@ -15,7 +15,7 @@ from metamori.runtime.lifecycle import resume_point
 from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 from metamori.store.io import commit
 from metamori.store.read.store import Store
-from metamori.store.restore import restore
+from metamori.store.restore import restore, safety_copies
 
 
 def parent_of(store: Store, job_run: int) -> int:
@@ -85,6 +85,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
         shutil.rmtree(Store(store.layout.node(name)).layout.kept_folder, ignore_errors=True)
     store.set_head(index, None, durable)
     restore.sweep_kept(store)
+    if index == store.newest:              # what its runs have copied is in their own stores, which go
+        safety_copies.keep(store, index, run, clone=durable, durable=durable)
     disks.end(store, index, names, durable)
     said += [f"{host}'s own disk follows with the run --job that starts there next"
              for host in disks.elsewhere(store, index)]

@@ -202,7 +202,7 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
     if resumes:
         verb.files_back(store, config, stdio)
     store.settle_in()
-    if store.changed_outside() or store.changed_kept():
+    if not store.is_recorded:
         from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
 
         external_changes.record(store, BEFORE_RUN)

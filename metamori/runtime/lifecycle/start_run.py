@@ -44,7 +44,7 @@ def begin_area(
     if commit.exists(store.door, store.layout.nodes):
         raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
     store.settle_in()
-    if store.changed_outside() or store.changed_kept():
+    if not store.is_recorded:
         from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
         from metamori.store.restore import external_changes
 

@@ -23,6 +23,7 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.rollback import live_part, positions
 from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_up
 from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
+from metamori.store.read import create
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes
@@ -62,7 +63,10 @@ class Moved:
 
 
 def live_area(store: Store) -> Area | None:
-    """The run area of a store whose run is alive."""
+    """The run area of a store whose run is alive. That of a copy names processes, and files, of the original: these
+    are not the copy's to move."""
+    if not create.is_in_place(store.door, store.layout):
+        return None
     try:
         area = Area(store.path)
     except OSError:

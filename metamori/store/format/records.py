@@ -293,7 +293,8 @@ class Undo:
 
 @record
 class Identity:
-    """What lstat said of a path when head was written. A path that did not exist has zeros."""
+    """What lstat said of a path when head was written. A path that did not exist has zeros. Of a folder or fifo `size`
+    stands for what it looked like (store/read/head.py), and times are zeros."""
 
     path: bytes
     dev: int

@@ -12,7 +12,7 @@ from metamori.store.format.layout import FORMAT_VERSION, Layout, format_line, pa
 from metamori.store.format.records import Head
 from metamori.store.io import commit
 from metamori.store.io.os_io import Door
-from metamori.store.read.head import identity_now
+from metamori.store.read.head import as_far_as_noted, identity_now
 
 PATIENCE_S = 10.0
 _LOOKED_AT = 64  # files, to see whether they moved along
@@ -54,7 +54,7 @@ def _files_stayed(door: Door, layout: Layout, here: bytes, before: bytes) -> boo
     step = max(1, len(below) // _LOOKED_AT)
     there = 0
     for each in below[::step]:
-        now = identity_now(door, before + each.path[len(here):])
+        now = as_far_as_noted(each, identity_now(door, before + each.path[len(here):]))
         there += bool(now.ino) and (now.size, now.mtime_ns) == (each.size, each.mtime_ns)
         there -= commit.exists(door, each.path)
     return there > 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+import zlib
 from collections.abc import Container, Iterable
 
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
 from metamori.store.format.records import Head, Identity, KeptHome, PifEntry
-from metamori.store.io import commit
+from metamori.store.io import commit, xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
 from metamori.store.read.state import State
@@ -22,13 +23,25 @@ _STEP_MS = 20                              # and no longer where the clock is a 
 
 def identity_now(door: Door, path: bytes) -> Identity:
     """Folders change their times with whatever untracked file they hold, fifos with what passes through them: of them
-    only dev and ino count."""
+    count dev, ino and, as their size, what they look like."""
     found = lstat_or_none(door, path)
     if found is None:
         return Identity(path, 0, 0, 0, 0, 0)
     if stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
-        return Identity(path, found.st_dev, found.st_ino, 0, 0, 0)
+        return Identity(path, found.st_dev, found.st_ino, _looks(path, found), 0, 0)
     return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _looks(path: bytes, found: os.stat_result) -> int:
+    """Mode, owner and extended attributes as one number, which is not 0."""
+    data = repr((found.st_mode, found.st_uid, found.st_gid, xattrs.read(path))).encode()
+    return 1 << 32 | zlib.crc32(data)
+
+
+def as_far_as_noted(noted: Identity, now: Identity) -> Identity:
+    """What is there now, without what a store of an earlier version has not noted: what folders and fifos look like."""
+    is_old = noted.ino and not (noted.size or noted.ctime_ns or now.ctime_ns)
+    return replace(now, size=0) if is_old else now
 
 
 def name_now(door: Door, path: bytes, noted: int, tracked: Container[bytes]) -> Identity:
@@ -124,7 +137,9 @@ def as_copied(door: Door, layout: Layout, head: Head) -> Head:
     identities = []
     for each in head.identities:
         now = identity_now(door, each.path)
-        alike = bool(each.ino and now.ino) and each.size == now.size and _same_time(each.mtime_ns, now.mtime_ns)
+        has_no_size = not (each.ctime_ns or now.ctime_ns)      # folders, fifos: `rsync -aH` leaves their attributes out
+        alike = bool(each.ino and now.ino) and (each.size == now.size or has_no_size) and _same_time(
+            each.mtime_ns, now.mtime_ns)
         if alike and each.mtime_ns:        # not of folders
             alike = numbers.setdefault((each.dev, each.ino), (now.dev, now.ino)) == (now.dev, now.ino)
         identities.append(now if alike else each)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from metamori.store.format.records import NO_LIMIT, Identity
 from metamori.store.io import commit
 from metamori.store.read.apart import objects_between
-from metamori.store.read.head import born_then, is_as_noted, name_now, same_bytes
+from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, name_now, same_bytes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
@@ -46,7 +46,7 @@ class Holders:
         self.known: dict[bytes, int] = {}
         self.places: dict[int, bytes] = {}
         for identity in head.identities:
-            now = name_now(store.door, identity.path, identity.ino, here.names)
+            now = as_far_as_noted(identity, name_now(store.door, identity.path, identity.ino, here.names))
             entry = here.names.get(identity.path)
             inode, then = noted.get((now.dev, now.ino), (0, identity)) if now.ino else (0, identity)
             if now != identity:

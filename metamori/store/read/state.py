@@ -1,7 +1,8 @@
 """The state of everything tracked at one index: names, files, and where each byte is.
 
 A state is its parent's with the checkpoint's delta folded in; what no checkpoint of the chain speaks of is as
-its `initial` entry says, unless it lies in a folder that is not there yet: somebody outside of the runs made it later.
+its `initial` entry says, unless it lies in a folder, or names a file, that is not there yet: somebody outside of the
+runs made it later.
 States are values: whoever holds one must not change it.
 """
 
@@ -35,7 +36,7 @@ class State:
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
-        self._impossible: dict[bytes, NameEntry] = {}   # those of them whose folder is not there: absent in `names`
+        self._impossible: dict[bytes, NameEntry] = {}   # those whose folder, or file, is not there: absent in `names`
 
     def pieces(self, inode: int, start: int = 0, end: int = NO_LIMIT) -> list[Piece]:
         """Where each byte of an object is, covering [start, end) as far as it reaches. KeyError when the object is not
@@ -155,16 +156,33 @@ class State:
         for path in new:
             self.names[path] = names[path]
             self._assumed[path] = len(self.names)   # grows with each
-        there: dict[bytes, bool] = {}
-        for path in sorted(new):           # a folder before what is in it
-            folder = os.path.dirname(path)
-            if folder not in there:
-                there[folder] = self._may_hold(folder)
-            if names[path].kind != "absent" and not there[folder]:
-                self.names[path], self._impossible[path] = NameEntry(path, "absent"), names[path]
         for inode, pif in pifs.items():
             self.pifs.setdefault(inode, pif)
+        for path in [path for path, entry in self._impossible.items() if entry.kind == "file" and entry.inode in pifs]:
+            self.names[path] = self._impossible.pop(path)      # the file is known only now
+            new.append(path)
+        self._without_place(new)
         self._paths = None
+
+    def _without_place(self, paths: Iterable[bytes]) -> list[bytes]:
+        """Those of these names, assumed ones, that cannot be there, since their folder or file is not: they are not."""
+        there: dict[bytes, bool] = {}
+        found = []
+        for path in sorted(each for each in paths if self.names[each].kind != "absent"):   # a folder first
+            folder, entry = os.path.dirname(path), self.names[path]
+            if folder not in there:
+                there[folder] = self._may_hold(folder)
+            if not (there[folder] and self._has_file_of(entry)):
+                self.names[path], self._impossible[path] = NameEntry(path, "absent"), entry
+                found.append(path)
+        return found
+
+    def _is_folder(self, path: bytes) -> bool:
+        return path in self.names and self.names[path].kind == "dir"
+
+    def _has_file_of(self, entry: NameEntry) -> bool:
+        """Whether what a name is said to be exists: somebody may have given it to a file that was made after this."""
+        return entry.kind != "file" or entry.inode in self.pifs
 
     def _may_hold(self, folder: bytes) -> bool:
         """Whether a folder is there, or the nearest one around it of which anything is known."""
@@ -182,9 +200,11 @@ class State:
         for path in sorted(self._impossible):
             if path not in new._assumed:
                 del new._impossible[path]
-            elif new._may_hold(os.path.dirname(path)):
+            elif new._may_hold(os.path.dirname(path)) and new._has_file_of(self._impossible[path]):
                 new.names[path] = new._impossible.pop(path)
                 changed.add(path)
+        if any(self._is_folder(path) and not new._is_folder(path) for path in changed):
+            changed.update(new._without_place(new._assumed))
         if self._paths is not None and len(changed) * _FEW <= len(new.names):
             new._paths = self._paths_after(new, changed)
         return new

@@ -22,7 +22,15 @@ from metamori.store.io.owner import require_own
 from metamori.store.read import create, invalidated
 from metamori.store.read.catalog import STATES, Catalog
 from metamori.store.read.checksums import Checked, signed_ranges
-from metamori.store.read.head import born_then, is_as_noted, name_now, objects_at, present_head, wait_past
+from metamori.store.read.head import (
+    as_far_as_noted,
+    born_then,
+    is_as_noted,
+    name_now,
+    objects_at,
+    present_head,
+    wait_past,
+)
 from metamori.tables.lru import Recent
 from metamori.tables.record import replace
 
@@ -122,7 +130,19 @@ class Store(Catalog):
         """Tracked paths that are not as they were when head was written."""
         identities = self.head.identities
         tracked = {each.path for each in identities}
-        return [each.path for each in identities if name_now(self.door, each.path, each.ino, tracked) != each]
+        return [each.path for each in identities
+                if as_far_as_noted(each, name_now(self.door, each.path, each.ino, tracked)) != each]
+
+    def left_behind(self) -> list[bytes]:
+        """Paths at which head says there is something that its index does not have: a folder, say, that a restore left
+        there since it holds other files. Nobody changed it; the next index has to have it, or what is in it is lost."""
+        here = self.state(self.head.index).names
+        return [each.path for each in self.head.identities if each.ino and here[each.path].kind == "absent"]
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether what there is now is as the index says at which head is."""
+        return not (self.changed_outside() or self.changed_kept() or self.left_behind())
 
     def changed_kept(self) -> list[KeptHome]:
         """Backing files in the store that are not as they were when head was written: written to by another name."""

@@ -126,6 +126,8 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
         copies.setdefault(entry.inode, target)
     elif entry.kind == "symlink":
         os.symlink(entry.target, target)
+        _own(target, entry.uid, entry.gid)
+        os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
     elif entry.kind == "fifo":
         os.mkfifo(target)
         attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
@@ -167,11 +169,18 @@ def _copy(store: Store, state: State, inode: int, target: bytes) -> None:
 
 def attributes(path: bytes, mode: int, uid: int, gid: int, mtime_ns: int) -> None:
     """Owner as far as the user may give it, mode, time of change."""
+    if not _own(path, uid, gid):
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
+    os.chmod(path, stat.S_IMODE(mode))
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def _own(path: bytes, uid: int, gid: int) -> bool:
+    """Whether it has this owner now."""
     found = os.lstat(path)
     if (found.st_uid, found.st_gid) != (uid, gid):
         try:
             os.chown(path, uid, gid, follow_symlinks=False)
         except PermissionError:
-            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
-    os.chmod(path, stat.S_IMODE(mode))
-    os.utime(path, ns=(mtime_ns, mtime_ns))
+            return False
+    return True

@@ -34,10 +34,12 @@ def refused(changed: Iterable[bytes]) -> list[bytes]:
 
 
 def record(store: Store, reason: str) -> int:
-    """The new index, at which head then is; 0 when no tracked path was changed. The caller holds the lock."""
+    """The new index, at which head then is; 0 when no tracked path was changed, and none has what head's index does not
+    have. The caller holds the lock."""
     _give_up_kept(store)
     holders = Holders(store)
-    return _Present(store, reason, holders).commit() if holders.changed else 0
+    paths = sorted({*holders.changed, *store.left_behind()})
+    return _Present(store, reason, holders, paths).commit() if paths else 0
 
 
 def _give_up_kept(store: Store) -> None:
@@ -56,9 +58,10 @@ def _lost(inode: int) -> UndoEntry:
 
 
 class _Present:
-    def __init__(self, store: Store, reason: str, holders: Holders) -> None:
-        self._store, self._reason, self._holders = store, reason, holders
+    def __init__(self, store: Store, reason: str, holders: Holders, paths: list[bytes]) -> None:
+        self._store, self._reason, self._holders, self._paths = store, reason, holders, paths
         self._here = store.state(store.head.index)
+        self._noted = {each.path: each for each in store.head.identities}
         self._index = store.next_index()
         self._process = store.next_process()
         self._run = restore.newest_run(store)
@@ -69,7 +72,7 @@ class _Present:
 
     def commit(self) -> int:
         store = self._store
-        names = tuple(self._entry(path) for path in self._holders.changed)
+        names = tuple(self._entry(path) for path in self._paths)
         self._give_up_homes()
         if self._redo or self._undo:
             store.buffers.sync(self._run)
@@ -81,7 +84,7 @@ class _Present:
         store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, tuple(self._redo)))
         homes = kept_homes(store.door, store.layout, store.head, store.state(self._index))
         # what lies in the store stays known as what it was
-        store.set_head(self._index, homes, noted=True, touched=set(self._holders.changed))
+        store.set_head(self._index, homes, noted=True, touched=set(self._paths))
         return self._index
 
     def _entry(self, path: bytes) -> NameEntry:
@@ -93,12 +96,18 @@ class _Present:
         if stat.S_ISREG(mode):
             return NameEntry(path, "file", self._content(path, found), mode, *owner, b"", xattrs.read(path))
         if stat.S_ISDIR(mode):
-            return NameEntry(path, "dir", 0, mode, *owner, b"", xattrs.read(path))
+            return NameEntry(path, "dir", self._folder(path, found), mode, *owner, b"", xattrs.read(path))
         if stat.S_ISLNK(mode):
             return NameEntry(path, "symlink", 0, mode, *owner, self._store.door.readlink(path))
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             return NameEntry(path, "other", 0, mode, *owner, b"%d" % found.st_rdev, xattrs.read(path))
         return NameEntry(path, "fifo" if stat.S_ISFIFO(mode) else "other", 0, mode, *owner, b"", xattrs.read(path))
+
+    def _folder(self, path: bytes, found: os.stat_result) -> int:
+        """Its number, where only its mode, owner or attributes are others; a new folder has none."""
+        entry, noted = self._here.names.get(path), self._noted[path]
+        is_known = entry is not None and entry.kind == "dir" and (noted.dev, noted.ino) == (found.st_dev, found.st_ino)
+        return entry.inode if entry is not None and is_known else 0
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
         """Note a file and save its bytes; returns its object number, a new one for a file that head does not know."""

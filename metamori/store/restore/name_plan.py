@@ -23,6 +23,7 @@ from metamori.errors import ChangedOutside
 from metamori.store.format import layout as names_of
 from metamori.store.format.layout import Layout
 from metamori.store.format.records import KeptHome, NameEntry, NameOp, XattrOp
+from metamori.store.io import xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door, umask
 from metamori.store.read.state import State
@@ -50,6 +51,7 @@ class NamesPlan:
         self.notes: list[str] = []
         self._stages: dict[int, bytes] = {}
         self._compare()
+        self._going = {entry.path for entry in self._leaving}
         self._links = {entry.path for entry in self._leaving if entry.kind == "symlink"}
         self._plan_stages()
         made = self._make_folders()
@@ -164,10 +166,9 @@ class NamesPlan:
 
     def _staying_folder(self, path: bytes) -> bytes:
         """The nearest folder around a path that neither moves nor goes."""
-        leaving = {entry.path for entry in self._leaving}
         folder = os.path.dirname(path)
         while len(folder) > 1 and (
-                folder in leaving or folder in self._moved or self._carried(folder) != folder):
+                folder in self._going or folder in self._moved or self._carried(folder) != folder):
             folder = os.path.dirname(folder)
         return folder
 
@@ -196,7 +197,7 @@ class NamesPlan:
 
     def _rmdirs(self) -> Iterable[NameOp]:
         """Folders that hold something untracked stay, and so do the folders around them."""
-        gone = {entry.path for entry in self._leaving} | set(self._moved)
+        gone = self._going | set(self._moved)
         staying: set[bytes] = set()
         for path in sorted((e.path for e in self._leaving if e.kind == "dir"), key=_depth, reverse=True):
             found = lstat_or_none(self._door, path)
@@ -214,7 +215,8 @@ class NamesPlan:
     # -- arriving --------------------------------------------------------------------------------
 
     def _make_folders(self) -> list[NameOp]:
-        """Folders that are to be, highest first; also untracked ones missing around a tracked name."""
+        """Folders that are to be, highest first; also untracked ones around a tracked name that are missing, or will be
+        since they are tracked now and go."""
         from_aside = {new: self._aside(old) for old, (new, _) in self._moved.items()}
         ops: dict[bytes, NameOp] = {}
         for entry in self._there.existing():
@@ -228,7 +230,8 @@ class NamesPlan:
 
     def _missing_around(self, path: bytes) -> Iterable[bytes]:
         folder = os.path.dirname(path)
-        while len(folder) > 1 and self._untracked(folder) and self._left(folder) is None:
+        while len(folder) > 1 and self._untracked(folder) and (
+                folder in self._going or folder in self._moved or self._left(folder) is None):
             yield folder
             folder = os.path.dirname(folder)
 
@@ -236,9 +239,9 @@ class NamesPlan:
         entry = self._there.names.get(folder)
         return (entry is None or entry.kind == "absent") and self._carried(folder) == folder
 
-    def _require_free(self, path: bytes, leaving: set[bytes]) -> None:
+    def _require_free(self, path: bytes) -> None:
         """Nothing untracked may be where something has to go: found out before anything is touched."""
-        leaves = path in leaving or path in self._moved or self._carried(path) != path
+        leaves = path in self._going or path in self._moved or self._carried(path) != path
         free = leaves or self._left(path) is None
         if not free:
             raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
@@ -246,7 +249,6 @@ class NamesPlan:
     def _arrivals(self) -> list[NameOp]:
         """Names that are to be and are not in place. An object without a backing file gets an empty file."""
         ops = []
-        leaving = {entry.path for entry in self._leaving}
         for entry in self._there.existing():
             if entry.kind == "dir":
                 continue
@@ -254,7 +256,7 @@ class NamesPlan:
                 if entry.kind != "file" and _attributes(self._in_place[entry.path]) != _attributes(entry):
                     ops.append(_special(entry))
                 continue
-            self._require_free(entry.path, leaving)
+            self._require_free(entry.path)
             if entry.kind == "file":
                 source = self._source(entry.inode)
                 ops.append(NameOp("link" if source else "create", entry.path, source, entry.inode))
@@ -347,6 +349,8 @@ def xattr_ops(here: State, there: State) -> Iterator[XattrOp]:
         else:
             known = here.names.get(entry.path)
         # what had no name here may have been given some since; what is made anew inherits its folder's default ACL;
-        # another folder, one made anew too, does not have what is said of the one at its path now
-        if known is None or not _same(known, entry) or known.xattrs != want.xattrs:
+        # another folder, one made anew too, does not have what is said of the one at its path now; and what was copied
+        # with its store by `tar` or `rsync -aH` has none
+        if known is None or not _same(known, entry) or known.xattrs != want.xattrs or (
+                want.xattrs and xattrs.read(entry.path) != want.xattrs):
             yield XattrOp(entry.path, want.xattrs)

@@ -144,7 +144,8 @@ static void lock_times(struct timed *t, uint32_t slot)
 static uint32_t slot_of(int dir, const char *name, int flags)
 {
     struct stat st;
-    return following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0 ? mm_pif_find(mm_area, st.st_dev, st.st_ino, 0) : 0;
+    return following() && sys(SYS_newfstatat, dir, name, &st, flags) == 0
+         ? mm_pif_there(mm_area, dir, name, flags, st.st_dev, st.st_ino) : 0;
 }
 
 /* A time that the program set stands until it writes again. */

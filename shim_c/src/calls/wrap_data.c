@@ -390,7 +390,7 @@ EXPORT int ftruncate(int fd, off_t length)
 /* Of a file that this process has locked: to open and close it would drop the locks. */
 static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
 {
-    *slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    *slot = mm_pif_there(mm_area, AT_FDCWD, path, 0, st->st_dev, st->st_ino);
     return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
 }
 

@@ -2,11 +2,11 @@
 #include "calls/calls.h"
 #include "memory/engine.h"
 
-static struct mm_pif *differs(mode_t mode, uint64_t dev, uint64_t ino)
+static struct mm_pif *differs(int dir, const char *path, int flags, mode_t mode, uint64_t dev, uint64_t ino)
 {
     if (LIKELY(!mm_active) || !S_ISREG(mode) || !__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE))
         return NULL;
-    uint32_t slot = mm_pif_find(mm_area, dev, ino, 0);
+    uint32_t slot = mm_pif_there(mm_area, dir, path, flags, dev, ino);
     return slot ? mm_pif_at(mm_area, slot) : NULL;
 }
 
@@ -26,9 +26,10 @@ static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
     return sum < most ? sum : most;
 }
 
-static int corrected(int r, struct stat *st)
+/* dir, path, flags: what was asked */
+static int corrected(int r, struct stat *st, int dir, const char *path, int flags)
 {
-    struct mm_pif *p = r == 0 ? differs(st->st_mode, st->st_dev, st->st_ino) : NULL;
+    struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (!p)
         return r;
     if (p->flags & MM_VIRTUAL)
@@ -58,7 +59,7 @@ EXPORT int stat(const char *path, struct stat *out)
     long r;
     if (is_in_proc(path, out, 0, &r))
         return (int)result(r);
-    return kernels_word() ? real_stat(path, out) : corrected(REAL(stat)(path, out), out);
+    return kernels_word() ? real_stat(path, out) : corrected(REAL(stat)(path, out), out, AT_FDCWD, path, 0);
 }
 EXPORT int fstat(int fd, struct stat *out)
 {
@@ -66,34 +67,38 @@ EXPORT int fstat(int fd, struct stat *out)
         errno = EBADF;
         return -1;
     }
-    return kernels_word() ? real_fstat(fd, out) : corrected(REAL(fstat)(fd, out), out);
+    return kernels_word() ? real_fstat(fd, out) : corrected(REAL(fstat)(fd, out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int lstat(const char *path, struct stat *out)
 {
     long r;
     if (is_in_proc(path, out, AT_SYMLINK_NOFOLLOW, &r))
         return (int)result(r);
-    return kernels_word() ? real_lstat(path, out) : corrected(REAL(lstat)(path, out), out);
+    return kernels_word() ? real_lstat(path, out) : corrected(REAL(lstat)(path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 {
     long r;
     if (is_in_proc(path, out, flags, &r))
         return (int)result(r);
-    return kernels_word() ? real_fstatat(dir, path, out, flags) : corrected(REAL(fstatat)(dir, path, out, flags), out);
+    return kernels_word() ? real_fstatat(dir, path, out, flags)
+                          : corrected(REAL(fstatat)(dir, path, out, flags), out, dir, path, flags);
 }
 EXPORT int __xstat(int version, const char *path, struct stat *out)
 {
-    return corrected(REAL(__xstat)(version, path, out), out);
+    return corrected(REAL(__xstat)(version, path, out), out, AT_FDCWD, path, 0);
 }
-EXPORT int __fxstat(int version, int fd, struct stat *out) { return corrected(REAL(__fxstat)(version, fd, out), out); }
+EXPORT int __fxstat(int version, int fd, struct stat *out)
+{
+    return corrected(REAL(__fxstat)(version, fd, out), out, fd, "", AT_EMPTY_PATH);
+}
 EXPORT int __lxstat(int version, const char *path, struct stat *out)
 {
-    return corrected(REAL(__lxstat)(version, path, out), out);
+    return corrected(REAL(__lxstat)(version, path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, int flags)
 {
-    return corrected(REAL(__fxstatat)(version, dir, path, out, flags), out);
+    return corrected(REAL(__fxstatat)(version, dir, path, out, flags), out, dir, path, flags);
 }
 
 /* Walks of folders ask by internal calls. */
@@ -103,13 +108,13 @@ static __thread int (*old_walker)(const char *, const struct stat *, int) __attr
 static int walk(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
     struct stat mine = *st;
-    corrected(kind == FTW_NS ? -1 : 0, &mine);
+    corrected(kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
     return walker(path, &mine, kind, where);
 }
 static int old_walk(const char *path, const struct stat *st, int kind)
 {
     struct stat mine = *st;
-    corrected(kind == FTW_NS ? -1 : 0, &mine);
+    corrected(kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
     return old_walker(path, &mine, kind);
 }
 
@@ -149,7 +154,7 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
     for (FTSENT *entry = first; entry && UNLIKELY(differ()); entry = entry->fts_link) {
         nlink_t links = entry->fts_info == FTS_F ? entry->fts_statp->st_nlink : 0;
         if (entry->fts_info == FTS_F) {
-            corrected(0, entry->fts_statp);
+            corrected(0, entry->fts_statp, AT_FDCWD, entry->fts_accpath, 0);
             entry->fts_statp->st_nlink = links;
         }
     }
@@ -159,8 +164,8 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
 EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct statx *out)
 {
     int r = MM_BY_NAME(int, path, REAL(statx)(dir, path, flags, mask, out));
-    struct mm_pif *p = r == 0 ? differs(out->stx_mode, sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino)
-                              : NULL;
+    struct mm_pif *p = r == 0 ? differs(dir, given, flags, out->stx_mode,
+                                        sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     if (!p)
         return r;
     if (p->flags & MM_VIRTUAL)

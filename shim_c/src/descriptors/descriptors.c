@@ -112,8 +112,8 @@ static __attribute__((noinline)) long follow(int fd, const struct statx *st, int
     return error;
 }
 
-/* The PIF is of a file that is gone, of which the store has a copy: its number is that of the open one by now, which was born in
- * the same tick of the clock, before the last descriptor of the other was let go here.  Nobody finds it by that any more. */
+/* The PIF is of a file that is gone, of which the store has a copy: its number is that of the open one by now.  It still counts as
+ * open: its last descriptor is just being let go here, or was a process's that was killed.  Nobody finds it by that any more. */
 static __attribute__((noinline)) int was_another(int fd, uint32_t slot)
 {
     const uint32_t gone = MM_COPIED | MM_NAMELESS;
@@ -126,6 +126,23 @@ static __attribute__((noinline)) int was_another(int fd, uint32_t slot)
         mm_pif_identify(mm_area, slot, 0, p->ino, 0);
     mm_pif_let_names_go(p, held);
     return another;
+}
+
+static int is_gone(int fd, uint32_t slot)
+{
+    return slot && UNLIKELY(mm_pif_at(mm_area, slot)->flags & MM_COPIED) && was_another(fd, slot);
+}
+
+/* The PIF of an open file, found by its birth.  Calls that have only its number must not find another one's. */
+static uint32_t pif_of_opened(int fd, const struct statx *st)
+{
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint32_t slot;
+    while (is_gone(fd, mm_pif_find(mm_area, dev, st->stx_ino, 0))) {
+    }
+    while (is_gone(fd, slot = mm_pif_of(st))) {
+    }
+    return slot;
 }
 
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
@@ -152,11 +169,9 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             return 0;
         generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
         /* a file without a name that a restore brought back is opened in the store: known by what it is */
-        slot = mm_pif_of(&st);
+        slot = pif_of_opened(fd, &st);
         long e = 0;
         struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
-        if (p && UNLIKELY(p->flags & MM_COPIED) && was_another(fd, slot))
-            slot = 0;
         if (slot && changes) {
             touched(slot, p);
             if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED || mm_area->head->flags & MM_JOB) && !created

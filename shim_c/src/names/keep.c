@@ -87,7 +87,9 @@ static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, s
 /* The copy was not needed: the file itself is what backs it, as before.  The caller holds p->names_lock and has written nothing. */
 static void is_itself_again(struct mm_pif *p)
 {
-    p->fresh_from = mm_area->head->flags & MM_ISOLATE ? MM_NO_LIMIT : p->size;    /* is_kept put it away */
+    /* is_kept put it away; settled in isolation it is as by default, some bytes in place and some in the buffer */
+    int isolated = (mm_area->head->flags & MM_ISOLATE) && !(p->flags & MM_SETTLED);
+    p->fresh_from = isolated ? MM_NO_LIMIT : p->size;
     p->home_limit = MM_NO_LIMIT;
     __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
 }
@@ -244,7 +246,7 @@ void mm_gone(struct mm_doomed *doomed)
 void mm_file_named(const char *path, uint64_t dev, uint64_t ino)
 {
     MM_ASSERT(mm_locks_held(MM_LOCK_NAME, MM_LOCK_FILE_NAMES));        /* nobody else takes the name just now */
-    uint32_t slot = mm_pif_find(mm_area, dev, ino, 0);
+    uint32_t slot = mm_pif_there(mm_area, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, dev, ino);
     if (!slot)
         return;
     struct mm_pif *p = mm_pif_at(mm_area, slot);

@@ -157,7 +157,7 @@ void mm_leave_undone(int gone)
 static void settle_program(int fd, const struct stat *st)
 {
     enter();
-    uint32_t slot = mm_pif_find(mm_area, st->st_dev, st->st_ino, 0);
+    uint32_t slot = mm_pif_there(mm_area, fd, "", AT_EMPTY_PATH, st->st_dev, st->st_ino);
     if (slot && !is_native(mm_pif_at(mm_area, slot)))
         mm_settle_program(slot, fd);
     leave();

@@ -1,0 +1,109 @@
+"""Files without a name, of which the store can only have a copy: what others do beside whoever has them open.
+
+The store is on another filesystem. Such a file's number is another's as soon as the last descriptor goes, also that of
+a process that was killed; and its bytes are where only that descriptor leads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab, Session
+
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.checkpoint.session import Session as LiveRun
+from metamori.store.read.store import Store
+
+
+@pytest.fixture
+def lab_elsewhere(lab: Lab) -> Iterator[Lab]:
+    """Its store is on another filesystem."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if Path(folder).stat().st_dev == lab.work.stat().st_dev:
+            pytest.skip("both are on one filesystem")
+        lab.store = Path(folder, "store")
+        yield lab
+
+
+def number(answer: str) -> int:
+    return int(answer.split()[0])
+
+
+def taken_over(lab: Lab, driver: Session) -> Path:
+    """A new file, of somebody outside of the run, with the number of one that a killed process of the run had open."""
+    for attempt in range(200):
+        driver.must(["twin 0"])
+        fd = number(driver.ask("in 0 open f rw,creat"))
+        driver.must([f"in 0 pwrite {fd} 8192 0 1"])
+        before = (lab.work / "f").stat().st_ino
+        driver.must(["in 0 unlink f", "killtwin 0"])
+        new = lab.work / f"x{attempt}"
+        new.write_bytes(b"another one")
+        if new.stat().st_ino == before:
+            return new
+    pytest.skip("this filesystem gives no number again soon")
+
+
+@pytest.mark.parametrize("scope", [[], ["--exclude", "x*"]], ids=["tracked", "untracked"])
+def test_number_of_a_file_that_a_killed_process_had_open(lab_elsewhere: Lab, scope: list[str]) -> None:
+    """What was written to the new file went into the buffer of the other one, and nowhere else."""
+    driver = lab_elsewhere.start("--isolate", *scope)
+    new = taken_over(lab_elsewhere, driver)
+    crc = f"{zlib.crc32(b'another one'):08x}"
+    assert driver.ask(f"size {new.name}").split()[0] == "11"
+    reader = number(driver.ask(f"open {new.name} r"))
+    driver.must(["fill g w,creat 10 1"])                     # a file more is tracked: descriptors are looked up again
+    assert driver.ask(f"pread {reader} 100 0") == f"11 {crc}"
+    fd = number(driver.ask(f"open {new.name} rw"))
+    driver.must(["fill h w,creat 10 1", f"pwrite {fd} 4096 4096 3"])
+    assert driver.ask(f"pread {reader} 11 0") == f"11 {crc}"
+    assert driver.ask(f"size {new.name}").split()[0] == "8192"
+    seen = driver.ask(f"pread {reader} 10000 0").split()[1]
+    assert driver.end() == 0
+    assert f"{zlib.crc32(new.read_bytes()):08x}" == seen
+
+
+def test_renamed_and_recorded_with_such_a_number(lab_elsewhere: Lab) -> None:
+    """No call of the run has opened it: an index took it for the file that is gone."""
+    driver = lab_elsewhere.start("--isolate")
+    new = taken_over(lab_elsewhere, driver)
+    driver.must([f"rename {new.name} y"])
+    index = number(driver.ask("checkpoint"))
+    driver.must(["fill y w,trunc 5000 2", "chmod y 600"])
+    assert driver.end() == 0
+    lab_elsewhere.restore(index)
+    assert (lab_elsewhere.work / "y").read_bytes() == b"another one"
+    lab_elsewhere.verb("verify")
+
+
+def test_closed_while_a_checkpoint_is_written(lab_elsewhere: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are of the instant, whatever has its descriptor's number afterwards. A checkpoint failed where nothing
+    had it, and the next one took the copy in the store for what the file was."""
+    lab = lab_elsewhere
+    driver = lab.start("--isolate")
+    fds = [number(driver.ask(f"open f{i} rw,creat")) for i in range(3)]
+    for i, fd in enumerate(fds):
+        driver.must([f"pwrite {fd} 20000 0 {i}", f"unlink f{i}", f"hole {fd} 4096 4096", f"pwrite {fd} 100 9000 7"])
+    want = [driver.ask(f"pread {fd} 20000 0") for fd in fds]
+    driver.must(["fill other w,creat 30000 9"])
+    other = number(driver.ask("open other rw"))
+    write = LiveRun._write
+
+    def beside(self: LiveRun, *words: object, **more: object) -> None:
+        driver.must([f"close {fds[0]}", f"dup2 {other} {fds[1]}"])
+        write(self, *words, **more)        # type: ignore[arg-type]
+
+    monkeypatch.setattr(LiveRun, "_write", beside)
+    store, area = Store.open(str(lab.store)), Area(str(lab.store))
+    index = LiveRun(store, area).checkpoint()
+    area.close()
+    store.close()
+    driver.must([f"pwrite {fds[2]} 20000 0 5"])
+    driver.must([f"restore {index}"])
+    assert [driver.ask(f"pread {fd} 20000 0") for fd in fds] == want
+    assert driver.end() == 0
+    lab.verb("verify")
