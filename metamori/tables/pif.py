@@ -16,6 +16,7 @@ if TYPE_CHECKING:                          # what a stat said is a value too
     from os import stat_result
 
 NO_LIMIT = 2**63 - 1
+_TIMES = -(2**63), 2**63 - 1
 Blocks = tuple[int, int, int]     # first block in the file, first in the run's buffer, how many
 
 
@@ -78,6 +79,17 @@ class Pif:
         amls = AddressMap(self.captured)
         amls.overlay(redirected)
         return amls
+
+
+def later(written_ns: int, in_place_ns: int) -> int:
+    """A file's time of change. written_ns: when a byte of it was last redirected, 0: none was; the other, in place, may
+    lie before 1970."""
+    return max(written_ns, in_place_ns) if written_ns else in_place_ns
+
+
+def nearest_ns(time_ns: int) -> int:
+    """A file's time as records have it: one before 1677 or after 2262 as the nearest that 64 bits reach."""
+    return min(max(time_ns, _TIMES[0]), _TIMES[1])
 
 
 def folded(ranges: Iterable[Blocks], run: int, block_bytes: int, size: int = NO_LIMIT) -> AddressMap:

@@ -148,7 +148,8 @@ def test_one_name_among_many_is_found_by_itself() -> None:
     """What a restore asks first: which names and files may not be the same."""
     def asked(names: int) -> int:
         then, found = State(0, lambda *_: NOTHING), list[Apart]()
-        then.add_initial({b"/d/%d" % each: NameEntry(b"/d/%d" % each, "file", each) for each in range(1, names)}, {})
+        pifs: dict[int, PifEntry] = dict.fromkeys(range(1, names))   # type: ignore[arg-type]
+        then.add_initial({b"/d/%d" % each: NameEntry(b"/d/%d" % each, "file", each) for each in pifs}, pifs)
         then.paths(1)                      # in order once, and so after each checkpoint
         meta = Meta(1, 0, 1, "", "", 1, 1, names=(NameEntry(b"/d/5", "absent"), NameEntry(b"/d/new", "file", 5)))
         undo_log = SimpleNamespace(spoken_of=lambda low, high: set())

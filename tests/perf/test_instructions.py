@@ -22,19 +22,19 @@ MODES: dict[str, list[str]] = {"default": [], "isolate": ["--isolate"]}
 # file and call: (default, --isolate), instructions more than natively
 BOUNDS = {
     "unfollowed pread": (50, 50), "unfollowed read": (46, 46), "unfollowed lseek": (30, 30),
-    "unfollowed fstat": (56, 56), "unfollowed read4k": (50, 50), "unfollowed stat": (19, 19),
-    "unfollowed open+close": (1100, 1100),
+    "unfollowed fstat": (56, 56), "unfollowed read4k": (50, 50), "unfollowed stat": (22, 22),
+    "unfollowed open+close": (1150, 1150),
     "fresh pwrite": (200, 670), "fresh write": (196, 695), "fresh pwrite4k": (195, 690),
-    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 320), "fresh fstat": (56, 232),
+    "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 320), "fresh fstat": (56, 300),
     "fresh read4k": (90, 710), "fresh fchmod": (165, 165), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
-    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 212),
-    "followed read4k": (90, 90), "followed open+close": (1335, 1335),
+    "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 255),
+    "followed read4k": (90, 90), "followed open+close": (1400, 1400),
     "window first write": (690, 690), "window write": (515, 520), "window pwrite": (505, 510),
     "window pread": (455, 460), "window read": (465, 470), "window byte": (500, 510),
     "redirected pwrite": (670, 680), "redirected write": (695, 705), "redirected pwrite4k": (690, 700),
     "redirected pread": (605, 615), "redirected read": (465, 470), "redirected lseek": (320, 320),
-    "redirected fstat": (232, 232), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
-    "redirected fgetc": (5, 5), "redirected stat": (195, 195),
+    "redirected fstat": (300, 300), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
+    "redirected fgetc": (5, 5), "redirected stat": (275, 275),
 }
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not Path("/usr/include/valgrind/callgrind.h").exists(),

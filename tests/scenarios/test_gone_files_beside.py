@@ -6,6 +6,9 @@ a process that was killed; and its bytes are where only that descriptor leads.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from lab import Lab, Session
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session as LiveRun
 from metamori.store.read.store import Store
+from metamori.tables.view import BUFFER
 
 
 @pytest.fixture
@@ -80,30 +84,42 @@ def test_renamed_and_recorded_with_such_a_number(lab_elsewhere: Lab) -> None:
     lab_elsewhere.verb("verify")
 
 
+HANDS_IT_OVER = """
+import os, socket, sys
+fd = os.open("f", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x" * 20000, 0)
+os.unlink("f")
+os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+one, other = socket.socketpair()
+socket.send_fds(one, [b"x"], [fd])
+print("ready", flush=True)
+sys.stdin.readline()
+os.closerange(3, 2000)
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_closed_while_a_checkpoint_is_written(lab_elsewhere: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bytes are of the instant, whatever has its descriptor's number afterwards. A checkpoint failed where nothing
-    had it, and the next one took the copy in the store for what the file was."""
-    lab = lab_elsewhere
-    driver = lab.start("--isolate")
-    fds = [number(driver.ask(f"open f{i} rw,creat")) for i in range(3)]
-    for i, fd in enumerate(fds):
-        driver.must([f"pwrite {fd} 20000 0 {i}", f"unlink f{i}", f"hole {fd} 4096 4096", f"pwrite {fd} 100 9000 7"])
-    want = [driver.ask(f"pread {fd} 20000 0") for fd in fds]
-    driver.must(["fill other w,creat 30000 9"])
-    other = number(driver.ask("open other rw"))
-    write = LiveRun._write
+    """Its bytes are in place, as whoever else got the descriptor sees them, and those of the instant."""
+    lab, write = lab_elsewhere, LiveRun._write
+    with subprocess.Popen(lab.argv("run", "--isolate", "--", sys.executable, "-c", HANDS_IT_OVER), cwd=lab.work,
+                          env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin and program.stdout and program.stdout.readline() == "ready\n"
 
-    def beside(self: LiveRun, *words: object, **more: object) -> None:
-        driver.must([f"close {fds[0]}", f"dup2 {other} {fds[1]}"])
-        write(self, *words, **more)        # type: ignore[arg-type]
+        def beside(self: LiveRun, *words: object, **more: object) -> None:
+            print(file=program.stdin, flush=True)
+            assert program.stdout and program.stdout.readline() == "closed\n"
+            write(self, *words, **more)        # type: ignore[arg-type]
 
-    monkeypatch.setattr(LiveRun, "_write", beside)
-    store, area = Store.open(str(lab.store)), Area(str(lab.store))
-    index = LiveRun(store, area).checkpoint()
-    area.close()
+        monkeypatch.setattr(LiveRun, "_write", beside)
+        store, area = Store.open(str(lab.store)), Area(str(lab.store))
+        index = LiveRun(store, area).checkpoint()
+        area.close()
+        print(file=program.stdin, flush=True)
+    [piece] = store.state(index).pieces(1)
     store.close()
-    driver.must([f"pwrite {fds[2]} 20000 0 5"])
-    driver.must([f"restore {index}"])
-    assert [driver.ask(f"pread {fd} 20000 0") for fd in fds] == want
-    assert driver.end() == 0
+    assert program.returncode == 0 and (piece.start, piece.end, piece.kind) == (0, 20000, BUFFER)
+    with open(lab.store / "buffer" / f"{piece.run}", "rb") as buffer:
+        assert os.pread(buffer.fileno(), 20000, piece.offset) == b"x" * 20000
     lab.verb("verify")

@@ -16,7 +16,7 @@ from metamori.store.io.os_io import REAL
 from metamori.store.io.xattrs import Xattrs
 from metamori.store.io.xattrs import read as read_xattrs
 from metamori.tables.fit import Fit
-from metamori.tables.pif import Pif
+from metamori.tables.pif import Pif, later
 from metamori.tables.record import field, mutable, replace
 
 TYPE_CHECKING = False
@@ -58,9 +58,9 @@ class Looks:
 
     Rows are tuples as `struct mm_looked` and `struct mm_cut_file` have their fields. To be made while frozen."""
 
-    _LOOKED = struct.Struct("=QQIIQQQQQQIIII")
+    _LOOKED = struct.Struct("=QQIIQQQQqqIIII")
     _PREIMAGE, _WRITTEN = struct.Struct("=QQ"), struct.Struct("=QII")
-    _FILE = struct.Struct("=IIIIIIIIQQQQQQQQQQQ")
+    _FILE = struct.Struct("=IIIIIIIIQQQQQQQQqQq")
 
     def __init__(self, area: Area) -> None:
         assert area.is_frozen
@@ -127,7 +127,7 @@ class Looks:
             path, st = there[1], there[2].st
             yield slot, Pif(
                 slot, number, dev, ino, btime_ns, flags, created > self._since, created == 0, refs, path, path, size,
-                home_limit, min(cut, size), max(mtime_ns, st.st_mtime_ns), st,
+                home_limit, min(cut, size), later(mtime_ns, st.st_mtime_ns), st,
                 (old_size, old_mtime_ns, mode, uid, gid), ())
 
     def _looked(self) -> Iterator[tuple[int, ...]]:

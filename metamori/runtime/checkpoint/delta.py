@@ -23,7 +23,7 @@ from metamori.store.format.records import (
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.xattrs import Xattrs
 from metamori.store.read.store import Store
-from metamori.tables.pif import Pif
+from metamori.tables.pif import Pif, later
 from metamori.tables.record import replace
 
 TYPE_CHECKING = False
@@ -329,7 +329,7 @@ class Fold:
         """Mode, owner and time of a file whose bytes were not touched may have changed; its time of change."""
         if inode not in self.pifs and inode in self.before.pifs:
             old = self.before.pifs[inode]
-            mtime_ns = max(st.st_mtime_ns, self.area.pif(slot).mtime_ns if slot else 0)
+            mtime_ns = later(self.area.pif(slot).mtime_ns if slot else 0, st.st_mtime_ns)
             new = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=mtime_ns, cut=old.size)
             if new != replace(old, cut=old.size):
                 self.pifs[inode] = new

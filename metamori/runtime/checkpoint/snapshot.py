@@ -22,7 +22,7 @@ from metamori.store.io.os_io import REAL
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.fit import Fit
-from metamori.tables.pif import Pif
+from metamori.tables.pif import Pif, later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     return Pif(
         slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
         p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
-        max(p.mtime_ns, st.st_mtime_ns if st else 0), st,
+        later(p.mtime_ns, st.st_mtime_ns if st else 0), st,
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
         area.ranges(p, head.committed_epoch + 1, head.committed_block),
         held=None if itself or not st else _open_home(area, slot, p)[1])
@@ -271,7 +271,7 @@ def _as_last_seen(area: Area, pif: Pif, parent: State, kept_folder: bytes) -> No
         copy = look(os.path.join(kept_folder, area.kept_name(pif.slot))).st
     pif.size, mtime_ns = (copy.st_size, copy.st_mtime_ns) if copy else (known.size, known.mtime_ns) if known \
         else pif.old[:2]
-    pif.cut, pif.mtime_ns = min(p.cut, p.cut_before, pif.size), max(p.mtime_ns, mtime_ns)
+    pif.cut, pif.mtime_ns = min(p.cut, p.cut_before, pif.size), later(p.mtime_ns, mtime_ns)
 
 
 def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:

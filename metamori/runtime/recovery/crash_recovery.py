@@ -34,7 +34,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import restore
 from metamori.store.restore.redo import Applier, read_intent
 from metamori.tables.aml import AML, AddressMap
-from metamori.tables.pif import Pif
+from metamori.tables.pif import Pif, later
 from metamori.tables.record import replace
 from metamori.tables.view import BUFFER
 
@@ -238,7 +238,7 @@ class _Leavings:
         settled = self.isolated and (st.st_dev, st.st_ino) in self.base.settled
         virtual = self.isolated and not settled
         cut, blocks = (0, {}) if settled else self._replayed(found, records)
-        mtime_ns = max(st.st_mtime_ns, last.mtime_ns if last else 0)
+        mtime_ns = later(last.mtime_ns if last else 0, st.st_mtime_ns)
         if known and cut and self._redirected(found.object):
             mtime_ns = max(mtime_ns, known.mtime_ns)
         size, limit = st.st_size, NO_LIMIT

@@ -18,6 +18,7 @@ from metamori.store.io.os_io import REAL
 from metamori.store.read.apart import objects_between
 from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
+from metamori.tables.pif import nearest_ns
 
 
 def adopt(session: Session, index: int) -> None:
@@ -84,7 +85,7 @@ def _new_pif(session: Session, inode: int, home: bytes) -> int:
     slot = area.new_pif(home, home)
     p = area.pif(slot)
     p.object = inode
-    p.old_size, p.old_mtime_ns = found.st_size, found.st_mtime_ns
+    p.old_size, p.old_mtime_ns = found.st_size, nearest_ns(found.st_mtime_ns)
     p.old_mode, p.old_uid, p.old_gid = found.st_mode, found.st_uid, found.st_gid
     p.fresh_from = found.st_size
     if area.head.flags & lib.MM_ISOLATE:

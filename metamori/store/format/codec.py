@@ -16,6 +16,7 @@ from itertools import chain
 from operator import ge, ne, sub
 
 from metamori.store.format.row_table import Table
+from metamori.tables.pif import nearest_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -333,8 +334,9 @@ class Record:
             if form is None:
                 codec.put(out, getattr(value, names[0]))
                 continue
+            given = [nearest_ns(getattr(value, name)) if name == "mtime_ns" else getattr(value, name) for name in names]
             try:
-                out.append(form.pack(*[getattr(value, name) for name in names]))
+                out.append(form.pack(*given))
             except struct.error as error:
                 raise ValueError(f"{self.cls.__name__} ({', '.join(names)}): {error}") from error
 

@@ -15,6 +15,7 @@ from metamori.store.io import commit, xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
 from metamori.store.read.state import State
+from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
@@ -29,7 +30,7 @@ def identity_now(door: Door, path: bytes) -> Identity:
         return Identity(path, 0, 0, 0, 0, 0)
     if stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
         return Identity(path, found.st_dev, found.st_ino, _looks(path, found), 0, 0)
-    return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return Identity(path, found.st_dev, found.st_ino, found.st_size, nearest_ns(found.st_mtime_ns), found.st_ctime_ns)
 
 
 def _looks(path: bytes, found: os.stat_result) -> int:
@@ -173,7 +174,8 @@ def kept_now(door: Door, layout: Layout, kept: KeptHome) -> KeptHome:
     found = lstat_or_none(door, layout.kept(kept.name))
     if found is None:
         return KeptHome(kept.inode, kept.name)
-    return KeptHome(kept.inode, kept.name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return KeptHome(
+        kept.inode, kept.name, found.st_ino, found.st_size, nearest_ns(found.st_mtime_ns), found.st_ctime_ns)
 
 
 def is_as_noted(door: Door, layout: Layout, kept: KeptHome) -> bool:

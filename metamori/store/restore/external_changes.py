@@ -125,7 +125,7 @@ class _Present:
         self._new[(found.st_dev, found.st_ino)] = inode
         store, size = self._store, found.st_size
         if size:
-            fd = store.door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            fd = restore.readable(store, path)
             try:
                 [(place, crc)] = store.buffers.save(self._run, fd, [(0, size)])
             finally:

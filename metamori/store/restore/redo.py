@@ -160,7 +160,7 @@ class Applier:
         if found is None:
             self._door.symlink(op.target, op.path)
         self._own(op.path, op.uid, op.gid)
-        self._door.set_mtime(op.path, op.mtime_ns)
+        self._owners(self._door.set_mtime, op.path, op.mtime_ns)
 
     def _fifo(self, op: NameOp) -> None:
         if not commit.exists(self._door, op.path):
@@ -215,7 +215,7 @@ class Applier:
             self._door.chown(op.path, op.uid, op.gid)
         mode = stat.S_IMODE(found.st_mode) & (stat.S_IMODE(op.mode) | stat.S_IRWXU)
         if stat.S_ISREG(found.st_mode) and stat.S_IMODE(self._door.lstat(op.path).st_mode) != mode:
-            self._door.chmod(op.path, mode)
+            self._owners(self._door.chmod, op.path, mode)
 
     def _write(self, path: bytes, ops: list[WriteOp]) -> None:
         fd = self._open(path)
@@ -247,9 +247,17 @@ class Applier:
         if not self._own(path, uid, gid):
             mode &= ~(stat.S_ISUID | stat.S_ISGID)  # another owner's set-id bits are not ours to give
         if stat.S_IMODE(self._door.lstat(path).st_mode) != mode:
-            self._door.chmod(path, mode)
+            self._owners(self._door.chmod, path, mode)
         if self._door.lstat(path).st_mtime_ns != mtime_ns:
-            self._door.set_mtime(path, mtime_ns)
+            self._owners(self._door.set_mtime, path, mtime_ns)
+
+    def _owners(self, change: Callable[[bytes, int], None], path: bytes, value: int) -> None:
+        """Of what is somebody else's, and may well be written to, this is only his to change: it stays as it is."""
+        try:
+            change(path, value)
+        except PermissionError:
+            if os.geteuid() in (0, self._door.lstat(path).st_uid):
+                raise
 
     def _own(self, path: bytes, uid: int, gid: int) -> bool:
         """Whether it has this owner now: an ordinary user cannot give files away."""

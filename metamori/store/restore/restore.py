@@ -241,14 +241,14 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
 
 
 def readable(store: Store, path: bytes) -> int:
-    """The user's file, open for reading. Where its mode keeps its owner out, it lets him in for the moment: the move
-    that follows notes its times anew. What head knows of the store's stays as it is, its times stand for it."""
+    """A file of the user's, or one of his kept in the store, open for reading. Where its mode keeps its owner out, it
+    lets him in for the moment: a change time alone says nothing of what it holds."""
     flags = os.O_RDONLY | os.O_NONBLOCK
     try:
         return store.door.open(path, flags)
     except PermissionError as error:
         mode = store.door.lstat(path).st_mode
-        if not stat.S_ISREG(mode) or path in {store.layout.kept(each.name) for each in store.head.kept}:
+        if not stat.S_ISREG(mode):
             raise
         try:
             store.door.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)

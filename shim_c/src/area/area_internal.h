@@ -145,7 +145,7 @@ void mm_table_free(struct mm_area *a, struct mm_pif *p);
 void mm_process_leave(struct mm_area *a, uint32_t process);
 void mm_release_some_dead(struct mm_area *a, uint32_t pid);
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
-uint32_t mm_pif_there(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino);
+uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 uint32_t mm_fit_new(struct mm_area *a);
 void mm_fit_ref(struct mm_area *a, uint32_t fit);

@@ -296,10 +296,10 @@ struct mm_pif {
     uint64_t home_limit;       /* bytes in place from here on read as zeros */
     uint64_t cut;              /* smallest size in this epoch */
     uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
-    uint64_t mtime_ns;         /* of redirected writes; 0: as in place */
+    int64_t mtime_ns;          /* of redirected writes; 0: as in place */
     uint64_t path;             /* offset in the strings region */
     uint64_t alloc_next, alloc_end;   /* buffer blocks reserved for it */
-    uint64_t old_size, old_mtime_ns;  /* before the run touched it */
+    uint64_t old_size; int64_t old_mtime_ns;  /* before the run touched it */
     uint32_t old_uid, old_gid;
     uint16_t old_mode;
     uint16_t path_capacity;
@@ -358,7 +358,7 @@ struct mm_frame {
 struct mm_touch {
     uint32_t length, type;     /* of the whole record, multiple of 8 */
     uint64_t epoch;
-    uint64_t dev, ino, btime_ns, size, mtime_ns;
+    uint64_t dev, ino, btime_ns, size; int64_t mtime_ns;
     uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
@@ -395,8 +395,8 @@ struct mm_ahead {
     uint32_t crc, kind;        /* CRC-32 of everything from `kind` on */
     uint64_t run, epoch, index;/* index: the newest, but for CUT and BACK; START: that the run grew from */
     uint64_t dev, ino, btime_ns, object, created;
-    uint64_t size, home_limit, cut, mtime_ns;
-    uint64_t old_size, old_mtime_ns;
+    uint64_t size, home_limit, cut; int64_t mtime_ns;
+    uint64_t old_size; int64_t old_mtime_ns;
     uint32_t old_mode, old_uid, old_gid;
     uint32_t flags;            /* of the PIF; START, CUT, BACK: of the header */
     uint64_t stamp_ns, home_ctime_ns;    /* PREIMAGE: in a job, as in mm_preimage; before anything was destroyed */

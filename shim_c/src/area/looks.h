@@ -11,7 +11,7 @@ struct mm_looked {
     uint64_t path;             /* offset in `text` */
     uint32_t path_length;
     uint32_t known;            /* 0: what follows is not told */
-    uint64_t dev, ino, size, nlink, mtime_ns, ctime_ns;
+    uint64_t dev, ino, size, nlink; int64_t mtime_ns, ctime_ns;
     uint32_t mode, uid, gid;   /* mode 0: nothing is there */
     uint32_t slot;             /* of its PIF, 0: it has none */
 };
@@ -21,7 +21,8 @@ struct mm_cut_file {
     uint32_t slot, plain;
     uint32_t looked;           /* what stands at its path; MM_NOT_LOOKED */
     uint32_t flags, refs, old_uid, old_gid, old_mode;
-    uint64_t object, dev, ino, btime_ns, created, size, home_limit, cut, mtime_ns, old_size, old_mtime_ns;
+    uint64_t object, dev, ino, btime_ns, created, size, home_limit, cut;
+    int64_t mtime_ns; uint64_t old_size; int64_t old_mtime_ns;
 };
 struct mm_looks {
     uint64_t bytes;            /* of all of it */

@@ -116,16 +116,12 @@ uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t bti
     }
 }
 
-/* The PIF of a file that was just looked at, and has this number.  One without a name, of which the store has a copy, may have had
- * the number before, and still count as open by a process that was killed: which of the two it is, its birth says. */
-uint32_t mm_pif_there(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino)
+/* Of two files that have had this number, the one that was just looked at: its birth says which. */
+uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot)
 {
-    const uint32_t gone = MM_COPIED | MM_NAMELESS;
-    uint32_t slot = mm_pif_find(a, dev, ino, 0);
     struct statx now;
-    if (!slot || (mm_pif_at(a, slot)->flags & gone) != gone
-        || sys_statx(dir, path, flags, STATX_INO | STATX_BTIME, &now) < 0
-        || now.stx_ino != ino || sys_dev(now.stx_dev_major, now.stx_dev_minor) != dev)
+    if (sys_statx(dir, path, flags, STATX_INO | STATX_BTIME, &now) < 0 || now.stx_ino != ino
+        || sys_dev(now.stx_dev_major, now.stx_dev_minor) != dev)
         return slot;
     return mm_pif_find(a, dev, ino, sys_birth(&now));
 }

@@ -125,7 +125,7 @@ long mm_crc32_of_file(int fd, uint64_t start, uint64_t n, uint32_t *crc)
 
 /* A short file's bytes into memory, and zeros after them up to the end of the room: 2^32 and their CRC-32.  0, and nothing
  * counts: it is not a regular file of n bytes and of this time of change once they have been read.  Else -errno. */
-long mm_crc32_of_short(const char *path, uint64_t n, uint64_t mtime_ns, char *to, uint64_t room)
+long mm_crc32_of_short(const char *path, uint64_t n, int64_t mtime_ns, char *to, uint64_t room)
 {
     struct stat st;
     int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -135,7 +135,7 @@ long mm_crc32_of_short(const char *path, uint64_t n, uint64_t mtime_ns, char *to
     sys_close(fd);
     if (r < 0 || e < 0)
         return r < 0 ? r : e;
-    uint64_t changed = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    int64_t changed = sys_time_ns(st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec);
     if ((uint64_t)r != n || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != n || changed != mtime_ns)
         return 0;
     memset(to + n, 0, room - n);

@@ -7,7 +7,7 @@
 int mm_crc_folds(void);                  /* whether this processor has what makes it fast */
 uint32_t mm_crc32(uint32_t crc, const void *bytes, uint64_t n);
 long mm_crc32_of_file(int fd, uint64_t start, uint64_t n, uint32_t *crc);
-long mm_crc32_of_short(const char *path, uint64_t n, uint64_t mtime_ns, char *to, uint64_t room);
+long mm_crc32_of_short(const char *path, uint64_t n, int64_t mtime_ns, char *to, uint64_t room);
 /* CDEF-END */
 #pragma GCC visibility pop
 #endif

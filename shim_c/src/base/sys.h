@@ -117,11 +117,22 @@ static inline uint64_t sys_dev(uint32_t major, uint32_t minor)
     return ((uint64_t)(major & 0xfffff000u) << 32) | ((uint64_t)(major & 0xfffu) << 8)
          | ((uint64_t)(minor & 0xffffff00u) << 12) | (minor & 0xffu);
 }
-static inline uint64_t sys_ns(struct statx_timestamp t)
+/* A file's time, which may lie before 1970; the nearest that 64 bits reach where it lies before 1677 or after 2262. */
+static inline int64_t sys_time_ns(int64_t seconds, uint64_t more)
 {
-    return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+    const int64_t most = INT64_MAX / 1000000000;
+    return seconds >= most ? INT64_MAX : seconds < -most ? INT64_MIN : seconds * 1000000000 + (int64_t)more;
 }
+/* Whether a time of the clock's is later than one that a file may have. */
+static inline int sys_is_later(int64_t ns, int64_t seconds, uint64_t more)
+{
+    return (uint64_t)seconds < 9223372036u ? ns > seconds * 1000000000 + (int64_t)more : seconds < 0;
+}
+static inline int64_t sys_ns(struct statx_timestamp t) { return sys_time_ns(t.tv_sec, t.tv_nsec); }
 /* 0: its filesystem does not say */
-static inline uint64_t sys_birth(const struct statx *st) { return st->stx_mask & STATX_BTIME ? sys_ns(st->stx_btime) : 0; }
+static inline uint64_t sys_birth(const struct statx *st)
+{
+    return st->stx_mask & STATX_BTIME ? (uint64_t)st->stx_btime.tv_sec * 1000000000u + st->stx_btime.tv_nsec : 0;
+}
 
 #endif

@@ -376,6 +376,15 @@ static long before_link_out(int dir, const char *path, const char *old, struct l
     return mm_settle_for_good(l->slot, by, 0);
 }
 
+/* Why the kernel does not get to what a link is made of; error: it does. */
+static long unreached(int dir, const char *path, int flags, long error)
+{
+    struct stat st;
+    int follow = flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+    long r = sys(SYS_newfstatat, dir, path, &st, (flags & AT_EMPTY_PATH) | follow);
+    return r < 0 ? r : error;
+}
+
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
@@ -397,6 +406,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         mm_touch(old);
     if (e == 0 && name[0])
         e = mm_touch(name);
+    if (e == -EACCES)                  /* of the new name; the kernel looks at the old one first */
+        e = unreached(from_dir, from, flags, e);
     l.p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &l) : NULL;
     if (l.p && unlinked(l.p)) {
         /* what the kernel says of the new name comes first: a link from another file system gets no further than that */

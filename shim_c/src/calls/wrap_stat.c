@@ -35,10 +35,10 @@ static int corrected(int r, struct stat *st, int dir, const char *path, int flag
     if (p->flags & MM_VIRTUAL)
         st->st_size = p->size;
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
-    uint64_t ns = p->mtime_ns;
-    if (ns > (uint64_t)st->st_mtim.tv_sec * 1000000000u + st->st_mtim.tv_nsec)
+    int64_t ns = p->mtime_ns;
+    if (ns && sys_is_later(ns, st->st_mtim.tv_sec, st->st_mtim.tv_nsec))
         st->st_mtim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
-    if (ns > (uint64_t)st->st_ctim.tv_sec * 1000000000u + st->st_ctim.tv_nsec)
+    if (ns && sys_is_later(ns, st->st_ctim.tv_sec, st->st_ctim.tv_nsec))
         st->st_ctim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };   /* a chmod is the kernel's, and may be later */
     if (ours_linked(p) && st->st_nlink)
         st->st_nlink--;
@@ -173,7 +173,7 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
     for (int i = 0; i < 2; i++) {
-        if (p->mtime_ns > sys_ns(*times[i])) {
+        if (p->mtime_ns && p->mtime_ns > sys_ns(*times[i])) {
             times[i]->tv_sec = p->mtime_ns / 1000000000u;
             times[i]->tv_nsec = p->mtime_ns % 1000000000u;
         }

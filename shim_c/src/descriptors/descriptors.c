@@ -136,11 +136,13 @@ static int is_gone(int fd, uint32_t slot)
 /* The PIF of an open file, found by its birth.  Calls that have only its number must not find another one's. */
 static uint32_t pif_of_opened(int fd, const struct statx *st)
 {
-    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor), birth = sys_birth(st);
     uint32_t slot;
-    while (is_gone(fd, mm_pif_find(mm_area, dev, st->stx_ino, 0))) {
+    while (is_gone(fd, slot = mm_pif_find(mm_area, dev, st->stx_ino, 0))) {
     }
-    while (is_gone(fd, slot = mm_pif_of(st))) {
+    if (!slot || mm_pif_at(mm_area, slot)->btime_ns != birth) {
+        while (is_gone(fd, slot = mm_pif_find(mm_area, dev, st->stx_ino, birth))) {
+        }
     }
     return slot;
 }

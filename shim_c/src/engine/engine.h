@@ -55,7 +55,8 @@ void mm_give_position(int fd);
 void mm_give_position_held(int fd);
 
 /* read_write.c */
-void mm_stamp(struct mm_pif *p);
+void mm_stamp(struct mm_pif *p, int fd);
+void mm_stamp_begins(int fd, int64_t seconds);
 
 /* compact.c */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);

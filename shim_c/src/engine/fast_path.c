@@ -57,7 +57,7 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
             size = at + done;
     }
     if (r == -EFAULT && !done)         /* the kernel sets the time before it looks at the memory */
-        mm_stamp(p);
+        mm_stamp(p, fd);
     return done || r >= 0 ? (long)done : r;
 }
 
@@ -101,7 +101,7 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
             memcpy(to, from, count);
             if (room == FAR && place + count > p->size)
                 p->size = place + count;
-            mm_stamp(p);
+            mm_stamp(p, fd);
             r = count;
         } else {
             r = write_pieces(seen->slot, p, fd, from, count, place);

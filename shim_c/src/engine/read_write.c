@@ -28,14 +28,14 @@ static void make_virtual(struct mm_pif *p, uint64_t size)
     __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
 }
 
-void mm_stamp(struct mm_pif *p)
+void mm_stamp(struct mm_pif *p, int fd)
 {
     struct timespec t;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     clock_gettime(CLOCK_REALTIME_COARSE, &t);
-    if (!p->mtime_ns)
-        __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
-    p->mtime_ns = (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+    if (UNLIKELY(!p->mtime_ns))
+        mm_stamp_begins(fd, t.tv_sec);
+    p->mtime_ns = t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 static long read_zeros(char *to, size_t count)
@@ -324,7 +324,7 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
         r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
     if (r <= 0)
         return UNLIKELY(r == -ENOSPC) ? full_disk() : r;
-    mm_stamp(p);
+    mm_stamp(p, fd);
     if (at + r > size) {
         if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
             make_virtual(p, at + r);
@@ -392,7 +392,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         asked -= length;
     }
     if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
-        mm_stamp(p);
+        mm_stamp(p, fd);
     if (total && move)
         f->position = at;
     if (move && fit)
@@ -440,7 +440,7 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
         forget_rest(p, length, fresh);
         MM_STOP("data.forgotten");
     }
-    mm_stamp(p);
+    mm_stamp(p, fd);
     return 0;
 }
 

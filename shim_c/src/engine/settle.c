@@ -58,7 +58,7 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     if (r < 0)
         return r;
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };
-    int later = p->mtime_ns > (uint64_t)st.st_mtim.tv_sec * 1000000000u + st.st_mtim.tv_nsec;
+    int later = p->mtime_ns && p->mtime_ns > sys_time_ns(st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     if (later)
         times[1] = (struct timespec){ p->mtime_ns / 1000000000u, p->mtime_ns % 1000000000u };
     MM_STOP("home.times");

@@ -1,11 +1,13 @@
 /* files.c - the PIF of a file that is about to change, made at its first change. */
 #include "names/names.h"
 
-/* A file that the user may write but not read: what it holds must not come into a store that he may read. */
+/* A file that the user may write but not read: what it holds must not come into a store that he may read.  His own he may read
+ * when he pleases, whatever its mode. */
 int mm_unreadable(const struct statx *st, const char *path)
 {
     static int said;
-    if ((st->stx_mode & 0444) == 0444 || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
+    if ((st->stx_mode & 0444) == 0444 || st->stx_uid == (uint32_t)sys(SYS_geteuid)
+        || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
         return 0;
     if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
         mm_say("%s is not tracked: it may be written but not read, so its old content cannot be saved", path);

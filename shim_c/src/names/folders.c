@@ -17,13 +17,13 @@ static int crosses(const char *from, const char *to) { return mm_tracked(from) &
  * each_name was given.  0 or -errno, which ends the walk. */
 typedef long visitor(char *from, char *to, int kind, int given);
 
-/* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns. */
-static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
+/* -EACCES: the folder, or what is in it, is not to be had. */
+static long walk(char *from, char *to, const char *in, visitor *visit, int given)
 {
     size_t n = strlen(from), m = strlen(to);
     long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
-    if (dir < 0)                           /* one that the user may not read: what is in it is not known by any name */
-        return mm_in_the_dark((int)dir) ? dir : 0;
+    if (dir < 0)
+        return mm_in_the_dark((int)dir) || dir == -EACCES ? dir : 0;
     SCRATCH(list);
     while (r == 0 && (got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
         for (long at = 0; r == 0 && at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
@@ -39,6 +39,27 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
         }
     mm_close_spare((int)dir);
     return r;
+}
+
+/* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns.  One that its owner may not
+ * list or enter is opened up for this moment, as a restore does it; of somebody else's what is in it is not known by any name. */
+static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
+{
+    struct stat st;
+    char by[40];
+    long r = walk(from, to, in, visit, given);
+    long at = r == -EACCES ? mm_open_spare(AT_FDCWD, in, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0) : -1;
+    if (at >= 0) {
+        snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
+        /* a set-group-id bit would not come back where the group is not one of his */
+        if (sys(SYS_fstat, at, &st) == 0 && !(st.st_mode & S_ISGID) && (~st.st_mode & S_IRWXU)
+            && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRWXU) == 0) {
+            r = walk(from, to, in, visit, given);
+            sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
+        }
+        mm_close_spare((int)at);
+    }
+    return r == -EACCES ? 0 : r;
 }
 
 static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }

@@ -47,7 +47,7 @@ static size_t xattrs_of(const char *path, char *text, size_t at)
         uint32_t name = strlen(list + i);
         if (at + 8 + name >= XATTRS_ROOM / 2)
             break;
-        long value = sys(SYS_lgetxattr, path, list + i, text + at + 8 + name, XATTRS_ROOM / 2 - at - 8 - name);
+        long value = mm_getxattr_shut(path, list + i, text + at + 8 + name, XATTRS_ROOM / 2 - at - 8 - name);
         if (value < 0)
             continue;
         memcpy(text + at, &name, 4);
