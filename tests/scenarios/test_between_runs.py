@@ -174,3 +174,15 @@ def test_a_copy_that_was_made_while_a_run_lives(lab: Lab) -> None:
     lab.restore(2)
     assert (folder / "a").read_bytes() == last
     lab.verb("verify")
+
+
+def test_a_folder_that_goes_where_one_was_left(lab: Lab) -> None:
+    """A restore left it, for it holds somebody's file: what is in the other one goes into it."""
+    lab.run(["sh", "-c", "mkdir d; echo x > d/x"])
+    lab.run(["mv", "d", "e"])
+    (lab.work / "e" / "mine").write_text("mine")
+    for index, name in ((0, None), (1, "d"), (2, "e"), (0, None), (2, "e")):
+        lab.restore(index)
+        files = sorted(str(each.relative_to(lab.work)) for each in lab.work.rglob("*") if each.is_file())
+        assert files == sorted([f"{name}/x"] * bool(name) + ["e/mine"]), index
+    lab.verb("verify")

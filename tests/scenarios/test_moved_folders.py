@@ -141,3 +141,19 @@ def test_a_folder_that_somebody_else_has_made(lab: Lab, change: str) -> None:
         lab.restore(index)
         assert [name for name in ("e/f", "f") if (lab.work / name).exists()] == [want] * (want is not None), index
     lab.verb("verify")
+
+
+def test_moved_out_of_the_scope_which_a_later_run_widens(lab: Lab) -> None:
+    """Index 0 has one folder by two names: as the first run found it, and as the second one did."""
+    del lab.env["METAMORI_TRACK"]
+    (lab.work / "in").mkdir()
+    (lab.work / "in" / "a").write_text("a")
+    lab.run(["sh", "-c", "echo 1 >> a; mv ../in ../new"], cwd=lab.work / "in")
+    first = lab.log()["head"]
+    lab.run(["sh", "-c", "echo 2 >> new/a; chmod 700 new"], cwd=lab.work)
+    last = lab.log()["head"]
+    for index in (last, 0, last, first, 0, first, last):
+        lab.restore(index)
+        if index == last:
+            assert (lab.work / "new" / "a").read_text() == "a1\n2\n" and not (lab.work / "in").exists()
+    lab.verb("verify")

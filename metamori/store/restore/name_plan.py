@@ -88,15 +88,24 @@ class NamesPlan:
     # -- comparing -------------------------------------------------------------------------------
 
     def _moved_folders(self) -> dict[bytes, tuple[bytes, int]]:
-        """Old path -> (new path, number) of folders that have another path; only those with a number. Where a folder
-        without one is in place, what is to be in it moves one by one."""
+        """Old path -> (new path, number) of folders that have another path; only those with a number. Where another
+        folder stays in place, or one without, what is to be in it moves one by one."""
         taken = {e.path for e in self._here.names.values() if e.kind == "dir" and not e.inode}
         new = {e.inode: e.path for e in self._there.names.values() if e.kind == "dir" and e.inode
                and e.path not in taken}
         return {
             e.path: (new[e.inode], e.inode) for e in self._here.names.values()
             if e.kind == "dir" and e.inode and new.get(e.inode, e.path) != e.path
+            and not self._stays(new[e.inode], e.inode)
         }
+
+    def _stays(self, path: bytes, number: int) -> bool:
+        """Whether a folder is in place that nobody has recorded, or that of this number itself: it was moved unseen
+        once, and an index has it by both names."""
+        entry, found = self._here.names.get(path), lstat_or_none(self._door, path)
+        if entry is not None and entry.kind != "absent":
+            return entry.kind == "dir" and entry.inode == number
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def _carried(self, path: bytes) -> bytes:
         """Where a path ends up when the moved folders around it are renamed; the nearest one decides."""
