@@ -18,7 +18,7 @@ static int crosses(const char *from, const char *to) { return mm_tracked(from) &
 typedef long visitor(char *from, char *to, int kind, int given);
 
 /* -EACCES: the folder, or what is in it, is not to be had. */
-static long walk(char *from, char *to, const char *in, visitor *visit, int given)
+static long visit_each(char *from, char *to, const char *in, visitor *visit, int given)
 {
     size_t n = strlen(from), m = strlen(to);
     long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
@@ -47,14 +47,14 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
 {
     struct stat st;
     char by[40];
-    long r = walk(from, to, in, visit, given);
+    long r = visit_each(from, to, in, visit, given);
     long at = r == -EACCES ? mm_open_spare(AT_FDCWD, in, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0) : -1;
     if (at >= 0) {
         snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
         /* a set-group-id bit would not come back where the group is not one of his */
         if (sys(SYS_fstat, at, &st) == 0 && !(st.st_mode & S_ISGID) && (~st.st_mode & S_IRWXU)
             && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRWXU) == 0) {
-            r = walk(from, to, in, visit, given);
+            r = visit_each(from, to, in, visit, given);
             sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
         }
         mm_close_spare((int)at);
