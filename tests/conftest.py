@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -97,3 +98,13 @@ def lab(tmp_path: Path, compiled: Compile, installed: None) -> Iterator[Lab]:
     lab = Lab(tmp_path, compiled("driver"))
     yield lab
     lab.close()
+
+
+@pytest.fixture
+def elsewhere(lab: Lab) -> Iterator[Lab]:
+    """The store is on another filesystem than the files."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
+            pytest.skip("/dev/shm is no other filesystem")
+        lab.store = Path(folder) / "store"
+        yield lab

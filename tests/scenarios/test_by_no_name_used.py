@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lab import Lab
-
-
-@pytest.fixture
-def elsewhere(lab: Lab) -> Iterator[Lab]:
-    """The store is on another filesystem than the files."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
-            pytest.skip("/dev/shm is no other filesystem")
-        lab.store = Path(folder) / "store"
-        yield lab
-
 
 LOSES = {
     "renamed out of the scope": "os.rename('used', '../out/used')",

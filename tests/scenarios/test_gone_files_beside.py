@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +19,6 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session as LiveRun
 from metamori.store.read.store import Store
 from metamori.tables.view import BUFFER
-
-
-@pytest.fixture
-def lab_elsewhere(lab: Lab) -> Iterator[Lab]:
-    """Its store is on another filesystem."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        if Path(folder).stat().st_dev == lab.work.stat().st_dev:
-            pytest.skip("both are on one filesystem")
-        lab.store = Path(folder, "store")
-        yield lab
 
 
 def number(answer: str) -> int:
@@ -53,10 +41,10 @@ def taken_over(lab: Lab, driver: Session) -> Path:
 
 
 @pytest.mark.parametrize("scope", [[], ["--exclude", "x*"]], ids=["tracked", "untracked"])
-def test_number_of_a_file_that_a_killed_process_had_open(lab_elsewhere: Lab, scope: list[str]) -> None:
+def test_number_of_a_file_that_a_killed_process_had_open(elsewhere: Lab, scope: list[str]) -> None:
     """What was written to the new file went into the buffer of the other one, and nowhere else."""
-    driver = lab_elsewhere.start("--isolate", *scope)
-    new = taken_over(lab_elsewhere, driver)
+    driver = elsewhere.start("--isolate", *scope)
+    new = taken_over(elsewhere, driver)
     crc = f"{zlib.crc32(b'another one'):08x}"
     assert driver.ask(f"size {new.name}").split()[0] == "11"
     reader = number(driver.ask(f"open {new.name} r"))
@@ -71,17 +59,17 @@ def test_number_of_a_file_that_a_killed_process_had_open(lab_elsewhere: Lab, sco
     assert f"{zlib.crc32(new.read_bytes()):08x}" == seen
 
 
-def test_renamed_and_recorded_with_such_a_number(lab_elsewhere: Lab) -> None:
+def test_renamed_and_recorded_with_such_a_number(elsewhere: Lab) -> None:
     """No call of the run has opened it: an index took it for the file that is gone."""
-    driver = lab_elsewhere.start("--isolate")
-    new = taken_over(lab_elsewhere, driver)
+    driver = elsewhere.start("--isolate")
+    new = taken_over(elsewhere, driver)
     driver.must([f"rename {new.name} y"])
     index = number(driver.ask("checkpoint"))
     driver.must(["fill y w,trunc 5000 2", "chmod y 600"])
     assert driver.end() == 0
-    lab_elsewhere.restore(index)
-    assert (lab_elsewhere.work / "y").read_bytes() == b"another one"
-    lab_elsewhere.verb("verify")
+    elsewhere.restore(index)
+    assert (elsewhere.work / "y").read_bytes() == b"another one"
+    elsewhere.verb("verify")
 
 
 HANDS_IT_OVER = """
@@ -100,9 +88,9 @@ sys.stdin.readline()
 """
 
 
-def test_closed_while_a_checkpoint_is_written(lab_elsewhere: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_while_a_checkpoint_is_written(elsewhere: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are in place, as whoever else got the descriptor sees them, and those of the instant."""
-    lab, write = lab_elsewhere, LiveRun._write
+    lab, write = elsewhere, LiveRun._write
     with subprocess.Popen(lab.argv("run", "--isolate", "--", sys.executable, "-c", HANDS_IT_OVER), cwd=lab.work,
                           env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout and program.stdout.readline() == "ready\n"

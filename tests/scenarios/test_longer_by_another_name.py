@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lab import Lab
@@ -22,16 +19,6 @@ os.truncate("other", 0)
 print(metamori.checkpoint())
 os.unlink("other")
 """
-
-
-@pytest.fixture
-def elsewhere(lab: Lab) -> Iterator[Lab]:
-    """The store is on another filesystem than the files."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
-            pytest.skip("/dev/shm is no other filesystem")
-        lab.store = Path(folder) / "store"
-        yield lab
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])

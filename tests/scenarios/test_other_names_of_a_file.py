@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
 from operator import eq
-from pathlib import Path
 
 import pytest
 from lab import Lab
@@ -59,16 +56,6 @@ try:
 except FileExistsError:
     pass
 """
-
-
-@pytest.fixture
-def elsewhere(lab: Lab) -> Iterator[Lab]:
-    """The store is on another filesystem than the files."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        if os.stat(folder).st_dev == os.stat(lab.work).st_dev:
-            pytest.skip("/dev/shm is no other filesystem")
-        lab.store = Path(folder) / "store"
-        yield lab
 
 
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")

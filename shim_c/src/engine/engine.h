@@ -43,6 +43,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
 
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
+void mm_stamp_begins(int fd, int64_t seconds);
 
 /* read_write.c */
 long mm_truncate(uint32_t slot, int fd, uint64_t length);
@@ -56,7 +57,6 @@ void mm_give_position_held(int fd);
 
 /* read_write.c */
 void mm_stamp(struct mm_pif *p, int fd);
-void mm_stamp_begins(int fd, int64_t seconds);
 
 /* compact.c */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
