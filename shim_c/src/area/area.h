@@ -113,6 +113,8 @@ extern uint32_t mm_streams_lock;
 extern uint32_t mm_noted_lock;
 int mm_stranger(void);
 extern int mm_memory_shared;
+extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
+extern int mm_in_vfork;                /* a child of vfork: it has no runtime */
 extern int mm_top_fd;
 
 /* descriptor_table.c: mm_fds changes between these two, so that a fork finds it whole */

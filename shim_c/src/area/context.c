@@ -24,11 +24,12 @@ void mm_run_over(void) { mm_life.over(); }
 void (*mm_on_tracked)(int fd);
 int (*mm_make_room)(void);
 
-LARGE struct mm_descriptor mm_fds[MM_FDS];
+LARGE struct mm_descriptor mm_fds[MM_FDS];     /* the first of the large tables (process/vfork.c) */
 int mm_top_fd = -1;
 
 /* A process in our memory with descriptors of its own (clone with CLONE_VM): what it opens and closes is not ours. */
 int mm_memory_shared;
+int mm_cloned, mm_in_vfork;
 int mm_stranger(void) { return UNLIKELY(mm_memory_shared) && (uint32_t)sys_getpid() != mm_self->pid; }
 
 /* Process and thread numbers of another PID namespace mean other processes in the run area. */

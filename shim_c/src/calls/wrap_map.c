@@ -11,7 +11,7 @@
 
 #define NOTED 256
 static LARGE struct range { uintptr_t start, end; uint32_t slot; } noted[NOTED];
-static uint32_t noted_count;
+static LARGE uint32_t noted_count;       /* beside its table: a child of vfork maps into memory that stays */
 
 /* What buffer.c remembers of the program's pages is void.  Before a call that takes pages away and after it: a thread that
  * tries them in between finds them there. */

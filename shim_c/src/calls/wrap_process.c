@@ -4,12 +4,33 @@
 
 #include <sched.h>
 
-/* A vfork child works in its parent's memory: its close() would empty the parent's table. */
+/* process/vfork.c.  The child returns first, and uses the stack from there on: the way back is kept where it cannot reach it. */
+#ifdef __x86_64__
+EXPORT __attribute__((naked)) pid_t vfork(void)
+{
+    __asm__("sub $8, %rsp\n\t"
+            "call mm_vfork_begin\n\t"
+            "add $8, %rsp\n\t"
+            "test %eax, %eax\n\t"
+            "jz 1f\n\t"
+            "pop %rdi\n\t"
+            "mov $58, %eax\n\t"            /* SYS_vfork */
+            "syscall\n\t"
+            "push %rdi\n\t"
+            "mov %rax, %rdi\n\t"
+            "sub $8, %rsp\n\t"
+            "call mm_vforked\n\t"
+            "add $8, %rsp\n\t"
+            "ret\n"
+            "1:\tjmp fork@PLT");
+}
+#else
 EXPORT pid_t vfork(void)
 {
     extern pid_t fork(void);
     return fork();
 }
+#endif
 
 EXPORT pid_t _Fork(void)
 {
@@ -64,6 +85,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     int shares_memory = flags & CLONE_VM, shares_files = flags & CLONE_FILES;
     mm_other_world((flags & (CLONE_NEWPID | CLONE_NEWNS)) | (shares_files && !shares_memory ? CLONE_FILES : 0));
     if (shares_memory) {
+        mm_cloned = 1;
         if (!shares_files)
             mm_memory_shared = 1;
         return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);

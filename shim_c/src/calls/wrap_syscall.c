@@ -210,12 +210,14 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
             mm_unwrapped_handlers = 1; /* it may be a handler, and does not come through ours */
         return REAL(syscall)(number, a, b, c, d, e, f);
     case SYS_clone:
+        mm_cloned |= (a & CLONE_VM) != 0;
         if (!active() || (a & CLONE_VM) || b)
             return REAL(syscall)(number, a, b, c, d, e, f);
         mm_other_world(a & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
         return forked(number, a, b, c, d, e);
     case SYS_clone3: {
         const struct clone_args *arguments = P(a);
+        mm_cloned = 1;
         if (!active() || !a || (size_t)b < CLONE_ARGS_SIZE_VER0 || (arguments->flags & CLONE_VM) || arguments->stack)
             return REAL(syscall)(number, a, b, c, d, e, f);
         mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));

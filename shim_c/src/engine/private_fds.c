@@ -8,7 +8,7 @@
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32
-static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
+static struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */

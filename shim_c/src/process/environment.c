@@ -107,6 +107,23 @@ int mm_says_leave(char *const envp[])
     return 0;
 }
 
+static LARGE struct { void *at; size_t bytes; } left;      /* by a child of vfork, in memory that is its parent's */
+
+void mm_environment_dropped(struct mm_image *image)
+{
+    if (image->made)
+        sys(SYS_munmap, image->made, image->bytes);
+    left.at = NULL;
+}
+
+/* In the parent, when the child has executed a program with it, or has ended. */
+void mm_environment_left(void)
+{
+    if (left.at)
+        sys(SYS_munmap, left.at, left.bytes);
+    left.at = NULL;
+}
+
 static char **room_for(struct mm_image *image, char *const envp[], char **strings)
 {
     size_t n = 0, theirs = preload_of(envp) ? strlen(preload_of(envp)) : 0;
@@ -117,6 +134,8 @@ static char **room_for(struct mm_image *image, char *const envp[], char **string
     if (r < 0 && r > -4096)
         return NULL;
     image->made = (void *)r;
+    if (UNLIKELY(mm_in_vfork))
+        left.at = image->made, left.bytes = image->bytes;
     *strings = (char *)r + (n + SAVED + 4) * sizeof *envp;
     return (char **)r;
 }

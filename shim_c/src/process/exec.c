@@ -226,7 +226,6 @@ void mm_image_failed(struct mm_image *image)
         mm_readers_exec_failed();
         mm_self->executing = 0;
     }
-    if (image->made)
-        sys(SYS_munmap, image->made, image->bytes);
+    mm_environment_dropped(image);
     errno = saved_errno;
 }

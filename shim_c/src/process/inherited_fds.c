@@ -220,7 +220,8 @@ void mm_fork_in_parent(void)
     mm_readers_in_parent();
     mm_unlock(&mm_table_lock);
     mm_numbers |= mm_fork_numbers;     /* until wrap_pid.c has given the child's out */
-    leave();
+    if (LIKELY(mm_depth))              /* a child of vfork has let it end before */
+        leave();
     mm_runtime_let_go(runtime_held);
     mm_holding--;
     mm_deliver_if_free();

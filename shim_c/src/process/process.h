@@ -13,6 +13,10 @@
 
 #pragma GCC visibility push(hidden)
 
+/* vfork.c */
+int mm_vfork_begin(void);
+pid_t mm_vforked(long result);
+
 /* renumber.c */
 void mm_duplicated(int fd, int to);
 
@@ -59,6 +63,8 @@ int mm_says_leave(char *const envp[]);
 void mm_put_back(struct mm_image *image, char *const envp[]);
 void mm_strip(struct mm_image *image, char *const envp[]);
 void mm_environment_for(struct mm_image *image, const char *variable);
+void mm_environment_dropped(struct mm_image *image);
+void mm_environment_left(void);
 void mm_environment_init(const char *(*keep)(const char *text));
 
 /* exec.c */

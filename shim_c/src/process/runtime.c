@@ -213,6 +213,8 @@ int mm_runtime_call(int what, long argument, void *data)
 {
     if (UNLIKELY(mm_area && mm_area->head->flags & MM_GONE))
         return -ENOENT;                /* what is at the store's path now, if anything, is not this run's */
+    if (UNLIKELY(mm_in_vfork))
+        return -EBUSY;                 /* the parent's runtime lies in the same memory */
     if (UNLIKELY(mm_memory_run()) && !data)
         return mm_controller_call(what, argument, NULL);
     uint64_t mask = sys_mask_all();
@@ -240,4 +242,5 @@ void mm_runtime_after_fork(void)
 {
     lock = 0;
     started = 0;
+    mm_in_vfork = 0;
 }

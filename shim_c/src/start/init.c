@@ -236,7 +236,7 @@ static void when_over(void)
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
 static void last_out(void)
 {
-    if (!mm_active || mm_depth)
+    if (!mm_active || mm_depth || mm_in_vfork)
         return;
     /* `metamori run` does it, unless it was killed */
     if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
