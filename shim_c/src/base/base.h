@@ -53,6 +53,7 @@
 #include "base/crc.h"
 #include "base/lift.h"
 #include "base/lock_order.h"
+#include "base/opened_up.h"
 #include "base/reserve_fds.h"
 #include "base/sys.h"
 

@@ -73,46 +73,6 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
     return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
 }
 
-/* A file that the program has in use, and that its user may have shut to himself since: where it is his own, it is opened up for
- * this moment, as a restore does it.  By a descriptor that only leads there: nobody can exchange what has the name meanwhile. */
-long mm_open_shut(const char *path, int flags)
-{
-    struct stat st;
-    char by[40];
-    long fd = mm_open_spare(AT_FDCWD, path, flags, 0);
-    long at = fd == -EACCES ? mm_open_spare(AT_FDCWD, path, O_PATH | (flags & O_NOFOLLOW), 0) : -1;
-    if (at < 0)
-        return fd;
-    snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
-    if (sys(SYS_fstat, at, &st) == 0 && S_ISREG(st.st_mode)
-        && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRUSR | S_IWUSR) == 0) {
-        fd = mm_open_spare(AT_FDCWD, by, flags & ~O_NOFOLLOW, 0);
-        sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
-    }
-    mm_close_spare((int)at);
-    return fd;
-}
-
-/* An extended attribute, as lgetxattr has it; also of a file or folder of the user's own that he may not read as it is. */
-long mm_getxattr_shut(const char *path, const char *name, void *value, size_t room)
-{
-    struct stat st;
-    char by[40];
-    long r = sys(SYS_lgetxattr, path, name, value, room);
-    long at = r == -EACCES ? mm_open_spare(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0) : -1;
-    if (at < 0)
-        return r;
-    snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
-    /* a set-group-id bit would not come back where the group is not one of his */
-    if (sys(SYS_fstat, at, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && !(st.st_mode & (S_IRUSR | S_ISGID))
-        && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRUSR) == 0) {
-        r = sys(SYS_getxattr, by, name, value, room);
-        sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
-    }
-    mm_close_spare((int)at);
-    return r;
-}
-
 void mm_close_spare(int fd)
 {
     sys_close(fd);

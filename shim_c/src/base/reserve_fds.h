@@ -1,12 +1,9 @@
 /* reserve_fds.h - a descriptor for a moment, also when the program has used up its own. */
 #ifndef MM_RESERVE_FDS_H
 #define MM_RESERVE_FDS_H
-#include <stddef.h>
 #pragma GCC visibility push(hidden)
 #define MM_SPARE 3
 long mm_open_spare(int dir, const char *path, int flags, int mode);
-long mm_open_shut(const char *path, int flags);
-long mm_getxattr_shut(const char *path, const char *name, void *value, size_t room);
 void mm_close_spare(int fd);
 extern int mm_lowest_spare;
 int mm_spare(int i);

@@ -45,19 +45,11 @@ static long visit_each(char *from, char *to, const char *in, visitor *visit, int
  * list or enter is opened up for this moment, as a restore does it; of somebody else's what is in it is not known by any name. */
 static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
 {
-    struct stat st;
-    char by[40];
+    struct mm_opened_up o;
     long r = visit_each(from, to, in, visit, given);
-    long at = r == -EACCES ? mm_open_spare(AT_FDCWD, in, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0) : -1;
-    if (at >= 0) {
-        snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
-        /* a set-group-id bit would not come back where the group is not one of his */
-        if (sys(SYS_fstat, at, &st) == 0 && !(st.st_mode & S_ISGID) && (~st.st_mode & S_IRWXU)
-            && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRWXU) == 0) {
-            r = visit_each(from, to, in, visit, given);
-            sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
-        }
-        mm_close_spare((int)at);
+    if (r == -EACCES && mm_open_up(&o, in, O_DIRECTORY | O_NOFOLLOW, S_IRWXU)) {
+        r = visit_each(from, to, in, visit, given);
+        mm_shut_again(&o);
     }
     return r == -EACCES ? 0 : r;
 }
