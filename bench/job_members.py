@@ -21,7 +21,7 @@ from metamori.store.format.records import Meta, NameEntry, PifEntry, UndoEntry
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
-FREEZE_S, WRITE_S, ALIVE_S = 0.001, 0.005, 2.0
+READY_S, FREEZE_S, WRITE_S, ALIVE_S = 0.001, 0.001, 0.005, 2.0
 BLOCK = bytes(4096)
 
 
@@ -90,7 +90,9 @@ class Members:
         line = self.lines[number]
         while line.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             message, now = json.loads(line.recv()), time.monotonic()
-            if message["what"] == "cut":
+            if message["what"] == "prepare":
+                self.later(now + 2 * self.delay_s + READY_S, number, {"what": "ready", "round": message["round"]})
+            elif message["what"] == "cut":
                 self.frozen_at[number] = now + self.delay_s
                 self.later(now + 2 * self.delay_s + FREEZE_S, number, {"what": "frozen", "round": message["round"]})
             elif message["what"] == "go":

@@ -28,6 +28,9 @@ from metamori.store.read.store import Store
 
 def test_a_round_goes_on_when_all_are_frozen_and_is_over_when_all_have_written() -> None:
     round_ = Round(4, {b"a", b"b"})
+    ready = {"what": "ready", "round": 4}
+    answers = [round_.take(who, ready) for who in (b"a", b"a", b"b", b"b")]
+    assert answers == [None, None, {"what": "cut", "round": 4}, None]
     assert round_.take(b"a", {"what": "frozen", "round": 4}) is None
     assert round_.take(b"b", {"what": "frozen", "round": 3}) is None
     assert round_.take(b"b", {"what": "frozen", "round": 4}) == {"what": "go", "round": 4}
@@ -48,8 +51,8 @@ def test_a_round_is_short_when_one_that_is_awaited_ends() -> None:
     round_ = Round(1, {b"a", b"b"})
     round_.leave(b"c")
     assert not round_.is_short
-    for message in ({"what": "frozen", "round": 1}, {"what": "written", "round": 1, "index": 1}):
-        round_.take(b"a", message)
+    for what in ("ready", "frozen", "written"):
+        round_.take(b"a", {"what": what, "round": 1, "index": 1})
     round_.leave(b"a")
     assert not round_.is_short
     round_.leave(b"b")

@@ -49,7 +49,8 @@ class Session(SessionState):
         self.let_in = ExitStack()          # folders opened up until it has its descriptors back
         self.stopped: StoppedWriters | None = None     # those that no freeze holds, where that is asked for
         self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
-        self.when_cut: Callable[[], None] | None = None   # called with the run frozen, before it goes on: a job
+        self.when_ready: Callable[[], None] | None = None # called before the run is frozen: a job
+        self.when_cut: Callable[[], None] | None = None   # called with the run frozen, before it goes on
         self._records = -1                 # head.records when all that it counts was known here
 
     def checkpoint(
@@ -91,6 +92,8 @@ class Session(SessionState):
         self.store.refresh(alone=self._records == self.area.head.records)
         index = self.store.newest + 1
         parent = self.store.state(self.area.head.parent)
+        if self.when_ready:
+            self.when_ready()
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run

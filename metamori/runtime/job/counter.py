@@ -1,8 +1,8 @@
 """The one of a job's runs that counts: it has the lock of the job's store, and takes each checkpoint of the job.
 
-States of a checkpoint: asked -> every run is frozen and has cut -> all go on -> each has its own index -> the job's
-record is renamed into place. Only then it exists. If anything fails before, a message says so, all go on, and the next
-one takes it along.
+States of a checkpoint: asked -> every run is about to freeze -> every run is frozen and has cut -> all go on -> each
+has its own index -> the job's record is renamed into place. Only then it exists. If anything fails before, a message
+says so, all go on, and the next one takes it along.
 
 `Round` is what is to be sent and waited for, without sockets and clocks of its own.
 """
@@ -28,8 +28,9 @@ from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable
 
+READY_S = 4.0                              # until all are about to freeze; programs go on
 FREEZE_S = 4.0                             # until all are frozen: meanwhile those that are stand still
-WRITE_S = 120.0                            # until all have written, and say so each second; programs go on meanwhile
+WRITE_S = 120.0                            # until all have written, and say so each second; programs go on
 SILENT_S = 4.0                             # without a message from a run that lives
 DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
 LOOK_S = 0.02                              # of which no more than this is spent on asking
@@ -49,18 +50,22 @@ class Round:
 
     def __init__(self, number: int, runs: set[bytes]) -> None:
         self.number = number
-        self.frozen, self.written = set(runs), set(runs)     # those still awaited
+        self.ready, self.frozen, self.written = set(runs), set(runs), set(runs)     # those still awaited
         self.indexes: dict[bytes, int] = {}
         self.why = ""
         self.is_short = False              # one that is awaited has ended
 
     def start(self) -> Message:
-        return {"what": "cut", "round": self.number}
+        """What takes time before the freeze comes first: who is frozen waits for all others."""
+        return {"what": "prepare", "round": self.number}
 
     def take(self, who: bytes, message: Message) -> Message | None:
         """What all are to be told now, or nothing."""
         if message.get("round") != self.number or self.why:
             return None
+        if message["what"] == "ready" and who in self.ready:
+            self.ready.remove(who)
+            return None if self.ready else {"what": "cut", "round": self.number}
         if message["what"] == "frozen":
             self.frozen.discard(who)
             return None if self.frozen else {"what": "go", "round": self.number}
@@ -79,8 +84,17 @@ class Round:
         return {"what": "abort", "round": self.number}
 
     @property
+    def limit_s(self) -> float:
+        """For those that are awaited now."""
+        return READY_S if self.ready else FREEZE_S if self.frozen else WRITE_S
+
+    @property
+    def awaited(self) -> set[bytes]:
+        return self.ready or self.frozen or self.written
+
+    @property
     def is_over(self) -> bool:
-        return bool(self.why) or not (self.frozen or self.written)
+        return bool(self.why) or not self.awaited
 
 
 @mutable
@@ -208,19 +222,19 @@ class Counter(threading.Thread):
             raise Refused(f"no job is alive in {self.store.path}")
         names = {who: run.name for who, run in self._runs.items()}     # one that has written may end before all have
         self._tell(round_.start())
-        limit, all_frozen, look = time.monotonic() + FREEZE_S, False, time.monotonic() + DIED_S
+        since, awaited, look = time.monotonic(), round_.awaited, time.monotonic() + DIED_S
         while not round_.is_over:
-            if not (all_frozen or round_.frozen):
-                limit, all_frozen = time.monotonic() + WRITE_S, True
-            if round_.is_short or time.monotonic() >= limit:
-                self._tell(round_.give_up(self._who_fails(round_.frozen or round_.written)))
+            if round_.awaited is not awaited:
+                since, awaited = time.monotonic(), round_.awaited
+            if round_.is_short or time.monotonic() >= since + round_.limit_s:
+                self._tell(round_.give_up(self._who_fails(awaited)))
                 break
             self._hear(0.05, round_)
             if time.monotonic() > look and not round_.is_over:
-                if silent := self._silent(round_) if all_frozen else ():
+                if silent := self._silent(round_) if awaited is round_.written else ():
                     self._tell(round_.give_up(self._who_fails(silent)))
                     break
-                dead = self._killed(round_.frozen | round_.written)
+                dead = self._killed(round_.written)
                 look = time.monotonic() + DIED_S
                 if dead:
                     self._tell(round_.give_up("a run ended meanwhile"))

@@ -14,7 +14,7 @@ from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
 from metamori.runtime.job.clock import Clock, now_ns
-from metamori.runtime.job.counter import FREEZE_S, Counter
+from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter
 from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.store.read.store import Store
 
@@ -186,7 +186,7 @@ class Member(threading.Thread):
         self._hear_time(message)
         if message["what"] == "joined":
             self.joined.set()
-        elif message["what"] == "cut":
+        elif message["what"] == "prepare":
             self._cut(message["round"])
         elif message["what"] == "complete":
             self._complete_others([os.fsencode(name) for name in message["names"]])
@@ -208,13 +208,18 @@ class Member(threading.Thread):
 
     def _cut(self, number: int) -> None:
         assert self._client is not None
-        begun = threading.Event()
+        begun, ready = threading.Event(), threading.Event()
+
+        def about_to_freeze() -> None:
+            if not ready.is_set():         # a full disk has it begin again
+                self._wait("ready", number, "cut", READY_S)
+            ready.set()
 
         def cut() -> None:
-            self._wait(number)
+            self._wait("frozen", number, "go", FREEZE_S)
             begun.set()
 
-        self.session.when_cut = cut
+        self.session.when_ready, self.session.when_cut = about_to_freeze, cut
         try:
             with self._beating(begun):
                 index = self.session.checkpoint()
@@ -225,7 +230,7 @@ class Member(threading.Thread):
             self._client.send({"what": "failed", "round": number,
                                "why": f"{self.name_}: {error or type(error).__name__}"})
         finally:
-            self.session.when_cut = None
+            self.session.when_ready = self.session.when_cut = None
 
     @contextmanager
     def _beating(self, begun: threading.Event) -> Iterator[None]:
@@ -246,16 +251,16 @@ class Member(threading.Thread):
             if begun.is_set():             # not waited for: who sets it still holds all others up
                 self._client.send({"what": "alive?", "sent": now_ns()})
 
-    def _wait(self, number: int) -> None:
-        """Frozen, until all are."""
+    def _wait(self, said: str, number: int, awaited: str, limit_s: float) -> None:
+        """Until all have said so. Aborted."""
         assert self._client is not None
-        self._client.send({"what": "frozen", "round": number})
-        limit = time.monotonic() + FREEZE_S + 1
+        self._client.send({"what": said, "round": number})
+        limit = time.monotonic() + limit_s + 1
         while (left := limit - time.monotonic()) > 0:
             message = self._client.receive(left)
             if message is None or message.get("round") != number:
                 continue
-            if message["what"] == "go":
+            if message["what"] == awaited:
                 return
             break
         raise Aborted("a run ended meanwhile")
