@@ -81,6 +81,7 @@ def open_store(path: str | os.PathLike[str] = ".metamori") -> History:
     What a kill left unfinished is left so: `metamori log` completes it.
     """
     from metamori.reading import History
+    from metamori.runtime.area.unwritten import beside_runs
     from metamori.store.read.store import Store
 
-    return History(Store.open(os.path.abspath(os.fspath(path))))
+    return History(beside_runs(Store.open(os.path.abspath(os.fspath(path)))))

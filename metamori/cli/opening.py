@@ -23,6 +23,13 @@ from metamori.store.restore import restore
 
 def for_reading(arguments: argparse.Namespace) -> Store:
     """A store to look at; it may be that of a live run. NoStore."""
+    from metamori.runtime.area.unwritten import beside_runs
+
+    return beside_runs(_looked_at(arguments))
+
+
+def _looked_at(arguments: argparse.Namespace) -> Store:
+    """What a kill left unfinished is completed where it can be."""
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
     if not any(commit.exists(store.door, path) for path in store.layout.unfinished):
         return store

@@ -17,6 +17,7 @@ from lab import Lab, Session
 
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session as LiveRun
+from metamori.store.read.reader import Reader
 from metamori.store.read.store import Store
 from metamori.tables.view import BUFFER
 
@@ -70,6 +71,59 @@ def test_renamed_and_recorded_with_such_a_number(elsewhere: Lab) -> None:
     elsewhere.restore(index)
     assert (elsewhere.work / "y").read_bytes() == b"another one"
     elsewhere.verb("verify")
+
+
+def test_index_of_a_file_whose_number_is_given_again(elsewhere: Lab) -> None:
+    """One that was there before the run: no index but 0 has it, which finds it by that number."""
+    was = bytes(range(256)) * 64
+    driver = elsewhere.start("--isolate")
+    for attempt in range(50):
+        (elsewhere.work / "old").write_bytes(was)
+        number_was = (elsewhere.work / "old").stat().st_ino
+        driver.must(["twin 0", "in 0 open old rw", "in 0 pwrite 3 100 0 1", "unlink old", "killtwin 0"])
+        driver.must([f"fill x{attempt} w,creat 10 1"])
+        if (elsewhere.work / f"x{attempt}").stat().st_ino == number_was:
+            break
+    else:
+        pytest.skip("this filesystem gives no number again soon")
+    assert driver.end() == 0
+    elsewhere.restore(0, "--to", elsewhere.folder / "copy")
+    assert [path.read_bytes() for path in (elsewhere.folder / "copy").rglob("old")] == [was]
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_read_beside_a_run_when_its_number_is_given_again(elsewhere: Lab, options: list[str]) -> None:
+    """By its path a new file was read, which has its number, and nobody said so."""
+    was = bytes(range(256)) * 64
+    (elsewhere.work / "f").write_bytes(was)
+    driver = elsewhere.start(*options)
+    driver.must(["open f rw", "pwrite 3 100 0 1", "close 3", "checkpoint"])
+    before = (elsewhere.work / "f").stat().st_ino
+    for attempt in range(50):
+        driver.must(["unlink f" if not attempt else f"rename f x{attempt}", "fill f w,creat 16384 2"])
+        if (elsewhere.work / "f").stat().st_ino == before:
+            break
+    else:
+        pytest.skip("this filesystem gives no number again soon")
+    elsewhere.restore(0, "--to", elsewhere.folder / "early", code=11)
+    driver.must(["checkpoint"])
+    elsewhere.restore(0, "--to", elsewhere.folder / "copy")
+    assert [path.read_bytes() for path in (elsewhere.folder / "copy").rglob("f")] == [was]
+    assert driver.end() == 0
+
+
+def test_a_look_that_began_before_the_run_ended(elsewhere: Lab) -> None:
+    """What it knows is older than what there is: the file was taken for missing."""
+    (elsewhere.work / "f").write_bytes(b"old" * 3000)
+    driver = elsewhere.start()
+    driver.must(["open f rw", "pwrite 3 10 0 1", "close 3", "checkpoint"])
+    with Store.open(str(elsewhere.store)) as store:
+        entry = store.state(1).names[bytes(elsewhere.work / "f")]
+        assert store.head.index == 0
+        driver.must(["unlink f"])
+        assert driver.end() == 0
+        with Reader(store, 1, entry.inode) as reader:
+            assert reader.read(5000) == (b"old" * 3000)[5000:]
 
 
 HANDS_IT_OVER = """

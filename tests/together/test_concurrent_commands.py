@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -327,3 +328,32 @@ def test_a_supervisor_s_number_that_came_round_is_no_supervisor(lab: Lab) -> Non
         other.wait()
     assert lab.log()["head"] == 1
     assert (lab.work / "f0").stat().st_size == 100
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("changes", ["mapwrite 3 9000 5000 9", "ftruncate 3 7000", "hole 3 50000 40000",
+                                     "fill f w,trunc 150000 9"])
+def test_reads_beside_a_run_that_writes_in_place(lab: Lab, options: list[object], changes: str) -> None:
+    """What it has saved since its last checkpoint no record has yet: later bytes were read, and nobody said so."""
+    (lab.work / "f").write_bytes(b"old" * 50000)
+
+    def right(was: dict[int, str], store: str) -> None:
+        for index, content in was.items():
+            lab.restore(index, "--to", lab.folder / store / str(index))
+            [copy] = (lab.folder / store / str(index)).rglob("f")
+            assert f"{zlib.crc32(copy.read_bytes()):08x}" == content, f"checkpoint {index}, {store}"
+
+    was = {0: f"{zlib.crc32(b'old' * 50000):08x}"}
+    session = lab.start(*options)
+    session.must(["open f rw", "pwrite 3 5000 100 1"])
+    was[int(session.ask("checkpoint"))] = session.ask("pread 3 150000 0").split()[1]
+    session.must([changes])
+    right(was, "the first run")
+    was[int(session.ask("checkpoint"))] = session.ask("pread 3 150000 0").split()[1]
+    right(was, "a checkpoint later")
+    assert session.end() == 0
+    session = lab.start(*options)          # it knows the file by nothing but its number
+    session.must(["open f rw", changes.replace("9000", "8000").replace("7000", "300").replace("4", "6")])
+    right(was, "the next run")
+    assert session.end() == 0
+    right(was, "when it is over")

@@ -59,9 +59,10 @@ class Files:
 
     def opened(self) -> Any:
         """The store, to be read beside its run. MetamoriError."""
+        from metamori.runtime.area.unwritten import beside_runs
         from metamori.store.read.store import Store
 
-        return Store.open(self.store)
+        return beside_runs(Store.open(self.store))
 
     def standing(self) -> Standing:
         """Of this process's store.

@@ -1,8 +1,9 @@
 """Reading an object's bytes as they were at an index, also beside a live run.
 
-A live run may overwrite bytes in place after it has made an undo record of them durable. So bytes in place are read
-first, and then it is asked whether new undo records have come: if so, they are read again from where the
-records say. In the same way it is asked after reading a buffer whether the store was pruned meanwhile.
+A live run may overwrite bytes in place after it has saved them; a record of that comes with its next checkpoint. So
+bytes in place are read first, and then it is asked whether the run or new undo records say that they were saved: if so,
+they are read again from where they say. In the same way it is asked after reading a buffer whether the store was pruned
+meanwhile.
 Offline, a file that was modified outside Metamori is refused: its bytes are not the index's.
 """
 
@@ -19,7 +20,7 @@ from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
-from metamori.store.read.head import identity_now, require_kept
+from metamori.store.read.head import born_then, identity_now, require_kept
 from metamori.store.read.holders import Holders
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -94,11 +95,12 @@ class Reader:
         return None
 
     def _home_bytes(self, start: int, length: int) -> bytes:
+        saved = self._state.saved(self._inode)
         if self._fd < 0:
             home = find_home(self._store, self._inode)
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
         data = self._store.door.pread(self._fd, length, start)
-        if self._store.was_pruned() or self._store.undo_log.refresh():
+        if self._store.was_pruned() or self._store.undo_log.refresh() or self._state.saved(self._inode) is not saved:
             return _AGAIN
         if len(data) < length:
             raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "
@@ -114,6 +116,17 @@ _AGAIN = b"again"
 
 def find_home(store: Store, inode: int) -> bytes:
     """The path where an object's live bytes are. ChangedOutside, Damaged; StoreBusy while a run moves it."""
+    known = store.head
+    try:
+        return _find_home(store, inode)
+    except (ChangedOutside, Damaged):
+        store.refresh()
+        if store.head is known:
+            raise
+        return _find_home(store, inode)    # a run has ended meanwhile
+
+
+def _find_home(store: Store, inode: int) -> bytes:
     live = any(commit.exists(store.door, each) for each in (store.layout.run_area, store.layout.nodes))
     here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
     known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
@@ -135,12 +148,16 @@ def find_home(store: Store, inode: int) -> bytes:
     for each in store.head.kept:
         if each.inode == inode and not live:
             require_kept(store.door, store.layout, each)
+    pif = newest.pifs.get(inode) or here.pifs.get(inode)
+    if live and pif is not None and pif.kept:
+        kept.append(store.layout.kept(pif.kept))
+    changed_ns = max((noted[path].ctime_ns for path in paths), default=0)
     for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
         found = lstat_or_none(store.door, path)
-        if found is not None and stat.S_ISREG(found.st_mode) and (
-                path in kept or (found.st_dev, found.st_ino) in known):
+        if found is not None and stat.S_ISREG(found.st_mode) and (path in kept or (
+                (found.st_dev, found.st_ino) in known
+                and born_then(pif, found.st_dev, found.st_ino, store.door.birth_ns(path), changed_ns))):
             return path
-    pif = newest.pifs.get(inode) or here.pifs.get(inode)
     name = os.fsdecode(pif.filename) if pif is not None else f"object {inode}"
     if live:
         raise StoreBusy(f"{name} is being moved by the live run; it can be read after the next checkpoint")

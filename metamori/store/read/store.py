@@ -4,7 +4,8 @@ Invariants:
   1. An index exists when its meta file does; the offset file was durable before.
   2. Whoever writes holds `lock` (a live run's supervisor holds it for the run), except that the processes of
      a run commit checkpoints under their supervisor's lock.
-  3. Before bytes in place change that some index resolves to, an undo record of them is durable.
+  3. Before bytes in place change that some index resolves to, they are saved: a live run says so in its journal until
+     its next checkpoint (runtime/area/unwritten.py), else an undo record is durable.
   4. Offline, the files are at `head`: each named object's backing file has exactly its bytes at head.
 """
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from metamori.errors import Damaged
 from metamori.store.format import files
@@ -24,6 +25,14 @@ from metamori.tables.view import NOTHING
 
 _COMBINED_MAX = 4096
 _HELD_MAX = 500_000                        # entries of records held in memory: 24 MB
+
+
+class Unwritten(NamedTuple):
+    """What a live run has saved and no record has yet, each with its after_index, in the order in which they count:
+    behind all records. anew: what was said before counts no more."""
+
+    anew: bool
+    entries: tuple[tuple[int, UndoEntry], ...]
 
 
 class UndoLog:
@@ -41,8 +50,10 @@ class UndoLog:
         self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._given_up: set[int] = set()   # files of which a record says that bytes are lost
-        self._combined: Recent[tuple[int, int, int], AddressMap] = Recent(_COMBINED_MAX)
+        self._combined: Recent[tuple[int, int, int, int], AddressMap] = Recent(_COMBINED_MAX)
         self._loaded = False
+        self.unwritten: Callable[[], Unwritten] | None = None    # of whoever reads beside a run
+        self._beside: dict[int, list[tuple[int, UndoEntry]]] = {}
         self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
 
     @property
@@ -84,10 +95,21 @@ class UndoLog:
 
     def refresh(self) -> bool:
         """Read the records that others have added; whether there are any."""
+        self._look_beside()                # before the records: what is in neither then is not there
         before = len(self._known)
         self._loaded = False
         self._load()
         return len(self._known) != before
+
+    def _look_beside(self) -> None:
+        if self.unwritten is None:
+            return
+        anew, entries = self.unwritten()
+        if anew:
+            self._beside.clear()
+            self._combined.clear()
+        for after_index, entry in entries:
+            self._beside.setdefault(entry.inode, []).append((after_index, entry))
 
     def _load(self) -> None:
         if self._loaded:
@@ -154,21 +176,26 @@ class UndoLog:
                 raise Damaged(why)
         known = self._by_inode.get(inode, [])
         keys = known[bisect_left(known, (index, 0)):]
-        if not keys:
+        beside = [entry for after_index, entry in self._beside.get(inode, ()) if after_index >= index]
+        if not keys and not beside:
             return NOTHING
-        cached = self._combined.get((inode, *keys[0]))
+        of = (inode, *(keys[0] if keys else (index, 0)), len(beside))
+        cached = self._combined.get(of)
         if cached is None:
-            cached = AddressMap()
+            cached = AddressMap(self._in_turn(beside))
             for key in reversed(keys):
                 cached.overlay(AddressMap(self._amls(self._record(key), inode)))
-            self._combined.put((inode, *keys[0]), cached)
+            self._combined.put(of, cached)
         return cached
 
     @staticmethod
     def _amls(undo: Undo, inode: int) -> Iterator[AML]:
         """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
-        mine = [row for each, low, high in runs(undo.entries, 0) if each == inode
-                for row in part(undo.entries, low, high)]
+        return UndoLog._in_turn([row for each, low, high in runs(undo.entries, 0) if each == inode
+                                 for row in part(undo.entries, low, high)])
+
+    @staticmethod
+    def _in_turn(mine: list[UndoEntry]) -> Iterator[AML]:
         in_order = all(one.end <= other.start for one, other in pairwise(mine))
         for entry in mine if in_order else reversed(mine):
             yield AML(entry.start, entry.end, entry.run, entry.buffer_start if entry.run else entry.start)

@@ -153,6 +153,7 @@ void mm_fit_unref(struct mm_area *a, uint32_t fit);
 void mm_mapped_unfollowed(struct mm_area *a, uint64_t dev, uint64_t ino);
 int mm_was_mapped(struct mm_area *a, uint64_t dev, uint64_t ino);
 void mm_pif_drop(struct mm_area *a, uint32_t slot);
+void mm_pif_hide(struct mm_area *area, uint32_t slot);
 int mm_pif_ref(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t ino);
 /* The names_lock, unless this thread has it: 0 then. */
 static inline int mm_pif_hold_names(struct mm_pif *p)

@@ -56,8 +56,14 @@ void mm_fit_unref(struct mm_area *a, uint32_t fit)
     f->next_free = a->head->free_fit;
     a->head->free_fit = fit;
     mm_unlock(&a->head->lock);
-    if (slot && __atomic_sub_fetch(&mm_pif_at(a, slot)->refs, 1, __ATOMIC_ACQ_REL) == 0)
-        mm_pif_drop(a, slot);
+    if (!slot || __atomic_sub_fetch(&mm_pif_at(a, slot)->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    mm_pif_drop(a, slot);
+    /* an index says that somebody has it open: unless the next one says that nobody has, no prune ever frees its bytes */
+    const uint32_t gone = MM_USED | MM_NAMELESS;
+    const struct mm_pif *p = mm_pif_at(a, slot);
+    if ((p->flags & gone) == gone && p->epoch != a->head->epoch)
+        mm_pif_touched(a, slot);
 }
 
 static uint32_t bucket_number(uint64_t dev, uint64_t ino)
@@ -236,6 +242,15 @@ void mm_pif_identify(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t in
     uint32_t *bucket = bucket_of(a, dev, ino);
     p->next_hash = *bucket;
     __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&a->head->pif_generation, 1, __ATOMIC_RELEASE);
+    mm_unlock(&a->head->lock);
+}
+
+/* It is gone, and another file has its number.  It keeps what it was, by which indexes know it; nobody finds it by that. */
+void mm_pif_hide(struct mm_area *a, uint32_t slot)
+{
+    mm_lock(&a->head->lock, MM_LOCK_AREA);
+    unhash(a, slot);
     __atomic_add_fetch(&a->head->pif_generation, 1, __ATOMIC_RELEASE);
     mm_unlock(&a->head->lock);
 }

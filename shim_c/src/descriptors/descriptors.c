@@ -123,7 +123,7 @@ static __attribute__((noinline)) int was_another(int fd, uint32_t slot)
     int another = (p->flags & (gone | MM_USED)) == (gone | MM_USED) && sys(SYS_fstat, fd, &st) == 0 && st.st_nlink > 0
         && p->dev == st.st_dev && p->ino == st.st_ino;
     if (another)
-        mm_pif_identify(mm_area, slot, 0, p->ino, 0);
+        mm_pif_hide(mm_area, slot);
     mm_pif_let_names_go(p, held);
     return another;
 }
