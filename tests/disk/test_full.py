@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -74,6 +76,33 @@ def test_the_end_has_room_when_others_have_filled_the_disk(small: Lab, append: b
     assert crc_of(data) == seen
 
 
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_full_btrfs(tmp_path: Path, compiled: Compile, installed: None, options: list[str]) -> None:
+    """It writes to a new place what has one already: the run's own mapped files too, and all died of SIGBUS."""
+    if not shutil.which("mkfs.btrfs") or tuple(map(int, os.uname().release.split(".")[:2])) < (6, 16):
+        pytest.skip("mkfs.btrfs is missing, or the kernel is too old")
+    try:
+        with mounted(tmp_path, "btrfs", 120) as disk:
+            lab = Lab(disk, compiled("driver"))
+            data = lab.work / "data"
+            data.write_bytes(bytes(range(256)) * (20 * MB // 256))
+            before = crc_of(data)
+            session = filling(lab, False, *options)
+            assert session._line().startswith("full")
+            filler = fill(lab.folder)
+            session.ask("go on")
+            seen = session._line()
+            assert session.end() == 0, session.stderr()
+            assert crc_of(data) == seen
+            filler.unlink()
+            lab.verb("verify")
+            lab.restore(0)
+            assert crc_of(data) == before
+            lab.close()
+    except NoMount as why:
+        pytest.skip(str(why))
+
+
 def test_killed_on_a_full_disk(small: Lab) -> None:
     """The next verb finds the room that the dead run held."""
     data = small.work / "data"
@@ -119,6 +148,31 @@ def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
         if index in kept:
             small.restore(index)
             assert reader.ask("tree") == tree, index
+    small.verb("verify")
+
+
+@pytest.mark.parametrize("leave", [4096, 400_000, 4 * MB])
+def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> None:
+    """What an index knows of a file's end has to be saved before it is cut off: all goes back, or nothing. Once names
+    had gone back alone, and no index that there was could be restored any more."""
+    session = small.start()
+    session.must(["open f0 rw,creat", "write 3 5000 1", "open gone w,creat", "close 4", "open old w,creat", "close 4"])
+    first, before = int(session.ask("checkpoint")), session.ask("tree")
+    session.must(["pwrite 3 100 10 2", *(f"write 3 {MB} {n}" for n in range(8)), "unlink gone", "rename old new"])
+    last, then = int(session.ask("checkpoint")), session.ask("tree")
+    filler = fill(small.folder.parent / "disk", leave)
+    assert session.ask(f"restore {first}") == "-1 ENOSPC"
+    filler.unlink()
+    assert session.ask("tree") == then
+    session.must(["pwrite 3 9 30 3", f"restore {first}"])
+    assert session.ask("tree") == before
+    session.must([f"restore {last}"])
+    assert session.ask("tree") == then
+    assert session.end() == 0, session.stderr()
+    reader = small.start(native=True)
+    for index, tree in ((first, before), (last, then)):
+        small.restore(index)
+        assert reader.ask("tree") == tree, index
     small.verb("verify")
 
 

@@ -4,6 +4,8 @@ program notices nothing, and every index comes back."""
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, picture
+from stops import Stops
 
 NOBODY = 65534
 AS_NOBODY = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--"]
@@ -160,3 +163,152 @@ put("a", "over", 0, 5000); put("b", "cut"); checkpoint(); put("a", "twice", 0, 9
     states[1] = seen(lab)
     assert states[1]["a"][2] == b"a" * 5000 + b"over" + b"a" * 3996 and states[1]["b"][2] == b"cut"
     every_index(lab, states)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o666], ids="{:o}".format)
+def test_somebody_elses_files_that_lose_their_names(lab: Lab, mode: int) -> None:
+    """No link may be made of them. In one's own folder one may remove, replace, rename them; they come back as his."""
+    for name in "abcdef":
+        (lab.work / name).write_text(name * 9000)
+        (lab.work / name).chmod(mode)
+        os.utime(lab.work / name, (1e9, 1e9))
+    steps = ["""
+put("new", "new"); os.unlink("a"); os.rename("new", "b"); os.rename("c", "moved")
+os.mkdir("folder"); put("folder/new", "newer"); os.rename("folder/new", "d")
+assert fails(os.rename, "folder", "e") == "ENOTDIR" and fails(os.rename, "none", "e") == "ENOENT"
+assert fails(os.unlink, "e/") == "ENOTDIR"
+""", """
+os.rename("moved", "folder/c"); os.rename("e", "f"); put("a", "mine")
+"""]
+    every_index(lab, followed(lab, "", *steps))
+
+
+def test_names_of_somebody_elses_files_in_the_program(lab: Lab) -> None:
+    for name in "abc":
+        (lab.work / name).write_text(name * 9000)
+        (lab.work / name).chmod(0o600)
+    act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """
+import metamori
+look = lambda: {name: os.lstat(name).st_uid for name in os.listdir(".")}
+first, then = checkpoint(), look()
+put("new", "new"); os.unlink("a"); os.rename("new", "b"); os.rename("c", "moved")
+last, now = checkpoint(), look()
+for index, state in (first, then), (last, now), (first, then), (last, now):
+    metamori.restore(index)
+    assert look() == state, index
+""")
+    act(lab, *lab.argv("restore", 1))
+    assert {name: each[2:4] for name, each in seen(lab).items()} == {name: (name.encode() * 9000, 0) for name in "abc"}
+
+
+@pytest.mark.parametrize("point", ["unlink.kept", "take.taken"])
+def test_killed_before_somebody_elses_file_has_gone(lab: Lab, point: str) -> None:
+    (lab.work / "theirs").write_text("text")
+    (lab.work / "theirs").chmod(0o600)
+    stops = Stops(lab.folder / "stops")
+    stops.arm(point)
+    lab.env |= stops.env
+    for path in (stops.folder, stops.folder / point):
+        os.chown(path, NOBODY, NOBODY)
+    before, call = seen(lab), 'os.unlink("theirs")' if point == "unlink.kept" else 'os.rename("folder/new", "theirs")'
+    program = BEGIN + 'os.mkdir("folder"); put("folder/new", "new")\n' + call
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}, process_group=0) as run:
+        stops.wait(point)
+        os.killpg(run.pid, signal.SIGKILL)
+    assert "the last run was killed" in act(lab, *lab.argv("log"))
+    end = seen(lab)
+    for index, state in ((0, before), (1, end)):
+        act(lab, *lab.argv("restore", index))
+        assert seen(lab) == state
+    act(lab, *lab.argv("verify"))
+
+
+def test_an_owner_that_cannot_be_given_back_is_said(lab: Lab) -> None:
+    if os.stat("/dev/shm").st_dev == os.stat(lab.work).st_dev:
+        pytest.skip("the store is to be on another filesystem")
+    (lab.work / "theirs").write_text("text")
+    with tempfile.TemporaryDirectory(prefix="shut-", dir="/dev/shm") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        lab.store = Path(folder) / "store"
+        act(lab, *lab.argv("run"), "--", "rm", "-f", "theirs")
+        assert "theirs is yours now: only root can" in act(lab, *lab.argv("restore", 0))
+        assert "theirs is yours now" not in act(lab, *lab.argv("restore", 1))
+
+
+def test_somebody_elses_file_that_more_may_read_now(lab: Lab) -> None:
+    """Its mode is not ours to tighten before old bytes are written."""
+    path = lab.work / "theirs"
+    path.write_text("secret")
+    os.chown(path, 0, NOBODY)
+    path.chmod(0o660)
+    write = [*lab.argv("run"), "--", "dd", "of=theirs", "status=none"]
+    act(lab, "sh", "-c", 'echo "no secret" | "$@"', "sh", *write)
+    path.chmod(0o664)
+    act(lab, "sh", "-c", 'echo "nor this" | "$@"', "sh", *write)
+    said = act(lab, *lab.argv("restore", 0), code=14)
+    assert "may be read by others than at checkpoint 0" in said and path.read_text() == "nor this\n"
+    act(lab, *lab.argv("restore", "--force", 0))
+    assert path.read_text() == "secret"
+    path.chmod(0o660)
+    act(lab, *lab.argv("restore", "--force", "last"))
+    act(lab, *lab.argv("restore", 0))
+
+
+def test_a_set_group_id_bit_that_would_not_come_back(lab: Lab) -> None:
+    """The kernel takes it away when a mode is changed by somebody who is not in the group."""
+    folder = lab.work / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("text")
+    for path in (folder, folder / "file"):
+        os.chown(path, NOBODY, 0)
+    os.setxattr(folder, "user.note", b"text")
+    folder.chmod(0o2300)
+    assert "1" in act(lab, sys.executable, "-c", BEGIN + """
+from metamori.store.io import os_io, xattrs
+print(fails(os_io.REAL.listdir, b"folder"), len(xattrs.read(b"folder", b"?")), xattrs.read(b"folder"))
+""") and stat.S_IMODE(folder.stat().st_mode) == 0o2300
+
+
+def test_a_verb_that_only_looks_opens_nothing_up(lab: Lab) -> None:
+    """It could be killed then."""
+    act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """
+os.mkdir("folder"); os.setxattr("folder", "user.note", b"text"); os.chmod("folder", 0o300)
+""")
+    before = (lab.work / "folder").stat().st_ctime_ns
+    assert "metamori" not in act(lab, *lab.argv("log")) + act(lab, *lab.argv("verify"))
+    assert (lab.work / "folder").stat().st_ctime_ns == before
+    act(lab, *lab.argv("restore", 0))
+    act(lab, *lab.argv("restore", 1))
+    assert os.getxattr(lab.work / "folder", "user.note") == b"text"
+
+
+def test_a_restore_in_the_program_that_fails_half_way(lab: Lab) -> None:
+    """For good: somebody else's file may not be written to any more. The next index knows which names had moved."""
+    (lab.work / "theirs").write_text("text")
+    (lab.work / "theirs").chmod(0o666)
+    for name in ("old", "gone"):
+        (lab.work / name).write_text(name)
+    program = BEGIN + """
+import metamori, sys
+first = checkpoint()
+put("theirs", "more", os.O_APPEND, 4); put("new", "new"); os.rename("old", "moved"); os.unlink("gone")
+checkpoint()
+print("ready", flush=True)
+sys.stdin.readline()
+print(fails(metamori.restore, first), sorted(os.listdir(".")), fails(metamori.restore, first))
+"""
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout and run.stdout.readline() == "ready\n"
+        then = seen(lab)
+        (lab.work / "theirs").chmod(0o644)
+        said = run.communicate("\n", timeout=240)[0]
+    assert said == "EPERM ['gone', 'old', 'theirs'] EPERM\n" and run.returncode == 0
+    (lab.work / "theirs").chmod(0o666)
+    act(lab, *lab.argv("verify"))
+    end = seen(lab)
+    for index, state in ((2, then), (3, end), (1, end | {"theirs": (*end["theirs"][:2], b"text", *end["theirs"][3:])})):
+        act(lab, *lab.argv("restore", "--force", index))
+        assert seen(lab) == state, index

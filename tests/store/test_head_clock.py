@@ -24,6 +24,13 @@ def test_the_clock_has_gone_on(tmp_path: Path, ahead_ns: int) -> None:
     assert os.lstat(path).st_mtime_ns > noted.ctime_ns
 
 
+@pytest.mark.parametrize("tick_ns", [2 * 10**9, 10**9, 10**7])
+def test_filesystems_that_keep_whole_seconds(tick_ns: int) -> None:
+    written = time.time_ns() // tick_ns * tick_ns
+    head.wait_past([Identity(b"/file", 1, 1, 0, 0, written), Identity(b"/none", 0, 0, 0, 0, 0)])
+    assert time.clock_gettime_ns(head._COARSE) >= written + tick_ns
+
+
 def test_no_clock_is_waited_for_long(tmp_path: Path) -> None:
     before = time.monotonic()
     head.wait_past([Identity(b"/file", 1, 1, 0, 0, time.time_ns() + 10**15)])

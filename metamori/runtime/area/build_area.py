@@ -20,6 +20,7 @@ ffibuilder.cdef("""
 int syncfs(int fd);
 long mm_rename_new(const char *from, const char *to);
 long mm_punch_hole(int fd, int64_t start, int64_t length);
+long mm_allocate(int fd, int64_t start, int64_t length);
 long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
 long mm_order_of_descriptions(int pid, int fd, int other_pid, int other);
@@ -83,6 +84,11 @@ static long mm_rename_new(const char *from, const char *to)
 static long mm_punch_hole(int fd, int64_t start, int64_t length)
 {
     return sys(SYS_fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start, length);
+}
+
+static long mm_allocate(int fd, int64_t start, int64_t length)
+{
+    return sys(SYS_fallocate, fd, FALLOC_FL_KEEP_SIZE, start, length);
 }
 
 static long mm_write_out(int fd, int64_t start, int64_t length, int wait)

@@ -39,6 +39,16 @@ class Found:
 _IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
 
 
+HALF_WAY = "half-way"                      # notes of restores inside the program that failed so: half_way.py
+
+
+def half_way_notes(area: Area) -> list[bytes]:
+    """Where they are; almost always none."""
+    if not os.path.exists(os.path.join(area.path, HALF_WAY)):
+        return []
+    return [os.fsencode(os.path.join(area.path, name)) for name in os.listdir(area.path) if name.startswith(HALF_WAY)]
+
+
 def look(path: bytes) -> Found:
     """What stands at a path now. OSError where nobody can tell: that is not the same as nothing."""
     try:
@@ -180,6 +190,7 @@ class Cut:
     is_examined: bool = False
     came_along: set[bytes] = field(default_factory=set)   # of it what is in folders of the run: not there before
     followed: dict[Identity, Identity] = field(default_factory=dict)   # what restores made other inodes
+    half_way: list[bytes] = field(default_factory=list)        # notes of restores that failed half way: half_way.py
     looks: Looks | None = None            # what is simple of touches, found, pifs and preimages, until `complete`
     _real: dict[bytes, bool] = field(default_factory=dict)
 

@@ -116,6 +116,10 @@ class Session(SessionState):
                     self.stopped.go()
         self._write(cut, index, message, reason, image.written() if image else (), image)
         instants.settle_cut(self.area, cut, index)
+        if cut.half_way:
+            from metamori.runtime.checkpoint import half_way  # seldom needed
+
+            half_way.forget(cut.half_way)
         self._records = self.area.head.records
         return index
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
-from metamori.runtime.checkpoint.cut import Cut, Looks, look
+from metamori.runtime.checkpoint.cut import Cut, Looks, half_way_notes, look
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
@@ -54,6 +54,12 @@ def take(area: Area, store: Store, parent: State, capture: Capture) -> Cut:
     for touch in looks.other_notes():
         cut.touches[touch.path] = cut.note(touch)
         cut.found[touch.path] = cut.look(touch.path)
+    cut.half_way = half_way_notes(area)
+    if cut.half_way:
+        from metamori.runtime.checkpoint import half_way  # seldom needed
+
+        for path in half_way.paths(store, head.parent, cut.half_way):
+            cut.found.setdefault(path, cut.look(path))
     if head.flags & lib.MM_JOB:
         cut.partly_written = looks.partly_written()
     places = _Places(cut, store, parent)
@@ -231,7 +237,8 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
                     p.fresh_from, p.home_limit = NO_LIMIT if isolated else p.size, NO_LIMIT
                     p.flags &= ~lib.MM_VIRTUAL
                 p.flags &= ~(lib.MM_KEPT | lib.MM_COPIED)
-                os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
+                with suppress(FileNotFoundError):      # killed before somebody else's file was taken there (take.c)
+                    os.unlink(os.path.join(kept_folder, area.kept_name(slot)))
             return
 
 

@@ -66,6 +66,16 @@ def arrived(session: Session, done: Intent) -> None:
             named(session, slots[op.inode], [op.other], None)
 
 
+def next_time_too(session: Session) -> None:
+    """Files that were there before the run, of which a restore was the first to hear: each has a number, and no record
+    tells what it was. The next checkpoint has to, so it looks at them."""
+    area, known = session.area, session.store.state(session.area.head.parent).pifs
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if p.object and p.object not in known and (p.created == 0 or p.refs):
+            area.touch_pif(slot)
+
+
 def put_aside(session: Session) -> None:
     """After a kill between a file's way to where the shim looks for it (`named`) and the word that it is there."""
     for slot in session.area.pifs():

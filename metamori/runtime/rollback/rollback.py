@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,16 +17,17 @@ from metamori._area import lib
 from metamori.errors import MetamoriError, NoLiveRun, NoSuchCheckpoint
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.checkpoint import half_way
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint.cut import look as look_at
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
-from metamori.runtime.rollback import descriptors
+from metamori.runtime.rollback import descriptors, room
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
-from metamori.runtime.rollback.files_beside import arrive, give_attributes
+from metamori.runtime.rollback.files_beside import arrive, give_attributes, writable
 from metamori.runtime.rollback.names_back import Look
-from metamori.runtime.rollback.relocate import arrived, find_names, movable, put_aside
+from metamori.runtime.rollback.relocate import arrived, find_names, movable, next_time_too, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
 from metamori.store.format.records import PifEntry, UndoEntry
 from metamori.store.io import commit
@@ -109,8 +109,8 @@ def back_or_as_it_is(session: Session, index: int, reopened: bool = True) -> Non
             begun = read_intent(session.store, session.store.layout.run_intent)
             if begun is not None:
                 arrived(session, begun)
+                half_way.note(session.store, session.area, index)
             find_names(session, index)
-            commit.remove_file(session.store.door, session.store.layout.run_intent, durable=False)
             head.restoring = 0
         raise
 
@@ -148,7 +148,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
         if begun is not None:
             Applier(store, session.durable, store.layout.run_intent).run(begun)
             arrived(session, begun)
-        _next_time_too(session)
+        next_time_too(session)
     parent = store.state(area.head.parent)
     cut = instants.take(area, store, parent, Capture(store, area, parent)).complete()
     if again:                              # names may have moved already that no program touched
@@ -171,6 +171,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     files = {inode: _Rollback(session, slots[inode], inode, now, then, checked)
              for inode in sorted(look.objects | crossing) if inode in slots}
     checked.require([piece for each in files.values() for piece in each.copied(again or each.inode in crossing)])
+    room.require(session, sum(each.blocks for each in files.values()))
     area.head.restoring = index + 1        # from here on what a kill leaves is carried through
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
@@ -181,7 +182,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.committed_epoch = cut.epoch
     area.head.committed_block = area.head.next_block
     # the journal stays: what it says of paths that no record knows yet is for the next checkpoint
-    _next_time_too(session)
+    next_time_too(session)
     area.head.cut_pending = 0
     others = look.names_back()
     for inode in sorted(others - files.keys()):
@@ -202,18 +203,9 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.parent = index
     _now_back(area, index, session.durable)
     commit.remove_file(store.door, store.layout.run_intent, durable=False)
+    half_way.forget(cut.half_way)
     area.head.ways_changed = (area.head.ways_changed + 1) & 0xFFFFFFFF     # folders may have been moved
     area.head.restoring = 0
-
-
-def _next_time_too(session: Session) -> None:
-    """Files that were there before the run, of which a restore was the first to hear: each has a number, and no record
-    tells what it was. The next checkpoint has to, so it looks at them."""
-    area, known = session.area, session.store.state(session.area.head.parent).pifs
-    for slot in area.pifs():
-        p = area.pif(slot)
-        if p.object and p.object not in known and (p.created == 0 or p.refs):
-            area.touch_pif(slot)
 
 
 def _now_back(area: Area, index: int, durable: bool) -> None:
@@ -233,6 +225,7 @@ class _Rollback:
         self.slot, self.inode, self.now, self.then = slot, inode, now, then
         self.p = self.area.pif(slot)
         self.run_number, self.checked = self.area.head.run, checked
+        self.blocks = 0                    # of the buffer, that it takes at most; `copied` knows
 
     def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
         """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
@@ -274,10 +267,16 @@ class _Rollback:
                 if kind == LOST:
                     raise Unverified(f"{os.fsdecode(pif.filename)}: bytes {start}-{end} of checkpoint "
                                      f"{self.then.index} are lost")
+        known = min(self.now.pifs[self.inode].size, self.p.fresh_from) if self.inode in self.now.pifs else 0
+        cut = max(0, known - pif.size) if not self.p.flags & lib.MM_VIRTUAL else 0
+        self.blocks = -(-cut // BLOCK)
         if self.p.flags & lib.MM_HOME:
+            self.blocks += sum(-(-(min(end, known) - start) // BLOCK) for start, end, there in changes
+                               if there.kind != HOME and start < known)
             yield from (there for _, _, there in changes if there.kind == BUFFER)
             return
         mixed = [block for block, _, place in self._blocks(changes, pif.size) if place is None]
+        self.blocks += len(mixed)
         yield from (piece for parts in self._within(mixed, pif.size) for piece in parts if piece.kind == BUFFER)
 
     def run(self, again: bool) -> None:
@@ -366,16 +365,11 @@ class _Rollback:
     def _resize_home(self, size: int) -> None:
         path = self._home()
         try:
-            fd = REAL.open(path, os.O_RDWR)
-        except PermissionError:
-            mode = stat.S_IMODE(REAL.lstat(path).st_mode)
-            REAL.chmod(path, mode | 0o600)
-            fd = REAL.open(path, os.O_RDWR)
-            REAL.chmod(path, mode)
+            found = REAL.lstat(path).st_size
         except FileNotFoundError:
             return
+        fd = writable(path) if size != found else -1   # somebody else's, who does not let us, has not changed its size
         try:
-            found = os.fstat(fd).st_size
             known = min(found, self.p.fresh_from)
             if size < known:               # some index knows these bytes: saved before they go
                 self._keep(fd, [(size, known)])
@@ -384,7 +378,8 @@ class _Rollback:
             if size != found:
                 os.ftruncate(fd, size)
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
         if self.p.flags & lib.MM_VIRTUAL:
             self.p.flags &= ~lib.MM_VIRTUAL
             self.p.home_limit = NO_LIMIT

@@ -45,6 +45,12 @@ def umask() -> int:
     return mask
 
 
+def keeps_mode(found: os.stat_result) -> bool:
+    """Whether what is opened up for a moment gets its mode back: the kernel takes a set-group-id bit away when somebody
+    who is not in the group changes the mode."""
+    return not found.st_mode & stat.S_ISGID or found.st_gid in (os.getegid(), *os.getgroups()) or os.geteuid() == 0
+
+
 @contextmanager
 def _opened(folder: bytes) -> Iterator[None]:
     """A folder that is the caller's own and whose mode keeps him from listing, changing or entering it lets him in.
@@ -60,7 +66,7 @@ def _opened(folder: bytes) -> Iterator[None]:
     try:
         found = os.fstat(fd)
         mode, place = stat.S_IMODE(found.st_mode), f"/proc/thread-self/fd/{fd}"
-        if found.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU:
+        if found.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU or not keeps_mode(found):
             yield
             return
         os.chmod(place, mode | stat.S_IRWXU)
@@ -71,7 +77,6 @@ def _opened(folder: bytes) -> Iterator[None]:
                 os.chmod(place, mode)
     finally:
         os.close(fd)
-
 
 
 def _let_in(*which: int, inside: bool = False) -> Callable[[_Call], _Call]:

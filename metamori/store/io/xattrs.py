@@ -12,19 +12,20 @@ import stat
 
 from metamori.store.format.records import XattrOp
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.io.os_io import REAL, Door
+from metamori.store.io.os_io import REAL, Door, keeps_mode
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
 _REFUSED = (errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def read(path: bytes) -> Xattrs:
-    """Those of a file or folder, never through a symbolic link."""
+def read(path: bytes, shut: bytes | None = None) -> Xattrs:
+    """Those of a file or folder, never through a symbolic link. What is the caller's own, and may not be read by its
+    mode, is opened up for the moment; where `shut` is given, that stands for its values instead."""
     found = []
     try:
         for name in REAL.listxattr(path):
             try:
-                found.append((os.fsencode(name), _value(path, name)))
+                found.append((os.fsencode(name), _value(path, name, shut)))
             except OSError:
                 continue
     except OSError:
@@ -32,20 +33,22 @@ def read(path: bytes) -> Xattrs:
     return tuple(sorted(found))
 
 
-def _value(path: bytes, name: str) -> bytes:
-    """Also of a file or folder of the caller's own that he may not read as it is: it is opened up for the moment, but
-    where a set-group-id bit may not come back."""
+def _value(path: bytes, name: str, shut: bytes | None) -> bytes:
     try:
         return REAL.getxattr(path, name)
     except PermissionError:
-        mode = REAL.lstat(path).st_mode
-        if mode & (stat.S_IRUSR | stat.S_ISGID) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if shut is not None:
+            return shut
+        st = REAL.lstat(path)
+        if st.st_mode & stat.S_IRUSR or not keeps_mode(st) or not (
+                stat.S_ISREG(st.st_mode) or stat.S_ISDIR(st.st_mode)):
             raise
-        REAL.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)
+        mode = stat.S_IMODE(st.st_mode)
+        REAL.chmod(path, mode | stat.S_IRUSR)
         try:
             return REAL.getxattr(path, name)
         finally:
-            REAL.chmod(path, stat.S_IMODE(mode))
+            REAL.chmod(path, mode)
 
 
 def apply(door: Door, op: XattrOp) -> None:

@@ -19,7 +19,8 @@ from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
-_STEP_MS = 20                              # and no longer where the clock is a server's
+_STEP_NS = 20_000_000                      # and no longer where the clock is a server's
+_TICKS = 2 * 10**9, 10**9, 10**7           # of filesystems: FAT, ext3 and short inodes of ext4, exFAT
 
 
 def identity_now(door: Door, path: bytes) -> Identity:
@@ -34,8 +35,9 @@ def identity_now(door: Door, path: bytes) -> Identity:
 
 
 def _looks(path: bytes, found: os.stat_result) -> int:
-    """Mode, owner and extended attributes as one number, which is not 0."""
-    data = repr((found.st_mode, found.st_uid, found.st_gid, xattrs.read(path))).encode()
+    """Mode, owner and extended attributes as one number, which is not 0. What is shut stays shut: a command that only
+    looks might be killed then."""
+    data = repr((found.st_mode, found.st_uid, found.st_gid, xattrs.read(path, b""))).encode()
     return 1 << 32 | zlib.crc32(data)
 
 
@@ -119,12 +121,17 @@ def present_head(door: Door, layout: Layout, before: Head, known: State, state: 
 
 def wait_past(identities: Iterable[Identity]) -> None:
     """Until whoever writes to one of these files gives it a later time: the clock of files goes in steps of up to 10 ms
-    before Linux 6.13. It has long gone on, as a rule: what was written before this was made durable."""
-    newest = max((each.ctime_ns for each in identities), default=0)
-    for _ in range(_STEP_MS):
-        if time.clock_gettime_ns(_COARSE) > newest:
-            return
+    before Linux 6.13, and some filesystems keep no more than whole seconds. It has long gone on, as a rule: what was
+    written before this was made durable."""
+    newest, tick = max(((each.ctime_ns, _tick(each.ctime_ns)) for each in identities), key=sum, default=(0, 0))
+    end = time.monotonic_ns() + max(_STEP_NS, tick)
+    while time.clock_gettime_ns(_COARSE) <= newest + max(tick - 1, 0) and time.monotonic_ns() < end:
         time.sleep(0.001)
+
+
+def _tick(time_ns: int) -> int:
+    """For how long a filesystem may give this time."""
+    return next((tick for tick in _TICKS if time_ns % tick == 0), 0) if time_ns else 0
 
 
 def as_copied(door: Door, layout: Layout, head: Head) -> Head:

@@ -10,7 +10,6 @@ import os
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from metamori.errors import Damaged
 from metamori.store.format import files
@@ -22,6 +21,12 @@ from metamori.store.io.os_io import Door
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.lru import Recent
 from metamori.tables.view import NOTHING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from metamori.tables.record import NamedTuple
 
 _COMBINED_MAX = 4096
 _HELD_MAX = 500_000                        # entries of records held in memory: 24 MB

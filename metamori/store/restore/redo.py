@@ -35,8 +35,10 @@ class Applier:
     def __init__(self, store: Store, durable: bool, record: bytes) -> None:
         self._store, self._door, self._durable, self._record = store, store.door, durable, record
         self._folders: set[bytes] = set()
+        self._drops: dict[bytes, bytes] = {}   # names that go at the end, and what the same file has then
 
     def run(self, intent: Intent) -> None:
+        self._drops = {op.path: op.other for op in intent.names if op.op == "drop"}
         after = self._names(intent)
         for size in intent.sizes:
             self._guarded(size.path, self._tighten, size)
@@ -100,7 +102,7 @@ class Applier:
 
     def _keep(self, op: NameOp) -> None:
         if self._is(op.path, op.dev, op.ino) and not commit.exists(self._door, op.other):
-            self._link_or_copy(op.path, op.other)
+            self._link_or_copy(op.path, op.other, goes=True)
 
     def _unlink(self, op: NameOp) -> None:
         if self._is(op.path, op.dev, op.ino):
@@ -128,13 +130,16 @@ class Applier:
             self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
 
     def _link(self, op: NameOp) -> None:
-        source = lstat_or_none(self._door, op.other)
-        target = lstat_or_none(self._door, op.path)
+        path, goes = op.other, op.other in self._drops
+        source, target = lstat_or_none(self._door, path), lstat_or_none(self._door, op.path)
+        if source is None and goes:        # it has moved to another of its names
+            path, goes = self._drops[path], False
+            source = lstat_or_none(self._door, path)
         if source is None:
             return
         if target is None:
-            self._link_or_copy(op.other, op.path)
-        elif not os.path.samestat(source, target) and self._can_link(op.other, op.path):
+            self._link_or_copy(path, op.path, goes)
+        elif not os.path.samestat(source, target) and self._can_link(path, op.path):
             raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way", (op.path,))
 
     def _can_link(self, source: bytes, target: bytes) -> bool:
@@ -183,14 +188,22 @@ class Applier:
         except FileNotFoundError:
             pass
 
-    def _link_or_copy(self, source: bytes, target: bytes) -> None:
-        """A further name where the filesystem allows; else a copy, complete before it has its name."""
+    def _link_or_copy(self, source: bytes, target: bytes, goes: bool) -> None:
+        """A further name where the filesystem allows; else a copy, complete before it has its name. goes: the source's
+        name is to go anyhow. Of somebody else's file no link may be made; it moves, and so stays his."""
         try:
             self._door.link(source, target)
             return
         except OSError as error:
             if error.errno not in _CANNOT_LINK:
                 raise
+            theirs = goes and error.errno == errno.EPERM and self._door.lstat(source).st_uid != os.geteuid()
+        if theirs:
+            try:
+                self._door.rename_new(source, target)
+                return
+            except PermissionError:
+                pass
         copy_file(self._store, source, target, self._durable)
 
     # -- content ---------------------------------------------------------------------------------
@@ -217,8 +230,25 @@ class Applier:
         if stat.S_ISREG(found.st_mode) and stat.S_IMODE(self._door.lstat(op.path).st_mode) != mode:
             self._owners(self._door.chmod, op.path, mode)
 
+    def _is_written(self, path: bytes, ops: list[WriteOp]) -> bool:
+        """Whether a file has these bytes already."""
+        fd = self._door.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            for _, _, start, end, run, place in ops:
+                want = self._store.buffers.read(run, place, end - start) if run else bytes(end - start)
+                if self._door.pread(fd, end - start, start) != want:
+                    return False
+            return True
+        finally:
+            self._door.close(fd)
+
     def _write(self, path: bytes, ops: list[WriteOp]) -> None:
-        fd = self._open(path)
+        try:
+            fd = self._open(path)
+        except PermissionError:            # somebody else's, of which there is a copy: what nobody has changed is there
+            if self._is_written(path, ops):
+                return
+            raise
         try:
             for op in ops:
                 if not op.run:

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
-from metamori.errors import Damaged, MetamoriError
+from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.store.format.records import Intent, KeptHome, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
@@ -62,9 +62,9 @@ def move_home(
     """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
 
     `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. `unknown`: also to an
-    index that a run may have spoiled whose records were removed. part: all else of it is in place. Raises
-    NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError when the system fails on the
-    way, and then the next call goes on.
+    index that a run may have spoiled whose records were removed, and though more users may read it than then. part: all
+    else of it is in place. Raises NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError
+    when the system fails on the way, and then the next call goes on.
     """
     recover(store, durable=durable)
     if not unknown:
@@ -75,6 +75,11 @@ def move_home(
         more = f", and {len(work.lost) - 1} more" if len(work.lost) > 1 else ""
         raise Damaged(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {index} are lost{more}; "
                       f"'metamori restore --force {index}' puts the rest back")
+    if work.exposed and not unknown:
+        from metamori.store.read.holders import listed  # a run that begins needs none of it
+
+        raise ChangedOutside(f"{listed(work.exposed)} somebody else's, and what is written there may be read by others "
+                             f"than at checkpoint {index}; --force writes it all the same", tuple(work.exposed))
     require_all(store, index, ((op.run, op.buffer_start, op.buffer_start + op.end - op.start)
                                for op in work.intent.writes if op.run))
     _carry_out(store, work, run, save_preimages, durable)

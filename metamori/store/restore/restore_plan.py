@@ -51,13 +51,15 @@ class Save(NamedTuple):
 
 @mutable
 class Plan:
-    """An intent, what has to be saved before it, what cannot be had, and notes for a person."""
+    """An intent, what has to be saved before it, what cannot be had, and notes for a person. exposed: files of others
+    whose old bytes more users may read than then: their mode is not ours to change."""
 
     target: int
     intent: Intent
     saves: list[Save] = field(default_factory=list)
     lost: list[tuple[bytes, int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    exposed: list[bytes] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -160,8 +162,8 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
     changed = {each.inode: each for each in store.changed_kept()}
     kept = {each.inode: store.layout.kept(each.name) for each in head.kept}
     after = {each.inode: store.layout.kept(each.name) for each in names.kept}
-    content = _Content(store)
-    held = _held_open(store, target, after) if recorded is None else set()
+    content, ours, exposed = _Content(store), list[bytes](), list[bytes]()
+    user, held = os.geteuid(), _held_open(store, target, after) if recorded is None else set()
     for inode in sorted(there.pifs):
         paths = there.paths(inode) or ([after[inode]] if inode in held else _unseen(there, inode, after))
         if not paths:
@@ -174,15 +176,24 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
         if inode in changed:
             require_kept(store.door, store.layout, changed[inode])
         size = found.st_size if found is not None else 0
+        if user not in (0, there.pifs[inode].uid) and (found is None or found.st_uid == user):
+            ours.append(paths[0])
         if home and here.paths(inode) and inode in here.pifs and not here.is_doubtful:
             different = here.differences(there, inode)
         else:                              # of a file without a name its size is all that is known
             different = iter(differences(whole_home(size), there.pieces(inode)))
         written = content.compare(inode, home, paths[0], different, size)
+        if written and found is not None and user not in (0, found.st_uid) and (
+                found.st_mode & ~there.pifs[inode].mode & (stat.S_IRGRP | stat.S_IROTH)):
+            exposed.append(paths[0])
         content.finish(paths[0], there.pifs[inode], found, written)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(here, there)))
-    return Plan(target, intent, content.saves, content.lost, names.notes)
+    if ours:
+        from metamori.store.read.holders import listed  # a run that begins needs none of it
+
+        names.notes.append(f"{listed(sorted(ours))} yours now: only root can give files back to others")
+    return Plan(target, intent, content.saves, content.lost, names.notes, exposed)
 
 
 def _held_open(store: Store, target: int, homes: dict[int, bytes]) -> set[int]:

@@ -102,6 +102,8 @@ int mm_end_noted(struct noted *n, int r)
     return r;
 }
 
+static int moved_away(long error) { return error < 0 ? fail(error) : 0; }
+
 static int remove_name(int dir, const char *path, int flags)
 {
     SCRATCH(name);
@@ -133,7 +135,7 @@ static int remove_name(int dir, const char *path, int flags)
         way.again = 1;
     }
     MM_STOP("unlink.kept");
-    int r = REAL(unlinkat)(dir, path, flags);
+    int r = doomed.moves ? moved_away(mm_take_away(&doomed, dir, path)) : REAL(unlinkat)(dir, path, flags);
     int saved = errno;
     if (r == 0)
         mm_gone(&doomed);
@@ -279,6 +281,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     }
     MM_STOP("rename.kept");
     int r = e < 0 ? fail(e)
+          : doomed.moves ? moved_away(mm_take_replaced(&doomed, &moving.at_old, from_dir, from, to_dir, to))
           : flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     int saved = errno;
     if (followed && r == 0) {

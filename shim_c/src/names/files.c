@@ -1,26 +1,30 @@
 /* files.c - the PIF of a file that is about to change, made at its first change. */
 #include "names/names.h"
 
-/* A file that the user may write but not read: what it holds must not come into a store that he may read.  His own he may read
- * when he pleases, whatever its mode. */
-int mm_unreadable(const struct statx *st, const char *path)
+static int may_not(int what, const struct statx *st, const char *path)
 {
-    static int said;
-    if ((st->stx_mode & 0444) == 0444 || st->stx_uid == (uint32_t)sys(SYS_geteuid)
-        || sys(SYS_faccessat2, AT_FDCWD, path, R_OK, AT_EACCESS) != -EACCES)
-        return 0;
-    if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        mm_say("%s is not tracked: it may be written but not read, so its old content cannot be saved", path);
+    return (st->stx_mode & 0444) != 0444 && st->stx_uid != (uint32_t)sys(SYS_geteuid)
+        && sys(SYS_faccessat2, AT_FDCWD, path, what, AT_EACCESS) == -EACCES;
+}
+
+static int said(const char *path)
+{
+    static int once;
+    if (!__atomic_exchange_n(&once, 1, __ATOMIC_RELAXED))
+        mm_say("%s is not tracked: it may not be read, so its old content cannot be saved", path);
     return 1;
 }
 
-/* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
-uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
+/* A file that the user may not read: what it holds must not come into a store that he may read.  His own he may read when he
+ * pleases, whatever its mode. */
+int mm_unreadable(const struct statx *st, const char *path) { return may_not(R_OK, st, path) && said(path); }
+
+static uint32_t pif_for(const struct statx *st, const char *canonical, int created, int keeps, long *error)
 {
     uint64_t dev = sys_dev(st->stx_dev_major, st->stx_dev_minor), btime = sys_birth(st);
     uint32_t slot = mm_pif_find(mm_area, dev, st->stx_ino, btime);
     *error = 0;
-    if (slot || (!created && mm_unreadable(st, canonical)))
+    if (slot || (!created && may_not(R_OK, st, canonical) && !(keeps && may_not(W_OK, st, canonical)) && said(canonical)))
         return slot;
     if (!created && (*error = mm_touch(canonical)) < 0)
         return 0;
@@ -43,4 +47,16 @@ uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, 
     if (!slot)
         *error = -ENOSPC;
     return slot;
+}
+
+/* The PIF of an existing file that is about to change; it is noted as it is now.  0 and *error on failure. */
+uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error)
+{
+    return pif_for(st, canonical, created, 0, error);
+}
+
+/* The same of one that is about to lose a name only.  What the user can neither read nor write to stays as it is by any name. */
+uint32_t mm_pif_to_keep(const struct statx *st, const char *canonical, long *error)
+{
+    return pif_for(st, canonical, 0, 1, error);
 }

@@ -117,7 +117,10 @@ void mm_by_another_name(uint32_t slot, const char *path)
     mm_pif_let_names_go(p, held);
 }
 
-/* A link in the store, or a copy where there can be none. */
+static int is_theirs(const struct statx *st) { return st->stx_uid != (uint32_t)sys(SYS_geteuid); }
+
+/* A link in the store, or a copy where there can be none.  1: somebody else's, which the kernel lets nobody link; what was
+ * to take its name moves it into the store (take.c). */
 static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
 {
     SCRATCH(kept);
@@ -133,9 +136,10 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
         r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
     }
-    if (r == 0) {
+    int moves = r == -EPERM && is_theirs(st);
+    if (r == 0 || moves) {
         is_kept(p, 0, 0);
-        return 0;
+        return moves;
     }
     if (r == -ENOENT && sys(SYS_faccessat, AT_FDCWD, path, F_OK) == 0) {   /* the store was removed: it goes as natively */
         __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
@@ -155,7 +159,16 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
     if (r == 0)
         is_kept(p, MM_COPIED, size);
     release(p, mask);
-    return r;
+    return r == -EACCES && mm_unreadable(st, path) ? 0 : r;
+}
+
+static int is_stored(uint32_t slot, const struct mm_pif *p, const struct statx *st)
+{
+    if (!(p->flags & MM_KEPT) || p->flags & MM_COPIED || !is_theirs(st))
+        return (p->flags & MM_KEPT) != 0;
+    SCRATCH(kept);
+    mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+    return sys(SYS_faccessat, AT_FDCWD, kept, F_OK) == 0;  /* whoever was about to move it may have been killed */
 }
 
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
@@ -176,7 +189,7 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
         doomed->mode = st.stx_mode;
         if (!S_ISREG(st.stx_mode))
             return 0;
-        slot = mm_pif_for(&st, path, 0, &error);
+        slot = mm_pif_to_keep(&st, path, &error);
         if (!slot)
             return error;
         p = mm_pif_at(mm_area, slot);
@@ -190,9 +203,10 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-        if (needed && !(p->flags & MM_KEPT)) {
+        if (needed && !is_stored(slot, p, &st)) {
             error = keep(slot, p, path, &st);
-            doomed->linked = error == 0;
+            doomed->linked = error >= 0 && p->flags & MM_KEPT;
+            doomed->moves = error > 0;
         }
     }
     if (error < 0) {

@@ -45,6 +45,7 @@ long mm_touch_looked(const char *canonical, long looked, const struct statx *st)
 struct mm_doomed {
     uint32_t slot;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
+    uint32_t moves;            /* not yet: mm_take_away or mm_take_replaced is to be called instead of the kernel's call */
     uint64_t names;            /* names that it has outside the store */
     uint32_t mode;             /* of what stands there; 0: nothing */
 };
@@ -73,6 +74,10 @@ int mm_named(const char *path);
 void mm_file_named(const char *path, uint64_t dev, uint64_t ino);
 void mm_by_another_name(uint32_t slot, const char *path);
 
+/* take.c */
+long mm_take_away(const struct mm_doomed *doomed, int dir, const char *path);
+long mm_take_replaced(struct mm_doomed *doomed, const struct statx *by, int from_dir, const char *from, int to_dir, const char *to);
+
 /* paths.c */
 int mm_leads_to(const char *path, int fd);
 int mm_path_of(int fd, char *out, size_t room);
@@ -80,7 +85,7 @@ int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 
 /* files.c */
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
-
+uint32_t mm_pif_to_keep(const struct statx *st, const char *canonical, long *error);
 int mm_unreadable(const struct statx *st, const char *path);
 
 /* border.c */
