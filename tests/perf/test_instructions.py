@@ -28,7 +28,7 @@ BOUNDS = {
     "fresh pread": (90, 610), "fresh read": (90, 460), "fresh lseek": (64, 320), "fresh fstat": (56, 300),
     "fresh read4k": (90, 710), "fresh fchmod": (165, 165), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
     "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 255),
-    "followed read4k": (90, 90), "followed open+close": (1400, 1400),
+    "followed read4k": (90, 90), "followed open+close": (1410, 1410),
     "window first write": (690, 690), "window write": (515, 520), "window pwrite": (505, 510),
     "window pread": (455, 460), "window read": (465, 470), "window byte": (500, 510),
     "redirected pwrite": (670, 680), "redirected write": (695, 705), "redirected pwrite4k": (690, 700),

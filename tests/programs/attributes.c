@@ -1,10 +1,11 @@
 /* Changes what a file's inode and names are, by each of the calls that do: of a name, of a descriptor, at a folder's descriptor.
- * Linked statically (test_static_programs.py).  Where: the present folder; files "old" and "log" are there.  Argument: a step. */
+ * Linked statically too (test_static_calls.py).  Where: the present folder; files "old" and "log" are there.  Argument: a step. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -57,6 +58,17 @@ static void fewer_extended(int fd)
     OK(removexattr("log", "user.one"));
     OK(lremovexattr("log", "user.two"));
     OK(fremovexattr(fd, "user.three"));
+}
+
+/* By calls for which the C library has no function yet, or as they are meant before Linux 6.13; nothing else is done to the
+ * file in that step.  It has changed its name meanwhile. */
+static void by_number(int dir, int sets)
+{
+    struct { uint64_t value; uint32_t size, flags; } given = { (uint64_t)"at", 2, 0 };
+    if (sets && syscall(463, dir, "old", 0, "user.at", &given, sizeof given) < 0)
+        OK(setxattr("old", "user.at", "at", 2, 0));
+    if (!sets && syscall(466, dir, "log", AT_SYMLINK_NOFOLLOW, "user.at") < 0)
+        OK(removexattr("log", "user.at"));
 }
 
 static void names(int dir)
@@ -128,9 +140,9 @@ int main(int argc, char **argv)
     OK(fd);
     switch (argc > 1 ? atoi(argv[1]) : 0) {
     case 1: owners_and_modes(dir, fd); times(dir, fd); break;
-    case 2: extended(fd); break;
+    case 2: extended(fd); by_number(dir, 1); break;
     case 3: fewer_extended(fd); names(dir); names_otherwise(dir); break;
-    default: fewer_names(dir); size_limit();
+    default: fewer_names(dir); by_number(dir, 0); size_limit();
     }
     return bad;
 }

@@ -433,11 +433,44 @@ static void case_into_itself(void)
     SAY(rename("/", "one"));
 }
 
+/* 4095 bytes are the longest that the kernel takes */
+static void case_longest_path(void)
+{
+    char path[5000] = "";
+    for (int i = 0; i < 4092; i++)
+        path[i] = i < 4088 ? "one/../"[i % 7] : '/';
+    strcat(path, "old");
+    scatter(fd);
+    SAY(rename(path, "moved"));
+    SAY(rename("twin", path));
+    SAY(truncate(path, 5000));
+    SAY(symlink(path, "longer"));
+    SAY(chmod("longer", 0604));
+    sums("moved"), sums("old");
+    path[4095] = '/', path[4096] = 0;
+    SAY(unlink(path));
+}
+
+/* Who would make a file hears of another reason than who opens it; a name that is refused changes nothing of the file there. */
+static void case_refused(void)
+{
+    struct stat was, is;
+    SAY(symlink("old/", "into"));
+    SAY(open("into", O_RDWR | O_CREAT, 0644));
+    SAY(open("into", O_RDWR));
+    SAY(creat("old/new", 0644));
+    SAY(stat("one/a", &was));
+    usleep(20000);
+    SAY(rename("two", "one/a"));
+    SAY(stat("one/a", &is));
+    SAY(memcmp(&was.st_ctim, &is.st_ctim, sizeof is.st_ctim));
+}
+
 CASES = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(blocks),
-    CASE(exec_of_a_fifo), CASE(memfd_by_its_name), CASE(stream_that_maps), CASE(into_itself),
+    CASE(exec_of_a_fifo), CASE(memfd_by_its_name), CASE(stream_that_maps), CASE(into_itself), CASE(longest_path), CASE(refused),
 };
 
 MAIN

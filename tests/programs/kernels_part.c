@@ -3,6 +3,7 @@
 #include "corners.h"
 #include <linux/openat2.h>
 #include <mntent.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/mman.h>
@@ -77,6 +78,10 @@ static void case_watched(void)
     }
     pread(reader, room, 20, 5090);
     say_bytes("seen", room, 20);
+    int group = fanotify_init(FAN_NONBLOCK, O_RDONLY), twin = open("twin", O_RDWR);     /* an ordinary user gets none */
+    SAY(fanotify_mark(group, FAN_MARK_ADD, FAN_MODIFY, AT_FDCWD, "twin"));
+    SAY(pwrite(twin, "watched", 7, 100));
+    SAY(read(group, event, sizeof event) > 0);
     sums("old");
 }
 
@@ -185,9 +190,26 @@ static void case_folder_as_root(void)
     sums("one/in/also");
 }
 
+/* a pointer whose bytes end beyond all addresses; an empty path that stands for the open file */
+static void case_no_such_memory(void)
+{
+    char *volatile beyond = (char *)-1;
+    int file = open("one/a", O_PATH);
+    scatter(fd);
+    SAY(pwrite(fd, room, 100, 0));
+    SAY(pread(fd, room, 100, 0));
+    SAY(write(fd, beyond, 100));
+    SAY(read(fd, beyond, 100));
+    SAY(syscall(SYS_openat2, AT_FDCWD, "old", beyond, sizeof(struct open_how)));
+    SAY(fchownat(fd, beyond, 0, 0, AT_EMPTY_PATH));
+    SAY(syscall(452, file, beyond, 0604, AT_EMPTY_PATH));
+    SAY(syscall(452, file, "", 0604, AT_EMPTY_PATH));
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
+    CASE(no_such_memory),
 };
 
 MAIN

@@ -216,3 +216,15 @@ def test_a_script_just_written_that_several_execute(lab: Lab, options: list[str]
         done""")
     done = lab.run(["bash", "-c", rounds], *options)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n" * 24, b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--strict"]], ids=lambda words: "".join(words) or "default")
+def test_calls_before_the_c_library_has_begun(lab: Lab, compiled: Compile, options: list[str]) -> None:
+    """DT_PREINIT_ARRAY: the C library knows no environment yet, and where the store is stands in that."""
+    (lab.work / "old").write_bytes(b"o" * 6000)
+    before = lab.state()
+    done = lab.run([compiled("early")], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "old").read_bytes()[100:105] == b"early"
+    lab.restore(0)
+    lab.assert_state(before, "restore 0")

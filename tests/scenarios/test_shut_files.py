@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def seen(lab: Lab) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def followed(lab: Lab, first: str, *steps: str) -> list[dict[str, tuple[object, ...]]]:
+def followed(lab: Lab, first: str, *steps: str, options: Sequence[str] = ()) -> list[dict[str, tuple[object, ...]]]:
     """What the files are before a run, and after each of its steps, as they are natively."""
     act(lab, sys.executable, "-c", BEGIN + first, native=True)
     states = [seen(lab)]
@@ -80,7 +80,7 @@ def followed(lab: Lab, first: str, *steps: str) -> list[dict[str, tuple[object, 
     subprocess.run(["rm", "-rf", lab.work], check=True)
     copy.rename(lab.work)
     program = BEGIN + "".join(step + "\ncheckpoint()\n" for step in steps)
-    assert act(lab, *lab.argv("run"), "--", sys.executable, "-c", program) == ""
+    assert act(lab, *lab.argv("run"), *options, "--", sys.executable, "-c", program) == ""
     assert seen(lab) == states[-1]
     return states
 
@@ -312,3 +312,19 @@ print(fails(metamori.restore, first), sorted(os.listdir(".")), fails(metamori.re
     for index, state in ((2, then), (3, end), (1, end | {"theirs": (*end["theirs"][:2], b"text", *end["theirs"][3:])})):
         act(lab, *lab.argv("restore", "--force", index))
         assert seen(lab) == state, index
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolated", "single"])
+def test_set_user_id_bits_of_files_that_are_written(lab: Lab, options: list[str]) -> None:
+    """The kernel takes them away."""
+    states = followed(lab, """
+for name in "abc":
+    put(name, name * 9000)
+    os.chmod(name, 0o6755)
+""", """
+put("a", "over", 0, 5000); put("b", "cut"); os.truncate("c", 5)
+""", """
+os.chmod("a", 0o4711); os.chmod("b", 0o2755)
+""", """
+put("a", "once more", 0, 100); put("b", "longer", os.O_APPEND)
+""", options=options)
+    if "--mode=single" not in options:
+        every_index(lab, states)

@@ -33,9 +33,10 @@ def attributes(folder: Path) -> Attributes:
 
 
 @OPTIONS
-def test_every_call(lab: Lab, native_lab: Lab, compiled: Compile, options: list[str]) -> None:
+@pytest.mark.parametrize("linked", [["static"], []], ids=["static", "dynamic"])
+def test_every_call(lab: Lab, native_lab: Lab, compiled: Compile, linked: list[str], options: list[str]) -> None:
     """Modes, owners, times and extended attributes go back to any index too."""
-    program = compiled("attributes", "static")
+    program = compiled("attributes", *linked)
     prepare(native_lab)
     wanted = [attributes(native_lab.work)]
     for step in STEPS:

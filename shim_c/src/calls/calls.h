@@ -68,6 +68,8 @@ long mm_queue_opened(const char *name, long fd);
 
 /* wrap_sandbox.c */
 long mm_confining(long number, long a, long b, long c);
+long mm_attributes_at(int flags, long number, long a, long b, long c, long d, long e, long f);
+long mm_user_by_number(long number, long a, long b, long c);
 
 /* wrap_async_io.c */
 void mm_ring_made(void);

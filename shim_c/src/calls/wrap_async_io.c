@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
 
@@ -125,11 +126,11 @@ FROM_LIBURING(io_uring_queue_init_mem, (unsigned entries, void *ring, void *para
 
 /* Whoever watches a file waits for it to change where the kernel sees it: it is written back, and stays there while it is open
  * (`tail -f`).  One that nobody has written yet is known from here on, as if it had been opened for that. */
-static void watched(const char *path, uint32_t events)
+static void watched(int dir, const char *path, int follows)
 {
     struct statx st;
     SCRATCH(name);
-    long error = (events & IN_DONT_FOLLOW ? mm_canonical : mm_canonical_follow)(AT_FDCWD, path, name, SCRATCH_BYTES);
+    long error = !path ? mm_path_of(dir, name, SCRATCH_BYTES) : (follows ? mm_canonical_follow : mm_canonical)(dir, path, name, SCRATCH_BYTES);
     if (error < 0 || !mm_tracked(name)
         || sys_statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) < 0 || !S_ISREG(st.stx_mode))
         return;
@@ -179,10 +180,20 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 {
     int saved = errno;
     if (following() && (events & IN_MODIFY) && mm_usable(path, 1, 2))
-        watched(path, events);
+        watched(AT_FDCWD, path, !(events & IN_DONT_FOLLOW));
     errno = saved;
     return LIKELY(!mm_memory_head) ? REAL(inotify_add_watch)(watcher, path, events)
                                    : MM_NUMBERS(int, watch_noted(path, events, REAL(inotify_add_watch)(watcher, path, events)));
+}
+
+EXPORT int fanotify_mark(int group, unsigned flags, uint64_t events, int dir, const char *path)
+{
+    int saved = errno;
+    if (following() && (flags & FAN_MARK_ADD) && !(flags & (FAN_MARK_MOUNT | FAN_MARK_FILESYSTEM)) && (events & FAN_MODIFY)
+        && (!path || mm_usable(path, 1, 2)))
+        watched(dir, path, !(flags & FAN_MARK_DONT_FOLLOW));
+    errno = saved;
+    return REAL(fanotify_mark)(group, flags, events, dir, path);
 }
 
 /* A filesystem that goes takes along only what is in place. A device may be named instead of the folder. */

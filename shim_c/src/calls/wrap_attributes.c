@@ -8,6 +8,12 @@ static int begin_attributes(struct noted *n, int dir, const char *path, int flag
     return mm_begin_noted(n, dir, path, !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)));
 }
 
+/* With AT_EMPTY_PATH, of the descriptor. */
+static int is_open_file(const char *path, int flags)
+{
+    return (flags & AT_EMPTY_PATH) && (!path || (mm_usable(path, 1, 2) && !*path));
+}
+
 /* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
  * when it came.  0: it is none, and nothing has begun. */
 static uint32_t enter_made(int fd)
@@ -121,7 +127,7 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
 {
     struct on_fd on;
-    if ((flags & AT_EMPTY_PATH) && path && !*path)
+    if (is_open_file(path, flags))
         return begin_on_fd(dir, &on) ? -1 : end_on_fd(&on, REAL(fchownat)(dir, path, uid, gid, flags));
     struct noted n;
     return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchownat)(dir, path, uid, gid, flags));
@@ -251,7 +257,7 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
         return REAL(utimensat)(dir, path, times, flags);
     struct on_fd on;
     struct timed t;
-    if (!path || ((flags & AT_EMPTY_PATH) && mm_usable(path, 1, 2) && !*path))
+    if (!path || is_open_file(path, flags))
         return begin_timed_fd(dir, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
     struct noted n;
     return begin_timed(&n, &t, dir, path, flags) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
@@ -294,4 +300,15 @@ EXPORT int fremovexattr(int fd, const char *name)
 {
     struct on_fd on;
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fremovexattr)(fd, name));
+}
+
+/* fchmodat2(2), setxattrat(2) and removexattrat(2): the C library has no function for them, or one that knows no empty path. */
+long mm_attributes_at(int flags, long number, long a, long b, long c, long d, long e, long f)
+{
+    struct on_fd on;
+    if (is_open_file((const char *)b, flags))
+        return begin_on_fd((int)a, &on) ? -1 : end_on_fd(&on, (int)REAL(syscall)(number, a, b, c, d, e, f));
+    struct noted n;
+    return begin_attributes(&n, (int)a, (const char *)b, flags) ? -1
+         : mm_end_noted(&n, (int)REAL(syscall)(number, a, b, c, d, e, f));
 }

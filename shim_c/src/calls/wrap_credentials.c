@@ -7,6 +7,9 @@
  */
 #include "calls/calls.h"
 
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
+
 #define KEPT ((uid_t)-1)
 
 /* The process becomes another user: what mm_leave_for did before it. */
@@ -47,6 +50,22 @@ EXPORT int setresuid(uid_t real, uid_t effective, uid_t saved)
 {
     int left = leave_for(effective);
     return user_changed(left, REAL(setresuid)(real, effective, saved));
+}
+/* Of this thread alone, and so are those by system call: what the whole run may write is no longer one thing. */
+EXPORT int setfsuid(uid_t uid)
+{
+    int left = leave_for(uid), was = REAL(setfsuid)(uid);
+    if (left && (uid_t)REAL(setfsuid)(KEPT) != uid)
+        mm_leave_undone(left);
+    return was;
+}
+long mm_user_by_number(long number, long a, long b, long c)
+{
+    int left = leave_for((uid_t)(number == SYS_setuid ? a : b));
+    long r = REAL(syscall)(number, a, b, c);
+    if (r < 0)
+        mm_leave_undone(left);
+    return r;
 }
 EXPORT int setgid(gid_t gid) { return group_changed(REAL(setgid)(gid)); }
 EXPORT int setegid(gid_t gid) { return group_changed(REAL(setegid)(gid)); }

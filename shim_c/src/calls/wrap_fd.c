@@ -201,7 +201,7 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
             sys_close(fd);
             return opened_by_libc(dir, path, flags, mode, how);
         }
-        if (fd >= 0 || errno != ENOENT)
+        if (fd >= 0 || (errno != ENOENT && errno != ENOTDIR))    /* a link to "file/" is EISDIR to who makes one */
             return noted_by(fd, flags, mode, 0, NULL, dir, path);
         errno = saved;
     }

@@ -205,7 +205,8 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
         e = mm_leave_scope(m->old);
     if (e == 0 && m->to_in && !m->from_in && exchanged && m->b && !same)
         e = mm_leave_scope(m->new);
-    if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same)
+    if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
+        && !S_ISDIR(m->a->stx_mode))   /* which never replaces a file: the kernel refuses it, and its ctime stays */
         e = mm_keep(m->new, m->there, &m->at_new, doomed);
     return e;
 }

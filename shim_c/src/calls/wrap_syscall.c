@@ -8,7 +8,9 @@
 
 #include <linux/sched.h>
 #include <stdlib.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/pidfd.h>
@@ -22,6 +24,10 @@
 #endif
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#define SYS_removexattrat 466
 #endif
 
 static long forked(long number, long a, long b, long c, long d, long e)
@@ -131,7 +137,9 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     ON(mknodat, mknodat(I(a), S(b), (mode_t)c, (dev_t)(unsigned)d));
     ON(fchmod, fchmod(I(a), (mode_t)b));
     ON(fchmodat, fchmodat(I(a), S(b), (mode_t)c, 0));
-    ON(fchmodat2, fchmodat(I(a), S(b), (mode_t)c, I(d)));
+    case SYS_fchmodat2: return mm_attributes_at(I(d), number, a, b, c, d, e, f);
+    case SYS_setxattrat:
+    case SYS_removexattrat: return mm_attributes_at(I(c), number, a, b, c, d, e, f);
     ON(fchown, fchown(I(a), (uid_t)b, (gid_t)c));
     ON(fchownat, fchownat(I(a), S(b), (uid_t)c, (gid_t)d, I(e)));
     case SYS_utimensat: return b ? utimensat(I(a), S(b), P(c), I(d)) : futimens(I(a), P(c));
@@ -198,8 +206,14 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     case SYS_seccomp:
     case SYS_landlock_restrict_self:
         return mm_confining(number, a, b, c);
+    ON(setfsuid, setfsuid((uid_t)a));
+    case SYS_setuid:
+    case SYS_setreuid:
+    case SYS_setresuid:
+        return mm_user_by_number(number, a, b, c);
     ON(umount2, umount2(S(a), I(b)));
     ON(inotify_add_watch, inotify_add_watch(I(a), S(b), (uint32_t)c));
+    ON(fanotify_mark, fanotify_mark(I(a), (unsigned)b, (uint64_t)c, I(d), S(e)));
     ON(setrlimit, setrlimit(I(a), P(b)));
     ON(getrlimit, getrlimit(I(a), P(b)));
     ON(prlimit64, prlimit((pid_t)a, I(b), P(c), P(d)));

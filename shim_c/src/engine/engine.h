@@ -112,7 +112,8 @@ size_t mm_try(const void *p, size_t count, int what);
 static inline size_t mm_usable(const void *p, size_t count, int what)
 {
     const struct mm_tried *t = &mm_tried[what];
-    return LIKELY((uintptr_t)p >= t->first && (uintptr_t)p + count - 1 <= t->last
+    /* as signed: a bad pointer may lie in the upper half of all addresses, where the end of its bytes is beyond them */
+    return LIKELY((intptr_t)p >= (intptr_t)t->first && (uintptr_t)p + count - 1 <= t->last
                   && t->generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED)) ? count : mm_try(p, count, what);
 }
 

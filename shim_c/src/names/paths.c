@@ -125,7 +125,7 @@ int mm_names_a_file(const char *path)
 int mm_canonical(int dir, const char *path, char *out, size_t room)
 {
     SCRATCH(folder);
-    size_t n = length_of(path, 4096 - 1);
+    size_t n = length_of(path, 4096);
     if (n == 0)
         return -ENOENT;
     while (n > 1 && path[n - 1] == '/')
@@ -160,7 +160,7 @@ int mm_canonical(int dir, const char *path, char *out, size_t room)
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
 {
     SCRATCH(target);
-    size_t n = length_of(path, 4096 - 1);
+    size_t n = length_of(path, 4096);
     if (n == 0)
         return -ENOENT;
     if (path[n - 1] == '/')            /* a folder */
@@ -178,7 +178,10 @@ int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
         if (links == 40)
             return -ELOOP;
         target[folder + length] = 0;
-        e = mm_canonical(AT_FDCWD, target + (target[folder] == '/' ? folder : 0), out, room);
+        size_t begins = target[folder] == '/' ? folder : 0;
+        if (UNLIKELY(folder + length - begins > 4095))
+            return canonical_whole(dir, path, out, room);      /* no call takes a path of that length */
+        e = mm_canonical(AT_FDCWD, target + begins, out, room);
     }
     return e;
 }

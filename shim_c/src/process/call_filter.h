@@ -17,6 +17,8 @@
 #define MM_PROXY_KEEPS 'k'             /* `metamori run` instead of a program: it keeps what the standby has (lifecycle/proxy.py) */
 
 #define MM_FCHMODAT2 452
+#define MM_SETXATTRAT 463
+#define MM_REMOVEXATTRAT 466
 #ifndef SYS_landlock_restrict_self
 #define SYS_landlock_restrict_self 446
 #endif

@@ -143,16 +143,29 @@ static const char *store_by_hand(void)
     return path;
 }
 
+/* The C library knows the environment once its own constructor has run: to DT_PREINIT_ARRAY it has none.  It lies where the kernel
+ * put it, behind the arguments. */
+static char **first_environment(void)
+{
+    extern void *__libc_stack_end;
+    long count = *(long *)__libc_stack_end;
+    char **arguments = (char **)__libc_stack_end + 1;
+    return count >= 0 && count < 1 << 24 && !arguments[count] ? arguments + count + 1 : NULL;
+}
+
 static void begin(void)
 {
     if (mm_ready)
         return;
-    int saved = errno;
+    int saved = errno, early = !environ;
+    if (early)
+        environ = first_environment();
     mm_ready = 1;
     mm_make_room = mm_made_room;
     mm_resolve();
     mm_old_libc();
     if (getauxval(AT_SECURE)) {            /* rights that whoever chose the environment does not have */
+        environ = early ? NULL : environ;
         errno = saved;
         return;
     }
@@ -185,6 +198,8 @@ static void begin(void)
     }
     if (getenv("METAMORI_MEMORY") && !mm_area)
         mm_memory_not_joined();
+    if (early)                         /* as the program's own code has it there */
+        environ = NULL;
     errno = saved;
 }
 

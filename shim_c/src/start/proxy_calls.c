@@ -39,8 +39,9 @@ static int was_made(const struct mm_shown *call, long result)
     case SYS_mkdir: case SYS_mknod: case SYS_link: case SYS_symlink:
 #endif
     case SYS_mkdirat: case SYS_mknodat: case SYS_linkat: case SYS_symlinkat: case SYS_setxattr: case SYS_lsetxattr: case SYS_fsetxattr:
+    case MM_SETXATTRAT:
         return result == -EEXIST;
-    case SYS_removexattr: case SYS_lremovexattr: case SYS_fremovexattr:
+    case SYS_removexattr: case SYS_lremovexattr: case SYS_fremovexattr: case MM_REMOVEXATTRAT:
         return result == -ENODATA;
     default:
         return 0;
@@ -375,14 +376,15 @@ static enum mm_answer on_descriptor(const struct mm_shown *call, const struct mm
     return ours ? MM_ANSWER_RESULT : MM_ANSWER_KERNEL;
 }
 
-static enum mm_answer extended(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
+static enum mm_answer extended(const struct mm_shown *call, const struct mm_waiting *from, int nr, int dir, const uint64_t *a,
+                               struct mm_place *place, long *result)
 {
     char name[256], *value = NULL;
-    int nr = call->notice.data.nr, sets = nr == SYS_setxattr || nr == SYS_lsetxattr;
+    int sets = nr == SYS_setxattr || nr == SYS_lsetxattr;
     enum mm_answer how = MM_ANSWER_KERNEL;
     if (mm_shown_string(call, a[1], name, sizeof name) > 0
         && (!sets || (a[3] <= 65536 && (value = malloc(a[3] + 1)) && (!a[3] || mm_shown_bytes(call, a[2], value, a[3]))))
-        && mm_find_place(call, from, AT_FDCWD, a[0], place)) {
+        && mm_find_place(call, from, dir, a[0], place)) {
         char path[PATH_ROOM_SHOWN + 64];
         mm_whole_path(place, path, sizeof path);
         how = answered(nr == SYS_setxattr ? setxattr(path, name, value, a[3], (int)a[4])
@@ -391,6 +393,18 @@ static enum mm_answer extended(const struct mm_shown *call, const struct mm_wait
     }
     free(value);
     return how;
+}
+
+/* setxattrat and removexattrat: as the older ones, but value, size and flags lie in memory. */
+static enum mm_answer extended_at(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
+{
+    struct { uint64_t value; uint32_t size, flags; } given = { 0 };
+    int sets = call->notice.data.nr == MM_SETXATTRAT, flags = (int)a[2];
+    if ((flags & ~AT_SYMLINK_NOFOLLOW) || (sets && (a[5] != sizeof given || !mm_shown_bytes(call, a[4], &given, sizeof given))))
+        return MM_ANSWER_KERNEL;
+    uint64_t older[] = { a[1], a[3], given.value, given.size, given.flags };
+    int nr = sets ? (flags ? SYS_lsetxattr : SYS_setxattr) : flags ? SYS_lremovexattr : SYS_removexattr;
+    return extended(call, from, nr, (int)a[0], older, place, result);
 }
 
 /* Times as each call has them; NULL: now.  0: they cannot be read. */
@@ -461,7 +475,9 @@ static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from,
     case SYS_fchownat: return owner_at(call, from, (int)a[0], a[1], (uid_t)a[2], (gid_t)a[3], (int)a[4], place, result);
     case SYS_truncate: return truncate_at(call, from, a[0], (off_t)a[1], place, result);
     case SYS_fchmod: case SYS_fchown: case SYS_fsetxattr: case SYS_fremovexattr: return on_descriptor(call, from, a, NULL, result);
-    case SYS_setxattr: case SYS_lsetxattr: case SYS_removexattr: case SYS_lremovexattr: return extended(call, from, a, place, result);
+    case SYS_setxattr: case SYS_lsetxattr: case SYS_removexattr: case SYS_lremovexattr:
+        return extended(call, from, call->notice.data.nr, AT_FDCWD, a, place, result);
+    case MM_SETXATTRAT: case MM_REMOVEXATTRAT: return extended_at(call, from, a, place, result);
     default: return call_on_names(call, from, a, place, result);
     }
 }
