@@ -186,3 +186,16 @@ def test_a_folder_that_goes_where_one_was_left(lab: Lab) -> None:
         files = sorted(str(each.relative_to(lab.work)) for each in lab.work.rglob("*") if each.is_file())
         assert files == sorted([f"{name}/x"] * bool(name) + ["e/mine"]), index
     lab.verb("verify")
+
+
+@pytest.mark.parametrize("depth", ["", "/in"])
+def test_a_folder_that_goes_where_one_stays(lab: Lab, depth: str) -> None:
+    """As above, of a folder that a run has made and that would go if it did not hold somebody's file."""
+    lab.run(["sh", "-c", "mkdir a; echo x > a/x"])
+    lab.run(["sh", "-c", f"mv a g; mkdir -p a{depth}; echo t > a{depth}/t"])
+    (lab.work / f"a{depth}" / "mine").write_text("mine")
+    for index, names in ((1, ["a/x"]), (2, ["g/x", f"a{depth}/t"]), (0, []), (1, ["a/x"])):
+        lab.restore(index)
+        files = sorted(str(each.relative_to(lab.work)) for each in lab.work.rglob("*") if each.is_file())
+        assert [each for each in files if "mine" not in each] == sorted(names) and len(files) == len(names) + 1, index
+    lab.verb("verify")

@@ -100,6 +100,47 @@ def test_of_short_files_nothing_is_lost(lab: Lab, way: Callable[[Path], None]) -
     lab.assert_state(changed, "what somebody else left")
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_short_files_that_later_runs_left_alone(lab: Lab, way: Callable[[Path], None]) -> None:
+    """Between runs and beside one: the copy that the first run left is of their indexes too."""
+    first_run(lab)
+    assert lab.run(["sh", "-c", "echo c >c"]).returncode == 0
+    at_two = lab.state()
+    way(lab.work / "a")
+    changed = lab.state()
+    assert "no errors" in lab.verb("verify").stdout and not lost_in_log(lab)
+    assert lab.verb("cat", 2, lab.work / "a").stdout == "result1\n"
+    lab.restore(2, "--to", lab.folder / "copy")
+    assert next((lab.folder / "copy").rglob("a")).read_bytes() == b"result1\n"
+    lab.restore(2, code=14)
+    lab.restore(2, "--force")
+    lab.assert_state(at_two, "index 2")
+    lab.restore(3)
+    lab.assert_state(changed, "what somebody else left")
+    lab.restore(2)
+    assert lab.run(["sh", "-c", "echo d >d"]).returncode == 0
+    at_four = lab.state()
+    way(lab.work / "a")
+    assert lab.run(["sh", "-c", "ls >>a || ls >e"]).returncode == 0
+    assert "no errors" in lab.verb("verify").stdout and not lost_in_log(lab)
+    lab.restore(4)
+    lab.assert_state(at_four, "index 4")
+
+
+def test_beside_a_run_that_then_writes_to_it(lab: Lab) -> None:
+    """As below, of a short file that an earlier run has left a copy of."""
+    first_run(lab)
+    program = lab.start()
+    program.must(["open new w,creat", "write 3 10 1", "checkpoint"])
+    at_two = lab.state()
+    in_place(lab.work / "a")
+    program.must(["open a rw", "lseek 4 0 end", "write 4 10 1"])
+    assert program.end() == 0
+    assert not lost_in_log(lab)
+    lab.restore(2)
+    lab.assert_state(at_two, "index 2")
+
+
 @pytest.mark.parametrize("way, options", [
     *((way, ()) for way in WAYS),
     *((way, options) for way in (in_place, removed) for options in (("--isolate",), ("--mode", "single"))),

@@ -76,3 +76,27 @@ def test_of_two_killed_one_after_the_other(lab: Lab) -> None:
     for each, want in ((second, data[:20000] + b"other" + data[20005:]), (first, with_part(data)), (index, data)):
         lab.restore(each)
         assert file.read_bytes() == want, each
+
+
+TAKEN_AWAY = {
+    "not used": "taken = 'f'",
+    "renamed": "os.rename('f', 'g'); taken = 'g'",
+    "renamed and back": "taken = 'f'; os.rename('f', 'g'); metamori.checkpoint(); os.rename('g', 'f')",
+}
+
+
+@pytest.mark.parametrize("size", [3000, 300000])
+@pytest.mark.parametrize("what", TAKEN_AWAY)
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+def test_a_file_that_somebody_took_away_meanwhile(lab: Lab, end: str, what: str, size: int) -> None:
+    """It stays away, or comes from the store's copy: it was made anew as zeros, or no command worked any more."""
+    (lab.folder / "long").write_bytes(b"o" * size)
+    assert lab.run(["sh", "-c", "cat ../long > f"]).returncode == 0
+    remove = "import subprocess; subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', 'rm', taken])"
+    run(lab, end, f"open('new', 'w'); {TAKEN_AWAY[what]}; {remove}")
+    allowed = [{}, {"f": b"o" * size}]
+    assert "No such file" not in lab.verb("log", code=None).stderr
+    assert {name: entry.content for name, entry in lab.state().items()} in allowed
+    lab.verb("restore", 1, "--force", code=None)
+    have = {name: entry.content for name, entry in lab.state().items()}
+    assert have in allowed and (have or size == 300000)

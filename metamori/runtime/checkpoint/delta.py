@@ -116,7 +116,12 @@ class Fold:
 
     def given_up(self) -> list[UndoEntry]:
         """What the indexes so far have lost: somebody else changed these files before this run came to them."""
-        return [UndoEntry(self.objects[slot], 0, NO_LIMIT, 0, 0) for slot in sorted(self.changed_beside)]
+        from metamori.store.read.copies import last_copies  # seldom needed
+
+        inodes = [self.objects[slot] for slot in sorted(self.changed_beside)]
+        copies = last_copies(self.store, self.before, inodes)
+        return [entry for inode in inodes
+                for entry in (*copies.get(inode, ()), UndoEntry(inode, 0, NO_LIMIT, 0, 0))]
 
     # -- files -----------------------------------------------------------------------------------
 

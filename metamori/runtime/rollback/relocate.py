@@ -12,6 +12,7 @@ import os
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import NO_LIMIT, Area
 from metamori.runtime.checkpoint.cut import look
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
@@ -103,6 +104,8 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
         return _is_now(session, slot, paths[0]) or copied
     p.flags |= lib.MM_NAMELESS
     if not kept:
+        if not p.flags & lib.MM_KEPT:
+            _is_outside(area, slot)
         return False
     place = session.store.layout.kept(kept)
     other = _is_now(session, slot, place)
@@ -113,6 +116,17 @@ def named(session: Session, slot: int, paths: list[bytes], kept: bytes | None) -
     p.flags |= lib.MM_KEPT
     p.flags &= ~(lib.MM_COPIED | lib.MM_LEFT)
     return other or copied
+
+
+def _is_outside(area: Area, slot: int) -> None:
+    """A file that the index does not know, and the store does not keep: if it has a name, that is not in the scope. It
+    is as if it had left by that (border.c)."""
+    p = area.pif(slot)
+    area.drop_frames(slot)
+    area.table_clear(p)
+    p.fresh_from, p.home_limit, p.cut, p.mtime_ns = 0, NO_LIMIT, 0, 0
+    p.flags |= lib.MM_LEFT | lib.MM_HOME | lib.MM_ENGINE
+    p.flags &= ~lib.MM_VIRTUAL
 
 
 def _is_now(session: Session, slot: int, path: bytes) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from metamori.store.format.records import NO_LIMIT, Identity
 from metamori.store.io import commit
 from metamori.store.read.apart import objects_between
+from metamori.store.read.copies import last_copies
 from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, name_now, same_bytes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -29,7 +30,7 @@ class Holders:
 
     changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
     head knows, not always by that path. places: of objects whose backing file has the bytes that head noted, where it
-    is. sound: these objects; given_up: the others.
+    is. sound: these objects; given_up: the others; copies: what the store has copied of those: it counts from now on.
     """
 
     def __init__(self, store: Store) -> None:
@@ -65,6 +66,9 @@ class Holders:
         self.named = named
         self.sound = self.places.keys()
         self.given_up = named - self.sound
+        self.copies = last_copies(store, here, self.given_up)
+        for inode, entries in self.copies.items():
+            store.undo_log.assume(inode, entries, store.newest)
 
 
 class Losses:

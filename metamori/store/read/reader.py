@@ -97,7 +97,13 @@ class Reader:
     def _home_bytes(self, start: int, length: int) -> bytes:
         saved = self._state.saved(self._inode)
         if self._fd < 0:
-            home = find_home(self._store, self._inode)
+            saved = self._state.saved(self._inode)
+            try:
+                home = find_home(self._store, self._inode)
+            except ChangedOutside:
+                if self._state.saved(self._inode) is saved:
+                    raise
+                return _AGAIN              # from a copy, which counts by now
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
         data = self._store.door.pread(self._fd, length, start)
         if self._store.was_pruned() or self._store.undo_log.refresh() or self._state.saved(self._inode) is not saved:

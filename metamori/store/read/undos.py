@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 from metamori.errors import Damaged
@@ -55,10 +55,11 @@ class UndoLog:
         self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._given_up: set[int] = set()   # files of which a record says that bytes are lost
-        self._combined: Recent[tuple[int, int, int, int], AddressMap] = Recent(_COMBINED_MAX)
+        self._combined: Recent[tuple[int, int, int, int, bool], AddressMap] = Recent(_COMBINED_MAX)
         self._loaded = False
         self.unwritten: Callable[[], Unwritten] | None = None    # of whoever reads beside a run
         self._beside: dict[int, list[tuple[int, UndoEntry]]] = {}
+        self._assumed: dict[int, tuple[int, AddressMap]] = {}   # of a file: what a record would say, and up to where
         self.damaged: dict[tuple[int, int], str] = {}   # records that cannot be read, and why
 
     @property
@@ -96,6 +97,7 @@ class UndoLog:
         self._by_inode.clear()
         self._given_up.clear()
         self._combined.clear()
+        self._assumed.clear()
         self._loaded = False
 
     def refresh(self) -> bool:
@@ -179,19 +181,48 @@ class UndoLog:
         for (after_index, _), why in self.damaged.items():
             if after_index >= index:
                 raise Damaged(why)
-        known = self._by_inode.get(inode, [])
-        keys = known[bisect_left(known, (index, 0)):]
+        up_to, assumed = self._assumed.get(inode, (0, NOTHING))
+        keys, assumed = self._from(inode, index), assumed if index <= up_to else NOTHING
         beside = [entry for after_index, entry in self._beside.get(inode, ()) if after_index >= index]
         if not keys and not beside:
-            return NOTHING
-        of = (inode, *(keys[0] if keys else (index, 0)), len(beside))
+            return assumed
+        of = (inode, *(keys[0] if keys else (index, 0)), len(beside), assumed is NOTHING)
         cached = self._combined.get(of)
         if cached is None:
             cached = AddressMap(self._in_turn(beside))
+            cached.overlay(assumed)
             for key in reversed(keys):
                 cached.overlay(AddressMap(self._amls(self._record(key), inode)))
             self._combined.put(of, cached)
         return cached
+
+    def _from(self, inode: int, index: int) -> list[tuple[int, int]]:
+        """The records that speak of a file, from those on that say what it was at an index."""
+        known = self._by_inode.get(inode, [])
+        return known[bisect_left(known, (index, 0)):]
+
+    def first_from(self, wanted: Mapping[int, int]) -> dict[int, list[UndoEntry]]:
+        """Of each file what the first record has saved of it that knows it at an index, or later."""
+        self._load()
+        records: dict[tuple[int, int], set[int]] = {}
+        for inode, index in wanted.items():
+            for key in self._from(inode, index)[:1]:
+                records.setdefault(key, set()).add(inode)
+        found: dict[int, list[UndoEntry]] = {}
+        for key, inodes in records.items():
+            entries = self._record(key).entries
+            for inode, low, high in runs(entries, 0):
+                if inode in inodes:
+                    found.setdefault(inode, []).extend(entry for entry in part(entries, low, high) if entry.run)
+        return found
+
+    def assume(self, inode: int, entries: list[UndoEntry], after_index: int) -> None:
+        """What the next record will say of a file, which nobody has written yet: it counts from now on."""
+        if self._assumed.pop(inode, None) or entries:
+            self._combined.clear()
+        if entries:
+            amls = (AML(each.start, each.end, each.run, each.buffer_start) for each in entries)
+            self._assumed[inode] = after_index, AddressMap(amls)
 
     @staticmethod
     def _amls(undo: Undo, inode: int) -> Iterator[AML]:

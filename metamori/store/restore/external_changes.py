@@ -47,14 +47,15 @@ def _give_up_kept(store: Store) -> None:
     of its bytes were changed nobody can tell. No index is about to have it, so none is made."""
     changed = store.changed_kept()
     if changed:
-        store.add_undo([_lost(each.inode) for each in changed], store.newest)
+        holders = Holders(store)
+        store.add_undo([entry for each in changed for entry in _given_up(holders, each.inode)], store.newest)
         homes = tuple(KeptHome(each.inode, each.name) if each in changed else each for each in store.head.kept)
         store.set_head(store.head.index, homes, noted=True)
 
 
-def _lost(inode: int) -> UndoEntry:
-    """Of every byte that no undo record has: it is nowhere."""
-    return UndoEntry(inode, 0, NO_LIMIT, 0, 0)
+def _given_up(holders: Holders, inode: int) -> list[UndoEntry]:
+    """Of every byte that no undo record has: it is in a copy, or nowhere."""
+    return [*holders.copies.get(inode, ()), UndoEntry(inode, 0, NO_LIMIT, 0, 0)]
 
 
 class _Present:
@@ -121,7 +122,7 @@ class _Present:
                 uid=found.st_uid, gid=found.st_gid, mtime_ns=found.st_mtime_ns, kept=b"")
             return inode
         if known:
-            self._undo.append(_lost(inode))
+            self._undo += _given_up(self._holders, inode)
         self._new[(found.st_dev, found.st_ino)] = inode
         store, size = self._store, found.st_size
         if size:
@@ -141,5 +142,5 @@ class _Present:
         """Objects that have no backing file any more."""
         kept = {home.inode for home in self._store.head.kept}
         for inode in sorted(self._holders.given_up - self._pifs.keys() - kept):
-            self._undo.append(_lost(inode))
+            self._undo += _given_up(self._holders, inode)
             self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from metamori.errors import ChangedOutside
 from metamori.store.format import layout as names_of
@@ -96,16 +96,26 @@ class NamesPlan:
         return {
             e.path: (new[e.inode], e.inode) for e in self._here.names.values()
             if e.kind == "dir" and e.inode and new.get(e.inode, e.path) != e.path
-            and not self._stays(new[e.inode], e.inode)
+            and not self._stays(new[e.inode], e.inode, new)
         }
 
-    def _stays(self, path: bytes, number: int) -> bool:
-        """Whether a folder is in place that nobody has recorded, or that of this number itself: it was moved unseen
-        once, and an index has it by both names."""
+    def _stays(self, path: bytes, number: int, new: Mapping[int, bytes]) -> bool:
+        """Whether a folder is in place that nobody has recorded, or that holds such things and so cannot go; or that of
+        this number itself: it was moved unseen once, and an index has it by both names."""
         entry, found = self._here.names.get(path), lstat_or_none(self._door, path)
         if entry is not None and entry.kind != "absent":
-            return entry.kind == "dir" and entry.inode == number
+            cannot_go = entry.kind == "dir" and entry.inode not in new and self._has_others(path)
+            return cannot_go or (entry.kind == "dir" and entry.inode == number)
         return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def _has_others(self, folder: bytes) -> bool:
+        """Whether something is in a folder, at any depth, that nobody has recorded."""
+        there = lstat_or_none(self._door, folder)
+        for name in self._door.listdir(folder) if there and stat.S_ISDIR(there.st_mode) else ():
+            entry = self._here.names.get(os.path.join(folder, name))
+            if entry is None or entry.kind == "absent" or (entry.kind == "dir" and self._has_others(entry.path)):
+                return True
+        return False
 
     def _carried(self, path: bytes) -> bytes:
         """Where a path ends up when the moved folders around it are renamed; the nearest one decides."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import chain
 
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
@@ -265,6 +265,7 @@ def plan_names(
     now, then = store.state(here), store.state(target)
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
              if not now.paths(home.inode)}
+    now, then, anew = _without_gone(store, now, then, homes)
     names = NamesPlan(store.door, store.layout, now, then, homes.values())
     places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
     content = _Content(store)
@@ -274,7 +275,7 @@ def plan_names(
             continue
         home = (now.paths(inode) or places.get(inode) or paths)[0]
         found, changed = lstat_or_none(store.door, home), False
-        if inode in settled and not now.paths(inode) and inode not in places:   # it left the scope: made anew
+        if inode in anew:
             found, changed = None, content.compare(inode, b"", paths[0], differences([], then.pieces(inode)), 0)
         elif inode in settled and found is not None and stat.S_ISREG(found.st_mode):
             different = differences(whole_home(found.st_size), then.pieces(inode))
@@ -283,6 +284,23 @@ def plan_names(
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(xattr_ops(now, then)))
     return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _without_gone(store: Store, now: State, then: State, homes: Container[int]) -> tuple[State, State, set[int]]:
+    """Both without the files, or names of them, that somebody else has taken away: they are not made anew, empty as
+    they would be, but stay away, and are found to be gone. And those that are nowhere (they left the scope, or somebody
+    took them away by another name) of which the store has all: they are made anew."""
+    gone = {entry.path: entry.inode for entry in now.existing() if entry.kind == "file" and not (
+        (found := lstat_or_none(store.door, entry.path)) and stat.S_ISREG(found.st_mode))}
+    nowhere = {inode for inode in gone.values() if all(path in gone for path in now.paths(inode))}
+    anew = {inode for inode in then.pifs if then.paths(inode) and not now.paths(inode) and inode not in homes}
+    lost = {inode for inode in anew if any(piece.kind in (HOME, LOST) for piece in then.pieces(inode))}
+    nowhere |= lost
+    if gone or nowhere:
+        stays = {path for path, entry in then.names.items()
+                 if entry.kind != "file" or (entry.inode not in nowhere and gone.get(path) != entry.inode)}
+        now, then = now.only(now.names.keys() - gone, now.pifs), then.only(stays, then.pifs)
+    return now, then, anew - lost
 
 
 def _only(pieces: list[Piece], pending: AddressMap) -> list[Piece]:

@@ -202,6 +202,8 @@ static inline int is_native(const struct mm_pif *p)
         && !(__atomic_load_n(&p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL);
 }
 
+#define MM_ANY_SIZE (1ull << 62)         /* no file is longer */
+
 /* nothing is written back before the commit */
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
@@ -211,13 +213,13 @@ static inline int outsiders_see(const struct mm_pif *p)
     return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
 }
 
-/* Bytes that the file surely has, without asking how long it is. */
+/* Bytes that the file surely has, without asking how long it is.  Of one that a checkpoint did not find, fresh_from says nothing. */
 static inline uint64_t mm_known_size(const struct mm_pif *p)
 {
     if (p->flags & MM_VIRTUAL)
         return p->size;
     uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_RELAXED);
-    return !ISOLATED(p) ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
+    return p->fresh_from < MM_ANY_SIZE ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
 }
 static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
 /* access mode 3 is neither: such a descriptor is for ioctl only */

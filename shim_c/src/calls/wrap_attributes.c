@@ -1,11 +1,33 @@
 /* wrap_attributes.c - attributes of a path or a descriptor: mode, owner, times, extended ones. */
 #include "calls/calls.h"
 
+/* The name in the scope, into name, of a file that is reached by one outside of it: what is noted is the file's. */
+static int tracked_name(const struct stat *st, char *name)
+{
+    uint32_t slot = S_ISREG(st->st_mode) && st->st_nlink > 1 ? mm_pif_find(mm_area, st->st_dev, st->st_ino, 0) : 0;
+    if (!slot)
+        return 0;
+    struct stat there;
+    snprintf(name, SCRATCH_BYTES, "%s", mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path));
+    return mm_tracked(name) && sys(SYS_newfstatat, AT_FDCWD, name, &there, AT_SYMLINK_NOFOLLOW) == 0
+        && there.st_ino == st->st_ino && there.st_dev == st->st_dev;
+}
+
 /* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
  * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
 static int begin_attributes(struct noted *n, int dir, const char *path, int flags)
 {
-    return mm_begin_noted(n, dir, path, !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)));
+    int follows = !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)), r = mm_begin_noted(n, dir, path, follows);
+    if (r == 0 && !n->name[0] && UNLIKELY(following())) {
+        SCRATCH(inner);
+        struct stat st;
+        int known = sys(SYS_newfstatat, dir, path, &st, follows ? 0 : AT_SYMLINK_NOFOLLOW) == 0 && tracked_name(&st, inner);
+        if (known) {
+            mm_end_noted(n, 0);
+            r = mm_begin_noted(n, AT_FDCWD, inner, 0);
+        }
+    }
+    return r;
 }
 
 /* With AT_EMPTY_PATH, of the descriptor. */

@@ -49,24 +49,32 @@ static uint32_t new_fit(int fd, int flags, mode_t mode, const struct statx *st, 
     return fit;
 }
 
+static int is_where_it_was(const struct mm_pif *p)
+{
+    struct stat there;
+    return sys(SYS_newfstatat, AT_FDCWD, mm_path_at(mm_area, p->path), &there, AT_SYMLINK_NOFOLLOW) == 0
+        && there.st_ino == p->ino && there.st_dev == p->dev;
+}
+
 /* Whether a checkpoint may know a file by another name than by what was opened: in a job another run may have renamed it. */
 static __attribute__((noinline)) int has_another_name(const struct mm_pif *p, const struct statx *st)
 {
-    struct stat there;
-    return st->stx_nlink > 1 || p->flags & MM_COPIED
-        || sys(SYS_newfstatat, AT_FDCWD, mm_path_at(mm_area, p->path), &there, AT_SYMLINK_NOFOLLOW) < 0
-        || there.st_ino != st->stx_ino || there.st_dev != sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    return st->stx_nlink > 1 || p->flags & MM_COPIED || !is_where_it_was(p);
 }
 
-/* A name that is maybe not the one that the file is known by: a checkpoint has to know it too. */
+/* A name that is maybe not the one that the file is known by: a checkpoint has to know it too.  By one outside of the scope a file
+ * is written in place that maybe has no other any more: at the end nobody would look for it there. */
 static __attribute__((noinline)) long note_name(int fd, uint32_t slot)
 {
     char name[4096];
-    if (mm_path_of(fd, name, sizeof name) < 0 || !mm_tracked(name))
+    if (mm_path_of(fd, name, sizeof name) < 0)
         return 0;
-    long e = mm_touch(name);
+    int tracked = mm_tracked(name);
+    long e = tracked ? mm_touch(name) : 0;
     if (e == 0)
-        mm_by_another_name(slot, name);
+        mm_by_another_name(slot, name, tracked);
+    if (!tracked && !is_where_it_was(mm_pif_at(mm_area, slot)))
+        mm_home_by_name(slot, name, 0, MM_ENGINE);
     return e;
 }
 

@@ -23,7 +23,7 @@ long mm_leave_scope(const char *path)
     uint32_t slot = mm_pif_for(&st, path, 0, &error);
     if (!slot)
         return error;
-    mm_by_another_name(slot, path);
+    mm_by_another_name(slot, path, 1);
     return mm_settle_for_good(slot, path, O_NOFOLLOW);
 }
 

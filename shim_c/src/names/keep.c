@@ -94,8 +94,8 @@ static void is_itself_again(struct mm_pif *p)
     __atomic_and_fetch(&p->flags, ~(MM_COPIED | MM_VIRTUAL | MM_KEPT), __ATOMIC_ACQ_REL);
 }
 
-/* It is used again, by such a name, which is noted: this is the file, and the copy goes. */
-void mm_by_another_name(uint32_t slot, const char *path)
+/* It is used again, by such a name: this is the file, and the copy goes.  tracked: the name is in the scope, and noted. */
+void mm_by_another_name(uint32_t slot, const char *path, int tracked)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     if (LIKELY(!(p->flags & MM_COPIED)))
@@ -110,7 +110,8 @@ void mm_by_another_name(uint32_t slot, const char *path)
         is_itself_again(p);
     release(p, mask);
     if (copy) {
-        mm_named(path);
+        if (tracked)
+            mm_named(path);
         mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
     }

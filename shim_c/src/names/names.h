@@ -72,7 +72,7 @@ void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);
 int mm_named(const char *path);
 void mm_file_named(const char *path, uint64_t dev, uint64_t ino);
-void mm_by_another_name(uint32_t slot, const char *path);
+void mm_by_another_name(uint32_t slot, const char *path, int tracked);
 
 /* take.c */
 long mm_take_away(const struct mm_doomed *doomed, int dir, const char *path);
