@@ -17,7 +17,7 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.cut import Cut
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format import files
-from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, WriteOp
+from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, UndoEntry, WriteOp
 from metamori.store.prune.prune import prune
 from metamori.store.read import state as states
 from metamori.store.read.apart import Apart, between
@@ -194,6 +194,16 @@ def test_what_head_says_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         other.refresh()
         store.refresh()
         assert (other.head.index, store.head.index) == (1, 1) and len(read) == 3
+
+
+def test_what_a_record_saved_of_many_files_is_found_file_by_file(tmp_path: Path) -> None:
+    """A restore asks for each of them."""
+    def asked(count: int) -> int:
+        with Store.create_or_open(str(tmp_path / f"store{count}")) as store:
+            store.add_undo([UndoEntry(inode, 0, 1, 1, inode) for inode in range(1, count + 1)], 0, durable=False)
+            return calls(lambda: [store.undo_log.saved_for(inode, 0) for inode in range(1, count + 1)])
+
+    assert asked(2000) < 2.5 * asked(1000)
 
 
 def test_short_ranges_beside_a_long_one_are_found_by_themselves() -> None:

@@ -52,6 +52,7 @@ class UndoLog:
         self._layout = layout
         self._known: set[tuple[int, int]] = set()
         self._held: Recent[tuple[int, int], Undo] = Recent(_HELD_MAX, lambda undo: len(undo.entries))
+        self._rows: Recent[tuple[int, int], dict[int, list[tuple[int, int]]]] = Recent(_HELD_MAX, len)   # by file
         self._last = 0                     # the highest seq of _known and damaged
         self._by_inode: dict[int, list[tuple[int, int]]] = {}
         self._given_up: set[int] = set()   # files of which a record says that bytes are lost
@@ -94,6 +95,7 @@ class UndoLog:
         self._last = 0
         self._known.clear()
         self._held.clear()
+        self._rows.clear()
         self._by_inode.clear()
         self._given_up.clear()
         self._combined.clear()
@@ -192,7 +194,7 @@ class UndoLog:
             cached = AddressMap(self._in_turn(beside))
             cached.overlay(assumed)
             for key in reversed(keys):
-                cached.overlay(AddressMap(self._amls(self._record(key), inode)))
+                cached.overlay(AddressMap(self._amls(key, inode)))
             self._combined.put(of, cached)
         return cached
 
@@ -224,11 +226,16 @@ class UndoLog:
             amls = (AML(each.start, each.end, each.run, each.buffer_start) for each in entries)
             self._assumed[inode] = after_index, AddressMap(amls)
 
-    @staticmethod
-    def _amls(undo: Undo, inode: int) -> Iterator[AML]:
-        """Of a byte that a record names twice, the first entry counts, so the last is inserted first."""
-        return UndoLog._in_turn([row for each, low, high in runs(undo.entries, 0) if each == inode
-                                 for row in part(undo.entries, low, high)])
+    def _amls(self, key: tuple[int, int], inode: int) -> Iterator[AML]:
+        """What a record says of a file. Of a byte that it names twice, the first entry counts, so the last is inserted
+        first."""
+        entries, rows = self._record(key).entries, self._rows.get(key)
+        if rows is None:
+            rows = {}
+            for each, low, high in runs(entries, 0):
+                rows.setdefault(each, []).append((low, high))
+            self._rows.put(key, rows)
+        return self._in_turn([row for low, high in rows.get(inode, ()) for row in part(entries, low, high)])
 
     @staticmethod
     def _in_turn(mine: list[UndoEntry]) -> Iterator[AML]:
