@@ -223,7 +223,7 @@ class NamesPlan:
             if found is None or not stat.S_ISDIR(found.st_mode):
                 continue
             inside = {os.path.join(path, name) for name in self._door.listdir(path)}
-            if inside <= gone - staying:
+            if inside <= gone and not inside & staying:
                 yield NameOp("rmdir", path)
                 continue
             staying.add(path)
