@@ -71,6 +71,19 @@ static void by_number(int dir, int sets)
         OK(removexattr("log", "user.at"));
 }
 
+/* One in each step, and nothing else: a step's other calls would have the file looked at. */
+static void by_descriptor(int step)
+{
+    struct timespec two[2] = { { 1000000006, 1 }, { 1000000007, 2 } };
+    int fd = open("log", step == 7 ? O_PATH : O_RDONLY);
+    if (step == 5)
+        OK(utimensat(fd, "", two, AT_EMPTY_PATH));
+    else if (step == 6 && syscall(452 /* fchmodat2 */, fd, "", 0611, AT_EMPTY_PATH) < 0)     /* before Linux 6.6 */
+        OK(fchmod(fd, 0611));
+    else if (step == 7)
+        OK(fchownat(fd, "", geteuid() ? geteuid() : 5, -1, AT_EMPTY_PATH));
+}
+
 static void names(int dir)
 {
     struct open_how how = { .flags = O_CREAT | O_RDWR, .mode = 0640 };
@@ -142,7 +155,8 @@ int main(int argc, char **argv)
     case 1: owners_and_modes(dir, fd); times(dir, fd); break;
     case 2: extended(fd); by_number(dir, 1); break;
     case 3: fewer_extended(fd); names(dir); names_otherwise(dir); break;
-    default: fewer_names(dir); by_number(dir, 0); size_limit();
+    case 4: fewer_names(dir); by_number(dir, 0); size_limit(); break;
+    default: by_descriptor(argc > 1 ? atoi(argv[1]) : 0);
     }
     return bad;
 }

@@ -1,5 +1,6 @@
 /* proxy.h - the process that makes calls in place of programs that our library is not in: its life (proxy.c), its threads
- * (proxy_threads.c), the program that waits (proxy_program.c), where its names lead (proxy_place.c), its call (proxy_calls.c). */
+ * (proxy_threads.c), the program that waits (proxy_program.c), where its names lead (proxy_place.c), its call (proxy_calls.c,
+ * proxy_attributes.c). */
 #ifndef MM_PROXY_H
 #define MM_PROXY_H
 
@@ -47,10 +48,20 @@ struct mm_waiting {
     gid_t gid;
 };
 
+struct mm_place;
 enum mm_answer { MM_ANSWER_KERNEL, MM_ANSWER_RESULT };
+
+static inline enum mm_answer mm_answered_by(long r, long *result)
+{
+    *result = r;
+    return MM_ANSWER_RESULT;
+}
+static inline enum mm_answer mm_answered(long r, long *result) { return mm_answered_by(r < 0 ? -errno : r, result); }
 
 /* Makes the call.  MM_ANSWER_KERNEL: the kernel makes it; MM_ANSWER_RESULT: *result or -errno is its answer. */
 enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result);
+enum mm_answer mm_shown_attributes(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *arguments,
+                                   struct mm_place *place, long *result);
 /* It executes a program that would have another user's rights, but for the filter: said once, on its stderr. */
 void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *from);
 

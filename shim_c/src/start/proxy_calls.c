@@ -13,16 +13,6 @@
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/xattr.h>
-
-static enum mm_answer answered_by(long r, long *result)
-{
-    *result = r;
-    return MM_ANSWER_RESULT;
-}
-
-static enum mm_answer answered(long r, long *result) { return answered_by(r < 0 ? -errno : r, result); }
 
 /* A predecessor was killed amid this call: did it make it?  Then it cannot be made again, and says why. */
 static int was_made(const struct mm_shown *call, long result)
@@ -145,16 +135,16 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
 {
     int there, fd = -1;
     if (was_given(call, from))
-        return answered_by(call->given - 1, result);
+        return mm_answered_by(call->given - 1, result);
     if (!is_for_us(place, flags, resolve, &there))
         return MM_ANSWER_KERNEL;
     if (flags & O_TRUNC && !mm_has_number_left(from))
-        return answered_by(-EMFILE, result);
+        return mm_answered_by(-EMFILE, result);
     if (there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT)    /* most often it stays there */
         fd = open_there(place, (flags & ~O_CREAT) | O_CLOEXEC, 0, resolve);
     if (fd < 0) {
         if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
-            return answered_by(-EMFILE, result);
+            return mm_answered_by(-EMFILE, result);
         if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(call, from))
             return MM_ANSWER_KERNEL;
         fd = open_there(place, flags | O_CLOEXEC, mode, resolve);
@@ -162,14 +152,14 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
     if (fd < 0 && errno == EEXIST && call->tries > 1 && (flags & O_EXCL))   /* it was made by a predecessor that was killed */
         fd = open_there(place, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode, resolve);
     if (fd < 0)
-        return errno == EMFILE || errno == ENFILE ? MM_ANSWER_KERNEL : answered(-1, result);
+        return errno == EMFILE || errno == ENFILE ? MM_ANSWER_KERNEL : mm_answered(-1, result);
     long e = written_unseen(fd, flags);
     if (call->tries == 1)
         MM_STOP("proxy.opened");
     if (e == 0)
         e = give_descriptor(call, fd, flags);
     close(fd);
-    return answered_by(e < 0 ? e : call->given - 1, result);
+    return mm_answered_by(e < 0 ? e : call->given - 1, result);
 }
 
 static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
@@ -226,9 +216,9 @@ static enum mm_answer move_or_link(struct mm_shown *call, const struct mm_waitin
     if (!mm_find_place(call, from, to_dir, to, &other))
         how = MM_ANSWER_KERNEL;
     else if (!links && (flags & RENAME_EXCHANGE) && was_exchanged(call, place))
-        how = answered(0, result);
+        how = mm_answered(0, result);
     else
-        how = answered(links ? linkat(place->dir, place->path, other.dir, other.path, (int)flags)
+        how = mm_answered(links ? linkat(place->dir, place->path, other.dir, other.path, (int)flags)
                              : renameat2(place->dir, place->path, other.dir, other.path, flags), result);
     mm_leave_place(&other);
     return how;
@@ -239,7 +229,7 @@ static enum mm_answer make_link(const struct mm_shown *call, const struct mm_wai
 {
     char text[PATH_ROOM_SHOWN];
     return mm_shown_string(call, target, text, sizeof text) > 0 && mm_find_place(call, from, dir, path, place)
-        ? answered(symlinkat(text, place->dir, place->path), result) : MM_ANSWER_KERNEL;
+        ? mm_answered(symlinkat(text, place->dir, place->path), result) : MM_ANSWER_KERNEL;
 }
 
 static enum mm_answer make_name(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, dev_t device, int folder,
@@ -247,12 +237,12 @@ static enum mm_answer make_name(const struct mm_shown *call, const struct mm_wai
 {
     if (!mm_find_place(call, from, dir, path, place) || !mm_take_umask(call, from))
         return MM_ANSWER_KERNEL;
-    return answered(folder ? mkdirat(place->dir, place->path, mode) : mknodat(place->dir, place->path, mode, device), result);
+    return mm_answered(folder ? mkdirat(place->dir, place->path, mode) : mknodat(place->dir, place->path, mode, device), result);
 }
 
 static enum mm_answer remove_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, int flags, struct mm_place *place, long *result)
 {
-    return mm_find_place(call, from, dir, path, place) ? answered(unlinkat(place->dir, place->path, flags), result) : MM_ANSWER_KERNEL;
+    return mm_find_place(call, from, dir, path, place) ? mm_answered(unlinkat(place->dir, place->path, flags), result) : MM_ANSWER_KERNEL;
 }
 
 static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
@@ -304,158 +294,6 @@ void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *fro
         sys_close((int)fd);
 }
 
-/* -- attributes ---------------------------------------------------------------------------------------- */
-
-static long set_mode(int dir, const char *path, mode_t mode, int flags)
-{
-    return flags & AT_SYMLINK_NOFOLLOW ? fchmodat(dir, path, mode, flags) : fchmodat(dir, path, mode, 0);
-}
-
-static enum mm_answer mode_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, mode_t mode, int flags, struct mm_place *place,
-                              long *result)
-{
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
-        ? answered(set_mode(place->dir, place->path, mode, flags), result) : MM_ANSWER_KERNEL;
-}
-
-static enum mm_answer owner_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, uid_t uid, gid_t gid, int flags,
-                               struct mm_place *place, long *result)
-{
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
-        ? answered(fchownat(place->dir, place->path, uid, gid, flags), result) : MM_ANSWER_KERNEL;
-}
-
-static enum mm_answer times_at(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, const struct timespec *times, int flags,
-                               struct mm_place *place, long *result)
-{
-    return !(flags & ~AT_SYMLINK_NOFOLLOW) && mm_find_place(call, from, dir, path, place)
-        ? answered(utimensat(place->dir, place->path, times, flags), result) : MM_ANSWER_KERNEL;
-}
-
-/* The program's, not ours: the kernel says EFBIG then, and sends SIGXFSZ. */
-static int beyond_its_limit(const struct mm_waiting *from, const struct mm_place *place, off_t length)
-{
-    struct rlimit limit;
-    struct stat st;
-    return length >= 0 && sys(SYS_prlimit64, from->tgid, RLIMIT_FSIZE, NULL, &limit) == 0
-        && (uint64_t)length > limit.rlim_cur && fstatat(place->dir, place->path, &st, 0) == 0 && st.st_size < length;
-}
-
-static enum mm_answer truncate_at(const struct mm_shown *call, const struct mm_waiting *from, uint64_t path, off_t length, struct mm_place *place, long *result)
-{
-    char whole[PATH_ROOM_SHOWN + 64];
-    return mm_find_place(call, from, AT_FDCWD, path, place) && !beyond_its_limit(from, place, length)
-        ? answered(truncate(mm_whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
-}
-
-/* A descriptor of the program.  The copy is nobody's lock: it is closed again. */
-static enum mm_answer on_descriptor(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, const struct timespec *times, long *result)
-{
-    char name[256], *value = NULL;
-    long fd = mm_shown_descriptor(call, from, (int)a[0]), r = -1;
-    struct stat st;
-    if (fd < 0)
-        return MM_ANSWER_KERNEL;
-    int named = call->notice.data.nr != SYS_fsetxattr && call->notice.data.nr != SYS_fremovexattr ? 1
-              : mm_shown_string(call, a[1], name, sizeof name) > 0;
-    int ours = sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && named;
-    if (ours && call->notice.data.nr == SYS_fsetxattr)
-        ours = a[3] <= 65536 && (value = malloc(a[3] + 1)) && (!a[3] || mm_shown_bytes(call, a[2], value, a[3]));
-    if (ours) {
-        switch (call->notice.data.nr) {
-        case SYS_fchmod: r = fchmod((int)fd, (mode_t)a[1]); break;
-        case SYS_fchown: r = fchown((int)fd, (uid_t)a[1], (gid_t)a[2]); break;
-        case SYS_fsetxattr: r = fsetxattr((int)fd, name, value, a[3], (int)a[4]); break;
-        case SYS_fremovexattr: r = fremovexattr((int)fd, name); break;
-        default: r = futimens((int)fd, times);
-        }
-        answered(r, result);
-    }
-    free(value);
-    sys_close((int)fd);
-    return ours ? MM_ANSWER_RESULT : MM_ANSWER_KERNEL;
-}
-
-static enum mm_answer extended(const struct mm_shown *call, const struct mm_waiting *from, int nr, int dir, const uint64_t *a,
-                               struct mm_place *place, long *result)
-{
-    char name[256], *value = NULL;
-    int sets = nr == SYS_setxattr || nr == SYS_lsetxattr;
-    enum mm_answer how = MM_ANSWER_KERNEL;
-    if (mm_shown_string(call, a[1], name, sizeof name) > 0
-        && (!sets || (a[3] <= 65536 && (value = malloc(a[3] + 1)) && (!a[3] || mm_shown_bytes(call, a[2], value, a[3]))))
-        && mm_find_place(call, from, dir, a[0], place)) {
-        char path[PATH_ROOM_SHOWN + 64];
-        mm_whole_path(place, path, sizeof path);
-        how = answered(nr == SYS_setxattr ? setxattr(path, name, value, a[3], (int)a[4])
-                     : nr == SYS_lsetxattr ? lsetxattr(path, name, value, a[3], (int)a[4])
-                     : nr == SYS_removexattr ? removexattr(path, name) : lremovexattr(path, name), result);
-    }
-    free(value);
-    return how;
-}
-
-/* setxattrat and removexattrat: as the older ones, but value, size and flags lie in memory. */
-static enum mm_answer extended_at(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
-{
-    struct { uint64_t value; uint32_t size, flags; } given = { 0 };
-    int sets = call->notice.data.nr == MM_SETXATTRAT, flags = (int)a[2];
-    if ((flags & ~AT_SYMLINK_NOFOLLOW) || (sets && (a[5] != sizeof given || !mm_shown_bytes(call, a[4], &given, sizeof given))))
-        return MM_ANSWER_KERNEL;
-    uint64_t older[] = { a[1], a[3], given.value, given.size, given.flags };
-    int nr = sets ? (flags ? SYS_lsetxattr : SYS_setxattr) : flags ? SYS_lremovexattr : SYS_removexattr;
-    return extended(call, from, nr, (int)a[0], older, place, result);
-}
-
-/* Times as each call has them; NULL: now.  0: they cannot be read. */
-static int times_of(const struct mm_shown *call, uint64_t address, struct timespec *times, const struct timespec **said)
-{
-    struct timeval seconds[2];
-    long whole[2];
-    *said = address ? times : NULL;
-    if (!address)
-        return 1;
-#ifdef SYS_open
-    if (call->notice.data.nr == SYS_utime) {
-        if (!mm_shown_bytes(call, address, whole, sizeof whole))
-            return 0;
-        for (int i = 0; i < 2; i++)
-            times[i] = (struct timespec){ whole[i], 0 };
-        return 1;
-    }
-    if (call->notice.data.nr != SYS_utimensat) {
-        if (!mm_shown_bytes(call, address, seconds, sizeof seconds) || (unsigned long)seconds[0].tv_usec >= 1000000
-            || (unsigned long)seconds[1].tv_usec >= 1000000)
-            return 0;
-        for (int i = 0; i < 2; i++)
-            times[i] = (struct timespec){ seconds[i].tv_sec, seconds[i].tv_usec * 1000 };
-        return 1;
-    }
-#endif
-    (void)seconds, (void)whole;
-    return mm_shown_bytes(call, address, times, 2 * sizeof *times);
-}
-
-static enum mm_answer set_times(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
-{
-    struct timespec times[2];
-    const struct timespec *said;
-    int nr = call->notice.data.nr;
-    if (!times_of(call, nr == SYS_utimensat ? a[2] :
-#ifdef SYS_open
-                  nr == SYS_futimesat ? a[2] :
-#endif
-                  a[1], times, &said))
-        return MM_ANSWER_KERNEL;
-    if (nr == SYS_utimensat)
-        return a[1] ? times_at(call, from, (int)a[0], a[1], said, (int)a[3], place, result) : on_descriptor(call, from, a, said, result);
-#ifdef SYS_open
-    if (nr == SYS_futimesat)
-        return times_at(call, from, (int)a[0], a[1], said, 0, place, result);
-#endif
-    return times_at(call, from, AT_FDCWD, a[0], said, 0, place, result);
-}
-
 static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     switch (call->notice.data.nr) {
@@ -464,20 +302,12 @@ static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from,
 #endif
     case SYS_openat: case SYS_openat2: return open_as_asked(call, from, a, place, result);
 #ifdef SYS_open
-    case SYS_chmod: return mode_at(call, from, AT_FDCWD, a[0], (mode_t)a[1], 0, place, result);
-    case SYS_chown: return owner_at(call, from, AT_FDCWD, a[0], (uid_t)a[1], (gid_t)a[2], 0, place, result);
-    case SYS_lchown: return owner_at(call, from, AT_FDCWD, a[0], (uid_t)a[1], (gid_t)a[2], AT_SYMLINK_NOFOLLOW, place, result);
-    case SYS_utime: case SYS_utimes: case SYS_futimesat:
+    case SYS_chmod: case SYS_chown: case SYS_lchown: case SYS_utime: case SYS_utimes: case SYS_futimesat:
 #endif
-    case SYS_utimensat: return set_times(call, from, a, place, result);
-    case SYS_fchmodat: return mode_at(call, from, (int)a[0], a[1], (mode_t)a[2], 0, place, result);
-    case MM_FCHMODAT2: return mode_at(call, from, (int)a[0], a[1], (mode_t)a[2], (int)a[3], place, result);
-    case SYS_fchownat: return owner_at(call, from, (int)a[0], a[1], (uid_t)a[2], (gid_t)a[3], (int)a[4], place, result);
-    case SYS_truncate: return truncate_at(call, from, a[0], (off_t)a[1], place, result);
-    case SYS_fchmod: case SYS_fchown: case SYS_fsetxattr: case SYS_fremovexattr: return on_descriptor(call, from, a, NULL, result);
-    case SYS_setxattr: case SYS_lsetxattr: case SYS_removexattr: case SYS_lremovexattr:
-        return extended(call, from, call->notice.data.nr, AT_FDCWD, a, place, result);
-    case MM_SETXATTRAT: case MM_REMOVEXATTRAT: return extended_at(call, from, a, place, result);
+    case SYS_fchmod: case SYS_fchmodat: case MM_FCHMODAT2: case SYS_fchown: case SYS_fchownat: case SYS_utimensat: case SYS_truncate:
+    case SYS_setxattr: case SYS_lsetxattr: case SYS_fsetxattr: case MM_SETXATTRAT:
+    case SYS_removexattr: case SYS_lremovexattr: case SYS_fremovexattr: case MM_REMOVEXATTRAT:
+        return mm_shown_attributes(call, from, a, place, result);
     default: return call_on_names(call, from, a, place, result);
     }
 }
