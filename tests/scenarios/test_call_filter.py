@@ -59,8 +59,9 @@ def answer(code: Code, number: int, arguments: dict[int, int], arch: int = AUDIT
 
 def rules() -> dict[int, str]:
     """Number of a call -> what becomes of it, by the source."""
-    found = re.findall(r"\{ (\w+), (SHOWN|OPENS_\d|PROBES) \}", SOURCE.read_text().replace("MM_FCHMODAT2", "452"))
-    text = "#include <sys/syscall.h>\n" + "".join(f"R {name} {kind}\n" for name, kind in found)
+    found = re.findall(r"\{ (\w+), (SHOWN|OPENS_\d|PROBES) \}", SOURCE.read_text())
+    own = re.findall(r"^#define MM_\w+ \d+$", SOURCE.with_suffix(".h").read_text(), re.MULTILINE)
+    text = "\n".join(["#include <sys/syscall.h>", *own, ""]) + "".join(f"R {name} {kind}\n" for name, kind in found)
     lines = subprocess.run(["gcc", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True).stdout
     numbers = re.findall(r"^R (\d+) (\w+)$", lines, re.MULTILINE)
     return {int(number): kind for number, kind in numbers}
