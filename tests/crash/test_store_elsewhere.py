@@ -50,6 +50,18 @@ def test_killed_at_some_calls(trial_of, options: list[str]) -> None:  # type: ig
         trial.check(trial.expected(done.stdout), present=not options)
 
 
+@WAYS
+def test_killed_while_a_file_comes_home(trial_of, options: list[str]) -> None:  # type: ignore[no-untyped-def]
+    """Before it is copied: what an earlier checkpoint had in the buffer was taken to be in place already."""
+    trial = trial_of(options)
+    home = [call.number for call in trial.run().calls
+            if call.name in ("copy_file_range", "pwrite") and call.path.endswith("/old")]
+    assert home
+    for nth in home[:8]:
+        done = trial.run(killing(nth, "k"))
+        trial.check(trial.expected(done.stdout), present=not options)
+
+
 def cut_header(trial: Trial) -> None:
     """Nothing that was mapped is trusted then: the run is completed as after a power cut."""
     header = trial.store / "run" / "header"

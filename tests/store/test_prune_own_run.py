@@ -97,21 +97,3 @@ def test_a_backing_file_has_the_name_of_no_other_file(lab: Lab) -> None:
         assert reader.ask("tree") == tree, f"restore {index}"
     assert lab.run("true").returncode == 0
     lab.verb("verify")
-
-
-@pytest.mark.parametrize("mode", [[], ["--isolate"]], ids=["default", "isolate"])
-@pytest.mark.parametrize("last", ["close 3", "killtwin 0"])
-def test_a_file_without_a_name_goes_with_the_indexes_that_had_it_open(lab: Lab, mode: list[str], last: str) -> None:
-    """Nothing but its being closed happened to it since: every later index went on saying that it was open."""
-    session = lab.start("--keep-last", 2, *mode)
-    session.must(["fill f w,creat 100 1"])
-    if "twin" in last:
-        session.must(["twin 0", "in 0 open s rw,creat", "in 0 write 3 300000 1", "unlink s"])
-    else:
-        session.must(["open s rw,creat", "write 3 300000 1", "unlink s"])
-    session.must(["checkpoint"])
-    assert len(list((lab.store / "kept").iterdir())) == 1
-    session.must([last, "checkpoint", "checkpoint", "checkpoint"])
-    assert session.end() == 0
-    assert not list((lab.store / "kept").iterdir())
-    lab.verb("verify")

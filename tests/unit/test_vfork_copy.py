@@ -6,7 +6,7 @@ import subprocess
 
 from conftest import ROOT
 
-SHARED = {"mm_fds", "rooms", "noted", "noted_count", "credentials", "watched", "keep", "path", "left", "v"}
+SHARED = {"mm_fds", "readers", "rooms", "noted", "noted_count", "credentials", "watched", "keep", "path", "left", "v"}
 
 
 def test_only_large_tables_lie_behind_the_copy(installed: None) -> None:

@@ -56,14 +56,8 @@ void mm_fit_unref(struct mm_area *a, uint32_t fit)
     f->next_free = a->head->free_fit;
     a->head->free_fit = fit;
     mm_unlock(&a->head->lock);
-    if (!slot || __atomic_sub_fetch(&mm_pif_at(a, slot)->refs, 1, __ATOMIC_ACQ_REL))
-        return;
-    mm_pif_drop(a, slot);
-    /* an index says that somebody has it open: unless the next one says that nobody has, no prune ever frees its bytes */
-    const uint32_t gone = MM_USED | MM_NAMELESS;
-    const struct mm_pif *p = mm_pif_at(a, slot);
-    if ((p->flags & gone) == gone && p->epoch != a->head->epoch)
-        mm_pif_touched(a, slot);
+    if (slot && __atomic_sub_fetch(&mm_pif_at(a, slot)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        mm_pif_drop(a, slot);
 }
 
 static uint32_t bucket_number(uint64_t dev, uint64_t ino)

@@ -20,6 +20,7 @@ void mm_not_locked(uint32_t place);
 int mm_locked_reader(uint32_t slot);
 void mm_drop_reader(uint32_t slot);
 void mm_readers_before_fork(void);
+void *mm_readers_table(size_t *bytes);
 void mm_readers_in_parent(void);
 void mm_readers_after_fork(void);
 void mm_readers_before_exec(void);

@@ -8,8 +8,9 @@
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32
-static struct reader { uint32_t slot; int fd; } readers[READERS];
+static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
+void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 static int lowest_own = MM_FDS;        /* none of ours was ever below */
 

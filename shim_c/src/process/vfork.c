@@ -11,7 +11,8 @@
 
 #if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 
-/* Behind mm_fds lie the other large tables, of which a child changes none that the parent would miss.  This is not in the copy. */
+/* Behind mm_fds lie the other large tables: of those a child changes none but mm_fds and the readers that the parent would miss.
+ * This is not in the copy. */
 static LARGE struct {
     char *data;                            /* this library's variables, up to mm_fds */
     ptrdiff_t locals;                      /* a thread's, from its thread pointer on */
@@ -62,10 +63,11 @@ static int may(void)
 
 static void set_aside(int back)
 {
-    struct { char *at; size_t bytes; } part[] = { { v.data, (char *)mm_fds - v.data }, { thread_pointer() + v.locals, v.locals_bytes },
-                                                  { (char *)mm_fds, (v.top_fd + 1) * sizeof *mm_fds } };
+    struct { void *at; size_t bytes; } part[] = { { v.data, (char *)mm_fds - v.data }, { thread_pointer() + v.locals, v.locals_bytes },
+                                                  { mm_fds, (v.top_fd + 1) * sizeof *mm_fds }, { NULL, 0 } };
+    part[3].at = mm_readers_table(&part[3].bytes);
     char *copy = v.copy;
-    for (int i = 0; i < 3; copy += part[i++].bytes)
+    for (int i = 0; i < 4; copy += part[i++].bytes)
         back ? memcpy(part[i].at, copy, part[i].bytes) : memcpy(copy, part[i].at, part[i].bytes);
 }
 
@@ -74,7 +76,9 @@ static int has_room(void)
 {
     if (!v.data && !dl_iterate_phdr(found, NULL))
         return 0;
-    size_t bytes = (char *)mm_fds - v.data + v.locals_bytes + (mm_top_fd + 1) * sizeof *mm_fds;
+    size_t bytes;
+    mm_readers_table(&bytes);
+    bytes += (char *)mm_fds - v.data + v.locals_bytes + (mm_top_fd + 1) * sizeof *mm_fds;
     if (bytes <= v.room)
         return 1;
     if (v.copy)
