@@ -174,7 +174,8 @@ def _seal(source: FileSource) -> str:
     total = xxhash.xxh3_128()
     for at in range(0, source.size, _AT_ONCE):
         total.update(source.chunk(at, min(_AT_ONCE, source.size - at)))
-    return total.hexdigest()
+    digest: str = total.hexdigest()
+    return digest
 
 
 @dataclass(slots=True)

@@ -144,7 +144,8 @@ def _digest(source: FileSource) -> str:
     total = xxhash.xxh3_128()
     for at in range(0, source.size, 4 << 20):
         total.update(source.chunk(at, min(4 << 20, source.size - at)))
-    return total.hexdigest()
+    digest: str = total.hexdigest()
+    return digest
 
 
 @dataclass(slots=True)

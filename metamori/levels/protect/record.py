@@ -58,7 +58,8 @@ def place(paths: Paths, each: Record, rank: int) -> tuple[str, int, int | None]:
 
 def _seal(values: dict[str, Any]) -> str:
     """Of everything that a record says: it decides which files go with which memory."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+    digest: str = xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+    return digest
 
 
 def write_record(paths: Paths, record: Record) -> None:
