@@ -58,7 +58,7 @@ static int changes(int asked, int done)
                       : (void)rename("folder/target", "folder/moved"), (void)rename("folder/moved", "folder/target");
         MUST(write(done, &step, 1) == 1);
     }
-    return 5;
+    return state ? 5 : 6;      /* used, or the compiler leaves the work out */
 }
 
 static void works(void)
