@@ -15,11 +15,11 @@ Step = tuple[str, str, list[str]]          # bench, filesystem ("": that of --di
 _QUICK = """
 exec       ext4
 static     ext4  --count 1000 --file-size 64
-names      ext4
+names      journaled
 bonnie     ext4  --size 2g --phases blocks
 bonnie     ext4  --size 128m --phases chars
 kept       ext4
-programs   ext4
+programs   journaled
 checkpoint ext4
 fio        ext4  --file-size 64 --seconds 1
 memory     ext4  --sizes 1024 --percents 1
