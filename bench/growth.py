@@ -31,14 +31,18 @@ def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
     from metamori.store.format.records import NO_LIMIT, Meta, NameEntry, OffsetEntry, Offsets, PifEntry
     from metamori.store.read.store import Store
 
-    chance, block, known = random.Random(1), 16, 0
+    chance, block, known, home = random.Random(1), 16, 0, path.with_name(f"{path.name}.files")
+    home.mkdir()
     with Store.create_or_open(str(path)) as store:
         run, process = store.next_run(), store.next_process()
 
         def file(inode: int, mtime_ns: int) -> PifEntry:
-            return PifEntry(inode, 1, inode, 5, 1, b"/nowhere/%d" % inode, 0, 0, FILE_BYTES, NO_LIMIT, FILE_BYTES,
+            return PifEntry(inode, 1, inode, 5, 1, bytes(home / str(inode)), 0, 0, FILE_BYTES, NO_LIMIT, FILE_BYTES,
                             0o100644, 0, 0, mtime_ns, b"")
 
+        for each in range(1, files + 1):
+            with open(home / str(each), "wb") as made:
+                made.truncate(FILE_BYTES)
         for index in range(1, checkpoints + 1):
             new = range(known + 1, known + files // checkpoints + 1)
             known = new[-1]
@@ -50,7 +54,7 @@ def make(path: Path, checkpoints: int, files: int, ranges: int) -> None:
                                                index))
                     block += 1
             meta = Meta(index, index - 1, index, "", "bench", run, process,
-                        initial_names=tuple(NameEntry(b"/nowhere/%d" % each, "file", each, 0o100644) for each in new),
+                        initial_names=tuple(NameEntry(bytes(home / str(each)), "file", each, 0o100644) for each in new),
                         pifs=tuple(file(inode, index) for inode in touched),
                         initial_pifs=tuple(file(inode, 1) for inode in new))
             store.commit_checkpoint(meta, Offsets(index, process, run, tuple(entries)), durable=False)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from metamori.store.read.maps import not_same
 from metamori.store.read.state import State
 from metamori.store.read.undos import UndoLog
 
@@ -31,18 +32,17 @@ def between(undo_log: UndoLog, here: State, there: State) -> Apart:
 
 def objects_between(undo_log: UndoLog, here: State, there: State) -> set[int]:
     low, high = sorted((here.index, there.index))
-    return _unlike(here.pifs, there.pifs) | here.maps.unlike(there.maps) | undo_log.spoken_of(low, high)
+    return unlike(here.pifs, there.pifs) | here.maps.unlike(there.maps) | undo_log.spoken_of(low, high)
 
 
-def _unlike(one: Mapping[_Key, Any], other: Mapping[_Key, Any]) -> set[_Key]:
-    return {key for key, mine in one.items() if (its := other.get(key)) is not mine and its != mine} \
-        | (other.keys() - one.keys())
+def unlike(one: Mapping[_Key, Any], other: Mapping[_Key, Any]) -> set[_Key]:
+    return {key for key in not_same(one, other) if one.get(key) != other.get(key)}
 
 
 def _paths(here: State, there: State) -> set[bytes]:
     """The names that are not the same, with all names of their files, all that is in a folder that is another one or
     somewhere else, and the folders around them."""
-    found, new = set[bytes](), _unlike(here.names, there.names) | here.assumed_otherwise(there)
+    found, new = set[bytes](), unlike(here.names, there.names) | here.assumed_otherwise(there)
     while new:
         found |= new
         more = set(_other_names(here, there, new))

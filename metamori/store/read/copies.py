@@ -6,6 +6,7 @@ there to a later index speaks of the file, the two say the same of it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 
 from metamori.errors import Damaged
@@ -39,9 +40,9 @@ def last_copies(store: Store, state: State, inodes: Collection[int]) -> Copies:
 
 def _parts(pieces: list[Piece], saved: list[UndoEntry]) -> list[UndoEntry]:
     """Where the state says that the file had these bytes, or has them from this copy: then the file had them too."""
-    found = []
-    for piece in pieces:
-        for entry in saved:
+    found, starts = [], [piece.start for piece in pieces]
+    for entry in saved:
+        for piece in pieces[max(0, bisect_right(starts, entry.start) - 1):bisect_left(starts, entry.end)]:
             start, end = max(entry.start, piece.start), min(entry.end, piece.end)
             place = entry.buffer_start + start - entry.start
             if start < end and (piece.kind == HOME or (piece.kind == BUFFER and piece.run == entry.run

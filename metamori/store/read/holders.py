@@ -12,17 +12,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from metamori.store.format.records import NO_LIMIT, Identity
+from metamori.store.format.records import NO_LIMIT, Identity, NameEntry
 from metamori.store.io import commit
-from metamori.store.read.apart import objects_between
+from metamori.store.read.apart import objects_between, unlike
 from metamori.store.read.copies import last_copies
 from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, name_now, same_bytes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sortedcontainers import SortedSet
+
 _NAMED_MAX = 3
-_FIRST_LOOK = 1 << 20
+_FIRST_LOOK = 1 << 16
 
 
 class Holders:
@@ -72,28 +76,54 @@ class Holders:
 
 
 class Losses:
-    """Which files of an index cannot be restored exactly."""
+    """Which files of an index cannot be restored exactly. Asked for one index after another it looks at what is not the
+    same at both."""
 
     def __init__(self, store: Store, holders: Holders | None = None) -> None:
+        from sortedcontainers import SortedSet  # what only looks at backing files does without
+
         self._store = store
         unfinished = any(commit.exists(store.door, path) for path in store.layout.unfinished)
         self._holders = None if unfinished else holders or Holders(store)   # not as head noted, with reason
         self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else set())
-        self._last: tuple[State, set[int]] | None = None   # the state last asked for, and what is lost there
+        self._state: State | None = None   # the one last asked for, the names of its files, and what is lost there
+        self._named: dict[int, set[bytes]] = {}
+        self._gone: set[int] = set()
+        self._paths: SortedSet = SortedSet()    # of what is lost
 
     def objects(self, index: int) -> list[int]:
         """Those that have a name at an index and of which some byte is lost."""
-        state = self._store.state(index)
-        if self._last is None:
-            known, anew = set[int](), set(state.pifs)
-        else:
-            before, known = self._last
-            anew = objects_between(self._store.undo_log, before, state)
-        lost = known - anew
-        lost.update(inode for inode in anew if self._is_suspect(inode) and inode in state.pifs
-                    and any(self._lost(state, inode, _FIRST_LOOK)))
-        self._last = state, lost
-        return sorted(inode for inode in lost if state.paths(inode))
+        self._go_to(self._store.state(index))
+        return sorted(inode for inode in self._gone if self._named.get(inode))
+
+    def at(self, index: int) -> list[bytes]:
+        """Their paths at the index, sorted."""
+        self._go_to(self._store.state(index))
+        return [*self._paths]
+
+    def _go_to(self, state: State) -> None:
+        before, self._state = self._state, state
+        if before is state:
+            return
+        anew = set(state.pifs) if before is None else objects_between(self._store.undo_log, before, state)
+        lost = {inode for inode in anew if self._is_suspect(inode) and inode in state.pifs
+                and any(self._lost(state, inode, _FIRST_LOOK))}
+        for inode in anew:
+            if (inode in self._gone) != (inode in lost):
+                (self._paths.update if inode in lost else self._paths.difference_update)(self._named.get(inode, ()))
+        self._gone = (self._gone - anew) | lost
+        self._name(before.names if before is not None else {}, state.names)
+
+    def _name(self, before: dict[bytes, NameEntry], names: dict[bytes, NameEntry]) -> None:
+        for path in unlike(before, names):
+            was, entry = before.get(path), names.get(path)
+            if was is not None and was.kind == "file":
+                self._named[was.inode].discard(path)
+                self._paths.discard(path)
+            if entry is not None and entry.kind == "file":
+                self._named.setdefault(entry.inode, set()).add(path)
+                if entry.inode in self._gone:
+                    self._paths.add(path)
 
     def _is_suspect(self, inode: int) -> bool:
         """Neither head's nor kept: only buffers can have its bytes."""
@@ -108,11 +138,6 @@ class Losses:
                 if piece.kind == LOST or (piece.kind == HOME and not at_home):
                     yield piece.start, piece.end
             at, step = at + step, step * 8
-
-    def at(self, index: int) -> list[bytes]:
-        """Their paths at the index, sorted."""
-        state = self._store.state(index)
-        return sorted(path for inode in self.objects(index) for path in state.paths(inode))
 
     def ranges(self, index: int) -> list[tuple[bytes, int, int]]:
         """The lost bytes of each path, sorted."""

@@ -10,7 +10,9 @@ shared with other states and never changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import compress, islice
+from operator import eq, is_not
 
 from metamori.store.format.records import NO_LIMIT, OffsetEntry
 from metamori.store.format.row_table import no_collection, pairs, part
@@ -19,8 +21,9 @@ from metamori.tables.view import NOTHING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
+    _Key = TypeVar("_Key", bound=Hashable)
     _Step = tuple[Any, ...]  # (size,) to cut, or (rows, low, high, run) to insert
     _Link = tuple[Any, _Step]
 
@@ -40,6 +43,15 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if low < high:
         found.append((low, high))
     return found
+
+
+def not_same(one: Mapping[_Key, Any], other: Mapping[_Key, Any]) -> set[_Key]:
+    """Keys under which both do not hold the same object. If one is a copy of the other with more behind, as a state's
+    child has them, no key takes a step of Python's."""
+    few, more = (one, other) if len(one) <= len(other) else (other, one)
+    if all(map(eq, few, more)):
+        return {*compress(few, map(is_not, few.values(), more.values())), *islice(more, len(few), None)}
+    return {key for key, mine in one.items() if other.get(key) is not mine} | (other.keys() - one.keys())
 
 
 def _steps(link: _Link | None) -> list[_Step]:
@@ -84,9 +96,7 @@ class Maps:
 
     def unlike(self, other: Maps) -> set[int]:
         """Objects of which both do not surely say the same."""
-        return {inode for mine, its in ((self._done, other._done), (self._owed, other._owed)) if mine is not its
-                for one, two in ((mine, its), (its, mine))
-                for inode, known in one.items() if two.get(inode) is not known}
+        return not_same(self._done, other._done) | not_same(self._owed, other._owed)
 
     def apart(self, other: Maps, inode: int) -> list[tuple[int, int]]:
         """Byte ranges [start, end) outside of which both say the same of an object, sorted, none meeting another. What

@@ -223,8 +223,7 @@ class UndoLog:
         if self._assumed.pop(inode, None) or entries:
             self._combined.clear()
         if entries:
-            amls = (AML(each.start, each.end, each.run, each.buffer_start) for each in entries)
-            self._assumed[inode] = after_index, AddressMap(amls)
+            self._assumed[inode] = after_index, AddressMap(self._in_turn(entries))
 
     def _amls(self, key: tuple[int, int], inode: int) -> Iterator[AML]:
         """What a record says of a file. Of a byte that it names twice, the first entry counts, so the last is inserted
