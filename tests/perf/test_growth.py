@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -314,3 +315,15 @@ def test_processes_that_have_ended_keep_no_slots_until_a_checkpoint(lab: Lab) ->
         assert area.head.process_high < 20, "each program that begins takes away what some have left"
         area.close()
         run.stdin.close()
+
+
+def test_the_end_of_data_is_looked_for_once(lab: Lab) -> None:
+    """tmpfs looks at each page up to there: for each step of a long overwrite, or each range of the buffer, that is
+    their number times the file's size."""
+    if not shutil.which("strace"):
+        pytest.skip("no strace")
+    (lab.work / "f").write_bytes(bytes(64 << 20))
+    calls, over = lab.folder / "calls", ["dd", "if=/dev/zero", "of=f", "bs=1M", "count=64", "conv=notrunc"]
+    subprocess.run(["strace", "-f", "-e", "trace=lseek", "-o", calls, *lab.argv("run"), "--", *over],
+                   cwd=lab.work, env=lab.env, check=True)
+    assert 1 <= calls.read_text().count("SEEK_HOLE") <= 8      # 31 once

@@ -55,12 +55,17 @@ class Buffers:
             raise Damaged(self._short(run, start, length))
         return data
 
-    def checksum(self, run: int, start: int, length: int) -> int:
+    def stretches(self, run: int) -> Stretches:
+        """For `checksum` of many ranges, while nobody writes there."""
+        return Stretches(self._door, self._reader(run))
+
+    def checksum(self, run: int, start: int, length: int, stretches: Stretches | None = None) -> int:
         """CRC-32 of a range, as the offset file and undo records carry it. Holes are not read."""
         source, end, crc = self._reader(run), start + length, 0
+        stretches = stretches or self.stretches(run)
         if self._door.fstat(source).st_size < end:
             raise Damaged(self._short(run, start, length))
-        for data, hole in [*self._door.data_ranges(source, start, end), (end, end)]:
+        for data, hole in [*stretches.data(start, end), (end, end)]:
             crc = crc32_zeros(data - start, crc)
             for at in range(data, hole, _AT_ONCE):
                 step = min(_AT_ONCE, hole - at)
@@ -72,11 +77,11 @@ class Buffers:
 
     def checksums(self, run: int, ranges: Sequence[Range]) -> list[int]:
         """`checksum` of many ranges [start, end), whatever their order."""
-        found = [0] * len(ranges)
+        found, stretches = [0] * len(ranges), self.stretches(run) if ranges else None
         short = [at for at, (start, end) in enumerate(ranges) if start < end <= start + SHORT]
         for at, (start, end) in enumerate(ranges):
             if end - start > SHORT:
-                found[at] = self.checksum(run, start, end - start)
+                found[at] = self.checksum(run, start, end - start, stretches)
         short.sort(key=ranges.__getitem__)
         for window in windows([ranges[at][1] - ranges[at][0] for at in short]):
             some = short[window]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from metamori.errors import Damaged
 from metamori.store.io import commit
+from metamori.store.io.coalesced_io import Stretches
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import image, invalidated, scope
 from metamori.store.read.head import require_kept
@@ -160,6 +161,7 @@ def _ranges(
 ) -> Iterator[str]:
     """(run, start, length, crc) of buffer ranges; crc 0 was not recorded, so only the length is checked."""
     sizes: dict[int, int] = {}
+    stretches: dict[int, Stretches] = {}
     for run, start, length, crc in ranges:
         report.ranges += 1
         report.buffer_bytes += length
@@ -167,8 +169,11 @@ def _ranges(
             sizes[run] = store.buffers.size(run)
         if start + length > sizes[run]:
             yield f"{_name(store, run)} ends at byte {sizes[run]}, not {start + length} ({what})"
-        elif crc and report.whole and store.buffers.checksum(run, start, length) != crc:
-            yield f"{_name(store, run)}: checksum mismatch at bytes {start}-{start + length} ({what})"
+        elif crc and report.whole:
+            if run not in stretches:
+                stretches[run] = store.buffers.stretches(run)
+            if store.buffers.checksum(run, start, length, stretches[run]) != crc:
+                yield f"{_name(store, run)}: checksum mismatch at bytes {start}-{start + length} ({what})"
 
 
 def _name(store: Store, run: int) -> str:

@@ -30,6 +30,24 @@ long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length
     return 0;
 }
 
+/* Where the data goes on to that lies at a byte, not beyond end, or where data begins behind it; *stop: where that ends.  The
+ * last answer is kept, since tmpfs walks to the end of the data page by page: a hole that was made there since is copied as zeros. */
+static uint64_t data_at(uint32_t slot, int reader, uint64_t at, uint64_t end, uint64_t *stop)
+{
+    static __thread struct { uint64_t from, until; uint32_t slot; } seen __attribute__((tls_model("initial-exec")));
+    if (seen.slot != slot || at < seen.from || at >= seen.until) {
+        long data = sys_lseek(reader, at, SEEK_DATA);
+        if (data == -ENXIO)
+            return end;
+        long hole = data < 0 ? data : sys_lseek(reader, data, SEEK_HOLE);
+        if (data < 0 || hole < 0)
+            data = at, hole = end;
+        seen.slot = slot, seen.from = data, seen.until = hole;
+    }
+    *stop = seen.until < end ? seen.until : end;
+    return at > seen.from ? at : seen.from;
+}
+
 /* Save bytes in place [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
  * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync. */
 long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
@@ -40,21 +58,8 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
     long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
     long result = 0;
-    for (uint64_t at = start; at < end;) {
-        long data = sys_lseek(reader, at, SEEK_DATA);
-        if (data == -ENXIO)
-            break;
-        long hole = data < 0 ? data : sys_lseek(reader, data, SEEK_HOLE);
-        if (data < 0 || hole < 0)
-            data = at, hole = end;
-        if ((uint64_t)data >= end)
-            break;
-        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
-        result = mm_copy(reader, data, mm_buffer_fd, buffer + (data - start), stop - data);
-        if (result < 0)
-            break;
-        at = stop;
-    }
+    for (uint64_t at = start, stop; result == 0 && (at = data_at(slot, reader, at, end, &stop)) < end; at = stop)
+        result = mm_copy(reader, at, mm_buffer_fd, buffer + (at - start), stop - at);
     sys_lseek(reader, position, SEEK_SET);
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job() };
