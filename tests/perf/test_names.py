@@ -15,7 +15,7 @@ COUNT = 200
 NATIVE = 6                                 # create, close, rename, chmod, unlink, mkdir: a call each
 # With what Metamori does for them, in the present folder, in one below it, and in one by its whole path. A path costs
 # one call (where the process is, or whether its folder is still there), a relative one with a folder both.
-MOST = {"here": 20, "in a folder": 26, "by the whole path": 20}
+MOST = {"here": 18, "in a folder": 23, "by the whole path": 18}
 
 
 def calls(lab: Lab, *command: Path | str | int, but: str = "") -> tuple[int, str]:

@@ -87,7 +87,7 @@ def _is_whole(note: bytes) -> bool:
 
 
 def _mixed(x: int, data: bytes) -> int:
-    """As `mixed` in shim_c/src/names/touch.c."""
+    """As `mm_mixed` in shim_c/src/names/names.h."""
     for at in range(0, len(data), 8):
         x = (x ^ int.from_bytes(data[at:at + 8], "little")) * 0x9e3779b97f4a7c15 & _MASK
         x ^= x >> 29

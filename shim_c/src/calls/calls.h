@@ -38,7 +38,7 @@ const char *mm_to_proc(const char *path, char *room);
     const char *path = given; \
     UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
 
-/* wrap_path.c */
+/* held_names.c */
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
 struct way {
     struct mm_names names;
@@ -48,13 +48,16 @@ struct way {
     int follow;                /* the call follows a link that stands there */
     int folders;               /* a folder out of the scope counts, too, where something in it is tracked */
 };
+int mm_begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other);
+void mm_end_way(struct way *way);
 
 /* A call that gives one name, or changes what stands there. */
 struct noted {
     struct way way;
     char *name;                /* empty: not tracked */
 };
-int mm_begin_noted(struct noted *n, int dir, const char *path, int follows);
+enum noting { MM_THE_NAME, MM_FOLLOWED, MM_ALL_HELD };     /* the second: what a link leads to that stands there */
+int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how);
 int mm_end_noted(struct noted *n, int r);
 
 /* wrap_process.c */
@@ -83,9 +86,6 @@ void mm_hold_term(void);
 /* wrap_stream.c */
 void mm_streams_init(void);
 extern int mm_streams_followed;
-
-/* stream_empty.c */
-void mm_stream_empty(FILE *f);
 
 #pragma GCC visibility pop
 

@@ -17,14 +17,15 @@ static int tracked_name(const struct stat *st, char *name)
  * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
 static int begin_attributes(struct noted *n, int dir, const char *path, int flags)
 {
-    int follows = !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path)), r = mm_begin_noted(n, dir, path, follows);
+    int follows = !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path));
+    int r = mm_begin_noted(n, dir, path, follows ? MM_FOLLOWED : MM_THE_NAME);
     if (r == 0 && !n->name[0] && UNLIKELY(following())) {
         SCRATCH(inner);
         struct stat st;
         int known = sys(SYS_newfstatat, dir, path, &st, follows ? 0 : AT_SYMLINK_NOFOLLOW) == 0 && tracked_name(&st, inner);
         if (known) {
             mm_end_noted(n, 0);
-            r = mm_begin_noted(n, AT_FDCWD, inner, 0);
+            r = mm_begin_noted(n, AT_FDCWD, inner, MM_THE_NAME);
         }
     }
     return r;

@@ -151,6 +151,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         held = c == 0;
         if (!held)
             break;
+        MM_STOP("names.found");
         mm_hold_names(&names, name, NULL);
         if (LIKELY(ways == mm_ways()))
             break;

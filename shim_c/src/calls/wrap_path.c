@@ -6,102 +6,6 @@
 
 #define PATH_ROOM 4096
 
-static void end_way(struct way *way)
-{
-    int saved = errno;
-    if (way->entered) {
-        mm_let_names_go(&way->names);
-        leave();
-    }
-    way->entered = 0;
-    errno = saved;
-}
-
-/* One that is not tracked gets an empty name.  0, or why nobody can tell. */
-static int lookup(const struct way *way, int dir, const char *path, char *name)
-{
-    int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM);
-    if (c == 0 && !mm_tracked(name) && !(way->folders && mm_scope_uneven(mm_area, name)))
-        name[0] = 0;
-    return c;
-}
-
-/* A path that leads nowhere, as another call of the run may change just now. */
-static int may_lead_yet(int error)
-{
-    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EACCES;
-}
-
-/* Both names, or one (other NULL), looked up and held.  0, or -errno where nobody can tell what stands there: the call fails
- * with that.  Names that lead nowhere, or to what is not tracked, are empty.
- * Where a path leads nowhere, all names are held while the kernel says so. */
-static int begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
-{
-    int all = way->again;
-    *way = (struct way){ .follow = way->follow, .folders = way->folders };
-    name[0] = 0;
-    if (other)
-        other[0] = 0;
-    if (!following())
-        return 0;
-    for (;; all |= way->again) {
-        uint32_t ways = mm_ways();
-        if (all) {
-            enter();
-            mm_hold_all_names(&way->names);
-            *way = (struct way){ .names = way->names, .entered = 1, .all = 1, .follow = way->follow, .folders = way->folders };
-        }
-        int c = lookup(way, dir, path, name), d = other ? lookup(way, other_dir, other_path, other) : 0;
-        int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
-        if (c != 0)
-            name[0] = 0;
-        if (d != 0)
-            other[0] = 0;
-        if (dark) {
-            end_way(way);
-            return dark;
-        }
-        if (all)
-            return 0;
-        way->again = may_lead_yet(c) || may_lead_yet(d);
-        if (way->again)
-            continue;
-        if (!name[0] && (!other || !other[0]))
-            return 0;
-        enter();
-        mm_hold_names(&way->names, name[0] ? name : NULL, other && other[0] ? other : NULL);
-        way->entered = 1;
-        MM_STOP("names.held");
-        if (LIKELY(ways == mm_ways()))
-            return 0;
-        end_way(way);
-    }
-}
-
-/* The name is held, and noted as it is.  0: the call is made now, and end_noted gets what it answered.  -1 with errno: it is not. */
-int mm_begin_noted(struct noted *n, int dir, const char *path, int follows)
-{
-    n->way = (struct way){ .follow = follows };
-    n->name = mm_scratch_take();
-    long e = begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
-    if (e == 0 && n->name[0])
-        e = mm_touch(n->name);
-    MM_STOP("noted.begun");
-    if (LIKELY(e >= 0))
-        return 0;
-    errno = (int)-e;
-    end_way(&n->way);
-    mm_scratch_give(&n->name);
-    return -1;
-}
-
-int mm_end_noted(struct noted *n, int r)
-{
-    end_way(&n->way);
-    mm_scratch_give(&n->name);
-    return r;
-}
-
 static int moved_away(long error) { return error < 0 ? fail(error) : 0; }
 
 static int remove_name(int dir, const char *path, int flags)
@@ -113,11 +17,16 @@ static int remove_name(int dir, const char *path, int flags)
         return REAL(unlinkat)(dir, path, flags);   /* which refuses them before it looks at the path */
     if (flags & AT_REMOVEDIR) {
         struct noted n;
-        return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(unlinkat)(dir, path, flags));
+        if (mm_begin_noted(&n, dir, path, MM_THE_NAME))
+            return -1;
+        int r = REAL(unlinkat)(dir, path, flags);
+        if (r == 0 && n.way.entered)
+            mm_way_changed();          /* a link may come to where it was: symlinkat */
+        return mm_end_noted(&n, r);
     }
     for (;;) {
         doomed = (struct mm_doomed){ 0 };
-        long e = begin_way(&way, dir, path, name, 0, NULL, NULL);
+        long e = mm_begin_way(&way, dir, path, name, 0, NULL, NULL);
         if (e == 0 && name[0]) {
             struct statx st;
             long looked = mm_look_at(name, &st);
@@ -126,12 +35,12 @@ static int remove_name(int dir, const char *path, int flags)
                 e = mm_keep(name, looked, &st, &doomed);
         }
         if (e < 0) {
-            end_way(&way);
+            mm_end_way(&way);
             return fail(e);
         }
         if (!S_ISLNK(doomed.mode) || way.all)
             break;
-        end_way(&way);
+        mm_end_way(&way);
         way.again = 1;
     }
     MM_STOP("unlink.kept");
@@ -143,7 +52,7 @@ static int remove_name(int dir, const char *path, int flags)
         mm_spared(&doomed);
     if (S_ISLNK(doomed.mode))
         mm_way_changed();
-    end_way(&way);
+    mm_end_way(&way);
     errno = saved;
     return r;
 }
@@ -236,7 +145,7 @@ static void after_move(const struct moving *m)
         mm_folder_moved(m->old, m->new, exchanged);
 }
 
-/* Both paths as they are, also where one of them is not tracked: begin_way left that empty.  0 or -errno. */
+/* Both paths as they are, also where one of them is not tracked: mm_begin_way left that empty.  0 or -errno. */
 static int both(int from_dir, const char *from, int to_dir, const char *to, char *old, char *new)
 {
     int e = old[0] ? 0 : mm_canonical(from_dir, from, old, PATH_ROOM);
@@ -252,7 +161,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     long e;
     int leads, followed;
     for (;;) {
-        e = begin_way(&way, from_dir, from, old, to_dir, to, new);
+        e = mm_begin_way(&way, from_dir, from, old, to_dir, to, new);
         if (e < 0)
             return fail(e);
         followed = way.entered && (old[0] || new[0]);
@@ -267,7 +176,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         leads = is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new);
         if (!leads || way.all)
             break;
-        end_way(&way);
+        mm_end_way(&way);
         way.again = 1;
     }
     struct mm_doomed doomed = { 0 };
@@ -293,7 +202,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     } else {
         mm_spared(&doomed);
     }
-    end_way(&way);
+    mm_end_way(&way);
     errno = saved;
     return r;
 }
@@ -398,7 +307,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     int by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
     if (by_descriptor)
         enter();
-    long e = begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
+    way.again = by_descriptor;         /* none of its names is known, which others may be taking: nobody takes one meanwhile */
+    long e = mm_begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
                        flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : old);
     if (flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
         old[0] = 0;
@@ -420,6 +330,7 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     } else if (e == 0 && !name[0] && (l.p || (old[0] && way.entered))) {
         e = before_link_out(from_dir, from, old, &l);
     }
+    MM_STOP("link.begun");
     int in_scope = e == 0 && name[0] && linked_in_scope(from_dir, from, flags, old);
     int r = e < 0 ? fail(e) : REAL(linkat)(from_dir, from, to_dir, to, flags);
     int saved = errno;
@@ -429,7 +340,7 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         mm_left_for_good(l.slot);
     if (l.p)
         mm_pif_let_names_go(l.p, l.held);
-    end_way(&way);
+    mm_end_way(&way);
     if (by_descriptor)
         leave();
     errno = saved;
@@ -437,39 +348,76 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
 }
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
+/* Who looked a path up when a folder was there is not to go on by the link. */
 EXPORT int symlinkat(const char *target, int dir, const char *path)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
+    return mm_begin_noted(&n, dir, path, MM_ALL_HELD) ? -1 : mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
 }
 EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
+    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */
 EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
 {
     struct noted n;
-    return mm_begin_noted(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, 0) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
+
+/* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
+ * meanwhile, and who looked one up before looks again. */
+static int begin_moving(struct mm_names *names)
+{
+    if (!active() || (*mm_single_threaded && !mm_cloned) || mm_in_vfork)
+        return 0;
+    enter();
+    mm_hold_all_names(names);
+    return 1;
+}
+
+static int end_moving(struct mm_names *names, int begun, int r)
+{
+    int saved = errno;
+    if (begun) {
+        mm_way_changed();
+        mm_let_names_go(names);
+        leave();
+    }
+    errno = saved;
+    return r;
+}
+
+EXPORT int chdir(const char *path)
+{
+    struct mm_names names;
+    int begun = begin_moving(&names);
+    return end_moving(&names, begun, REAL(chdir)(path));
+}
+EXPORT int fchdir(int fd)
+{
+    struct mm_names names;
+    int begun = begin_moving(&names);
+    return end_moving(&names, begun, REAL(fchdir)(fd));
+}
 
 /* A socket of the file system gets a name like any other; a zero byte ends it only where there is room (unix(7)). */
 EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
@@ -483,5 +431,5 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
     if (!path[0])
         return REAL(bind)(socket, address, length);
     struct noted n;
-    return mm_begin_noted(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
 }

@@ -202,6 +202,8 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     ON(unshare, unshare(I(a)));
     ON(setns, setns(I(a), I(b)));
     ON(chroot, chroot(S(a)));
+    ON(chdir, chdir(S(a)));
+    ON(fchdir, fchdir(I(a)));
     ON(prctl, prctl(I(a), b, c, d, e));
     case SYS_seccomp:
     case SYS_landlock_restrict_self:

@@ -182,6 +182,7 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
     struct mm_pif *p;
     uint32_t slot;
     MM_ASSERT(mm_name_is_held(path));
+    MM_STOP("keep.looked");
     *doomed = (struct mm_doomed){ 0 };
     for (;; looked = mm_look_at(path, &st)) {
         long error;
@@ -199,8 +200,9 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
             break;
         mm_unlock(&p->names_lock);
     }
-    /* other names of it may have come or gone until now */
-    long error = mm_look_at(path, &st);
+    /* Other names of it may have come or gone until now; not where it had this one only: whoever gives it another one holds that,
+     * or all. */
+    long error = st.stx_nlink == 1 ? 0 : mm_look_at(path, &st);
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;

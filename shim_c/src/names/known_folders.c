@@ -24,13 +24,7 @@ int mm_present_folder(char *out, size_t room)
     return n < 0 ? (int)n : out[0] == '/' ? 0 : -ENOENT;      /* "(unreachable)" from a root that is not above it */
 }
 
-static struct known *known_at(const char *path)
-{
-    uint64_t x = 0xcbf29ce484222325ull;
-    for (; *path; path++)
-        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
-    return &known[(x ^ x >> 32) % KNOWN];
-}
+static struct known *known_at(const char *path) { return &known[(mm_mixed(1, path, strlen(path)) >> 32) % KNOWN]; }
 
 /* The text of a path from the root, in `out`, of a folder's name that ends in a slash; 0 when it cannot be its own path. */
 static int spelled(int dir, const char *folder, char *out)

@@ -30,6 +30,7 @@ void mm_folder_is_known(const char *text, int fd, uint32_t ways);
 
 /* paths.c */
 int mm_canonical(int dir, const char *path, char *out, size_t room);
+int mm_canonical_beside(int dir, const char *path, int known_dir, const char *known_path, const char *known, char *out, size_t room);
 int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
@@ -49,6 +50,20 @@ struct mm_doomed {
     uint64_t names;            /* names that it has outside the store */
     uint32_t mode;             /* of what stands there; 0: nothing */
 };
+
+/* metamori/runtime/area/name_journal.py does the same. */
+static inline uint64_t mm_mixed(uint64_t x, const void *bytes, size_t n)
+{
+    for (const char *p = bytes; n; ) {
+        uint64_t word = 0;
+        size_t step = n < 8 ? n : 8;
+        memcpy(&word, p, step);
+        x = (x ^ word) * 0x9e3779b97f4a7c15ull;
+        x ^= x >> 29;
+        p += step, n -= step;
+    }
+    return x;
+}
 
 struct mm_names {
     uint64_t held, mask;

@@ -3,28 +3,25 @@
  * What a call that takes a name away has to keep is decided by what stands there: so from that look until the kernel has
  * answered, no other call of the run may put something else there.  A name's lock is chosen by a hash of its path.  A call
  * that changes where paths lead (it renames a folder, or renames or removes a symbolic link) holds them all, and counts in
- * ways_changed before it lets go: who looked up a path before that looks it up again.
+ * ways_changed before it lets go: who looked up a path before that looks it up again.  Where a folder was removed a link may come:
+ * the one counts, the other holds all.  A link by a descriptor holds all, too: it gives a file a name, and holds none of its own.
  */
 #include "names/names.h"
 
 _Static_assert(MM_NAME_LOCKS == 64, "struct mm_names has a bit for each");
 
-static unsigned lock_of(const char *path)
-{
-    uint64_t x = 0xcbf29ce484222325ull;
-    for (; *path; path++)
-        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
-    return (unsigned)(x >> 40 ^ x >> 20) % MM_NAME_LOCKS;
-}
+static unsigned lock_of(const char *path) { return (unsigned)(mm_mixed(1, path, strlen(path)) >> 40) % MM_NAME_LOCKS; }
+
+/* The first of these locks; the rest, in their order, are those without it. */
+static uint32_t *first_of(uint64_t which) { return &mm_area->head->name_lock[__builtin_ctzll(which)]; }
 
 static void hold_these(struct mm_names *names, uint64_t which)
 {
     MM_ASSERT(mm_depth > 0);           /* a checkpoint waits for who holds a name */
     names->mask = defer_handlers();
     names->held = which;
-    for (unsigned i = 0; i < MM_NAME_LOCKS; i++)
-        if (which >> i & 1)
-            mm_lock(&mm_area->head->name_lock[i], MM_LOCK_NAME);
+    for (; which; which &= which - 1)
+        mm_lock(first_of(which), MM_LOCK_NAME);
 }
 
 /* One path, or two; NULL for none. */
@@ -37,10 +34,8 @@ void mm_hold_all_names(struct mm_names *names) { hold_these(names, ~0ull); }
 
 void mm_let_names_go(struct mm_names *names)
 {
-    for (unsigned i = 0; i < MM_NAME_LOCKS; i++)
-        if (names->held >> i & 1)
-            mm_unlock(&mm_area->head->name_lock[i]);
-    names->held = 0;
+    for (; names->held; names->held &= names->held - 1)
+        mm_unlock(first_of(names->held));
     deliver_handlers(names->mask);
 }
 

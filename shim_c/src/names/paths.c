@@ -121,20 +121,43 @@ int mm_names_a_file(const char *path)
     return n - base > 2 || (n > base && path[base] != '.') || (n - base == 2 && path[base + 1] != '.');
 }
 
-/* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
-int mm_canonical(int dir, const char *path, char *out, size_t room)
+/* Where a path's last name begins, and its length; 0 where it is none of its own: the folder itself, one above, or a slash. */
+static size_t last_name(const char *path, size_t n, size_t *length)
 {
-    SCRATCH(folder);
-    size_t n = length_of(path, 4096);
-    if (n == 0)
-        return -ENOENT;
     while (n > 1 && path[n - 1] == '/')
         n--;
     size_t base = n;
     while (base > 0 && path[base - 1] != '/')
         base--;
-    size_t length = n - base;
-    if (length == 0 || (path[base] == '.' && (length == 1 || (length == 2 && path[base + 1] == '.'))))
+    *length = n - base;
+    if (path[base] == '.' && (*length == 1 || (*length == 2 && path[base + 1] == '.')))
+        *length = 0;
+    return base;
+}
+
+/* A name behind the folder that is in out already. */
+static int with_name(char *out, size_t room, const char *name, size_t length)
+{
+    size_t at = strlen(out);
+    if (at == 1)
+        at = 0;
+    if (at + length + 2 > room)
+        return -ENAMETOOLONG;
+    out[at] = '/';
+    memcpy(out + at + 1, name, length);
+    out[at + 1 + length] = 0;
+    return 0;
+}
+
+/* Absolute, the folder part without symbolic links; the last component as it is, existing or not. */
+int mm_canonical(int dir, const char *path, char *out, size_t room)
+{
+    SCRATCH(folder);
+    size_t n = length_of(path, 4096), length;
+    if (n == 0)
+        return -ENOENT;
+    size_t base = last_name(path, n, &length);
+    if (length == 0)
         return canonical_whole(dir, path, out, room);
     memcpy(folder, path, base);
     folder[base] = 0;
@@ -142,17 +165,23 @@ int mm_canonical(int dir, const char *path, char *out, size_t room)
           : base == 0 ? path_of_fd(dir, out, room) : canonical_folder(dir, folder, out, room);
     if (UNLIKELY(e == -ENOENT && base == 0 && dir == AT_FDCWD))
         e = canonical_whole(AT_FDCWD, ".", out, room);
-    if (e)
-        return e;
-    size_t at = strlen(out);
-    if (at == 1)
-        at = 0;
-    if (at + length + 2 > room)
-        return -ENAMETOOLONG;
-    out[at] = '/';
-    memcpy(out + at + 1, path + base, length);
-    out[at + 1 + length] = 0;
-    return 0;
+    return e ? e : with_name(out, room, path + base, length);
+}
+
+/* The same of a name in the folder of another one, which was just found to be `known`: nobody is asked where that is once more.
+ * 0: as far as the words say it may be in another one. */
+int mm_canonical_beside(int dir, const char *path, int known_dir, const char *known_path, const char *known, char *out, size_t room)
+{
+    size_t n = length_of(path, 4096), m = length_of(known_path, 4096), length, known_length;
+    if (n == 0 || m == 0 || dir != known_dir)
+        return 0;
+    size_t base = last_name(path, n, &length), same = last_name(known_path, m, &known_length);
+    if (base != same || length == 0 || known_length == 0 || memcmp(path, known_path, base) != 0)
+        return 0;
+    size_t folder = (size_t)(strrchr(known, '/') + 1 - known);
+    memcpy(out, known, folder);
+    out[folder - (folder > 1)] = 0;
+    return with_name(out, room, path + base, length) == 0;
 }
 
 /* As mm_canonical, but through symbolic links at the end too.  What stands at the end is never asked for its own path: it may

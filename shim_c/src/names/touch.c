@@ -7,31 +7,13 @@
 
 static uint64_t hash_of(const char *path, uint64_t epoch)
 {
-    uint64_t x = 0xcbf29ce484222325ull ^ epoch * 0x9e3779b97f4a7c15ull;
-    for (; *path; path++)
-        x = (x ^ (unsigned char)*path) * 0x100000001b3ull;
-    x ^= x >> 32;
-    return (x * 0xd6e8feb86659fd93ull) | 1;
+    return (mm_mixed(epoch * 0x9e3779b97f4a7c15ull, path, strlen(path)) * 0xd6e8feb86659fd93ull) | 1;
 }
 
-static uint64_t mixed(uint64_t x, const void *bytes, size_t n)
-{
-    for (const char *p = bytes; n; ) {
-        uint64_t word = 0;
-        size_t step = n < 8 ? n : 8;
-        memcpy(&word, p, step);
-        x = (x ^ word) * 0x9e3779b97f4a7c15ull;
-        x ^= x >> 29;
-        p += step, n -= step;
-    }
-    return x;
-}
-
-/* metamori/runtime/area/name_journal.py does the same. */
 static uint32_t checked(struct mm_touch *r, const char *text)
 {
     r->length = r->check = 0;
-    return (uint32_t)mixed(mixed(1, r, sizeof *r), text, r->path_length + r->target_length + r->xattrs_length);
+    return (uint32_t)mm_mixed(mm_mixed(1, r, sizeof *r), text, r->path_length + r->target_length + r->xattrs_length);
 }
 
 #define XATTRS_ROOM (128 * 1024)

@@ -12,4 +12,7 @@ struct mm_wide {
     mbstate_t state, last_state;
 };
 
+/* stream_empty.c */
+void mm_stream_empty(FILE *f) __attribute__((visibility("hidden")));
+
 #endif

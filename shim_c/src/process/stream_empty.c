@@ -1,6 +1,7 @@
 /* stream_empty.c - a stream with empty buffers, neither reading nor writing: as right after fopen. */
-#include "calls/calls.h"
 #include "process/streams.h"
+
+#include <string.h>
 
 static void wide_empty(FILE *f)
 {

@@ -1,0 +1,117 @@
+/* held_names.c - the names that a call gives, takes or changes: looked up, held, noted. */
+#include "calls/calls.h"
+
+#define PATH_ROOM 4096
+
+void mm_end_way(struct way *way)
+{
+    int saved = errno;
+    if (way->entered) {
+        mm_let_names_go(&way->names);
+        leave();
+    }
+    way->entered = 0;
+    errno = saved;
+}
+
+/* One that leads nowhere, or is not tracked, gets an empty name. */
+static void empty_unless_tracked(const struct way *way, int error, char *name)
+{
+    if (error != 0 || (!mm_tracked(name) && !(way->folders && mm_scope_uneven(mm_area, name))))
+        name[0] = 0;
+}
+
+/* A path that leads nowhere, as another call of the run may change just now. */
+static int may_lead_yet(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EACCES;
+}
+
+/* Both names, or one (other NULL), looked up and held.  0, or -errno where nobody can tell what stands there: the call fails
+ * with that.  Names that lead nowhere, or to what is not tracked, are empty.
+ * Where a path leads nowhere, all names are held while the kernel says so. */
+int mm_begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other)
+{
+    int all = way->again;
+    *way = (struct way){ .follow = way->follow, .folders = way->folders };
+    name[0] = 0;
+    if (other)
+        other[0] = 0;
+    if (!following())
+        return 0;
+    for (;; all |= way->again) {
+        uint32_t ways = mm_ways();
+        if (all) {
+            enter();
+            mm_hold_all_names(&way->names);
+            *way = (struct way){ .names = way->names, .entered = 1, .all = 1, .follow = way->follow, .folders = way->folders };
+        }
+        int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM), d = 0;
+        if (other && (c != 0 || !mm_canonical_beside(other_dir, other_path, dir, path, name, other, PATH_ROOM)))
+            d = mm_canonical(other_dir, other_path, other, PATH_ROOM);
+        int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
+        empty_unless_tracked(way, c, name);
+        if (other)
+            empty_unless_tracked(way, d, other);
+        if (dark) {
+            mm_end_way(way);
+            return dark;
+        }
+        if (all)
+            return 0;
+        way->again = may_lead_yet(c) || may_lead_yet(d);
+        if (way->again)
+            continue;
+        if (!name[0] && (!other || !other[0]))
+            return 0;
+        MM_STOP("names.found");
+        enter();
+        mm_hold_names(&way->names, name[0] ? name : NULL, other && other[0] ? other : NULL);
+        way->entered = 1;
+        MM_STOP("names.held");
+        if (LIKELY(ways == mm_ways()))
+            return 0;
+        mm_end_way(way);
+    }
+}
+
+/* The same where the call follows a link that stands there.  Once the name is held it is looked at: a link may have come to it
+ * until then, which nobody but its maker held.  st, *looked: of what stands there. */
+static long begin_followed(struct noted *n, int dir, const char *path, long *looked, struct statx *st)
+{
+    for (int links = 0;; links++) {
+        n->way = (struct way){ .follow = links > 0, .again = links > 1 };
+        long e = mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
+        *looked = e == 0 && n->name[0] ? mm_look_at(n->name, st) : -ENOENT;
+        if (e < 0 || (*looked == 0 && !S_ISLNK(st->stx_mode)) || (n->way.follow && (n->way.all || *looked < 0)))
+            return e;
+        mm_end_way(&n->way);
+    }
+}
+
+/* The name is held, and noted as it is.  0: the call is made now, and end_noted gets what it answered.  -1 with errno: it is not. */
+int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
+{
+    struct statx st;
+    long looked = 0;
+    int follows = how == MM_FOLLOWED;
+    n->way = (struct way){ .again = how == MM_ALL_HELD };
+    n->name = mm_scratch_take();
+    long e = follows ? begin_followed(n, dir, path, &looked, &st) : mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
+    if (e == 0 && n->name[0])
+        e = follows ? mm_touch_looked(n->name, looked, &st) : mm_touch(n->name);
+    MM_STOP("noted.begun");
+    if (LIKELY(e >= 0))
+        return 0;
+    errno = (int)-e;
+    mm_end_way(&n->way);
+    mm_scratch_give(&n->name);
+    return -1;
+}
+
+int mm_end_noted(struct noted *n, int r)
+{
+    mm_end_way(&n->way);
+    mm_scratch_give(&n->name);
+    return r;
+}

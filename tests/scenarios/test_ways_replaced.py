@@ -1,0 +1,95 @@
+"""What leads to a name is another thing between its look-up and the call: a link, or another folder.
+
+The call then changes what no checkpoint would have known of. Played by stop points (tests/stops.py).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from lab import Lab, difference, picture
+from stops import Stops
+
+
+@pytest.fixture
+def stops(lab: Lab, tmp_path: Path) -> Stops:
+    stops = Stops(tmp_path / "stops")
+    lab.env |= stops.env
+    return stops
+
+
+def played(lab: Lab, stops: Stops, call: str, meanwhile: list[str]) -> str:
+    """What the call answered, which was held when it had found its name. Then all is as it was before the run."""
+    before = picture(lab.work)
+    driver = lab.start()
+    driver.must(["thread 0"])
+    stops.arm("names.found")
+    driver.ask(f"begin 0 {call}")
+    stops.wait("names.found")
+    driver.must(meanwhile)
+    stops.go("names.found")
+    answer = driver.ask("await 0")
+    assert driver.end() == 0
+    assert difference(picture(lab.work), before)
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)
+    return answer
+
+
+def test_a_file_becomes_a_link(lab: Lab, stops: Stops) -> None:
+    """Which the call follows: what it led to kept its new attributes at every index."""
+    for name in "ft":
+        (lab.work / name).write_text(name)
+    assert played(lab, stops, "chmod f 600", ["unlink f", "symlink t f"]) == "0"
+
+
+def test_a_link_leads_to_another_one(lab: Lab, stops: Stops) -> None:
+    for name in "ft":
+        (lab.work / name).write_text(name)
+    (lab.work / "l").symlink_to("f")
+    assert played(lab, stops, "chmod l 600", ["unlink f", "symlink t f"]) == "0"
+
+
+@pytest.mark.parametrize("call", ["unlink d/f", "rename d/f d/g", "open d/g w,creat", "mkdir d/g"])
+def test_a_folder_becomes_a_link(lab: Lab, stops: Stops, call: str) -> None:
+    """What was taken away there came back by the folder's name, which had never had it."""
+    (lab.work / "d").mkdir()
+    (lab.work / "e").mkdir()
+    (lab.work / "e" / "f").write_text("f")
+    assert not played(lab, stops, call, ["rmdir d", "symlink e d"]).startswith("-1")
+
+
+@pytest.mark.parametrize("call", ["unlink f", "rename f g", "chmod f 600", "open g w,creat"])
+def test_another_thread_moves_to_another_folder(lab: Lab, stops: Stops, call: str) -> None:
+    """Where the call finds another file by the same name: that one was in no checkpoint."""
+    (lab.work / "d").mkdir()
+    for folder in (lab.work, lab.work / "d"):
+        (folder / "f").write_text(folder.name)
+    assert not played(lab, stops, call, ["chdir d"]).startswith("-1")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_a_descriptor_gives_a_name_while_the_last_one_goes(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """Whoever takes a name has found that it is the only one: nobody gives the file another until it is gone."""
+    driver = lab.start(*options)
+    driver.must(["thread 0", "thread 1", "fill f w,creat 5000 1"])
+    fd = driver.ask("open f rw").split()[0]
+    stops.arm("keep.looked")
+    driver.ask("begin 1 unlink f")
+    stops.wait("keep.looked")
+    driver.ask(f"begin 0 linkfd {fd} g")
+    time.sleep(0.3)                    # it has come by, or waits: nothing tells
+    stops.go("keep.looked")
+    assert driver.ask("await 1") == "0"
+    named = driver.ask("await 0")
+    driver.must([f"close {fd}"])
+    if named == "0":
+        driver.must(["checkpoint"])
+        other = driver.ask("open g r").split()[0]
+        assert driver.ask(f"pread {other} 5000 0").startswith("5000 ")
+    assert driver.end() == 0
+    assert (lab.work / "g").exists() == (named == "0")
+    if named == "0":
+        assert (lab.work / "g").stat().st_size == 5000
