@@ -3,12 +3,12 @@
 `runs`: each is a `metamori run --job` whose program appends to a file of its own every millisecond, which shows how
 long it stands still, and overwrites 4 KiB of another, of which more is saved ahead (`write`). `members`: the one that
 counts, its messages and its record are the real ones; the runs are lines of a second process (job_members.py), which
-answer later by the time that a message takes, a freeze and a record.
+answer later by the time that a message takes, a freeze and a record. That process does the work of thousands, so how
+long they stand still is told by simulated time (job_pause.py).
 """
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -107,6 +107,7 @@ def wait_for(condition, seconds: float = 120) -> None:  # type: ignore[no-untype
 
 
 def simulated(count: int, args: argparse.Namespace) -> measure.Numbers:
+    from bench import job_pause
     from metamori.runtime.job import member
     from metamori.runtime.job.counter import Counter
     from metamori.store.io import commit
@@ -136,17 +137,17 @@ def simulated(count: int, args: argparse.Namespace) -> measure.Numbers:
                 member.ask(str(folder / "store"), "")
                 spans.append(time.monotonic() - began)
                 used.append(time.process_time() - cpu)
-            members.stdin.write("end\n")
-            members.stdin.flush()
-            pauses = json.loads(members.stdout.readline())
             counter.stop()
         finally:
             members.kill()
             members.wait()
             store.close()
-        return {"checkpoint, ms": 1000 * measure.median(spans[1:]),
-                "pause, ms": 1000 * measure.median(pauses["median"][1:]),
-                "longest pause, ms": 1000 * measure.median(pauses["longest"][1:]), "CPU s": measure.median(used[1:])}
+        cost = job_pause.measured()
+        other = Store.create_or_open(str(folder / "other"))
+        median, longest = job_pause.pauses(other, count, args.delay / 1000, cost, CHECKPOINTS)
+        return {"checkpoint, ms": 1000 * measure.median(spans[1:]), "pause, ms": 1000 * measure.median(median),
+                "longest pause, ms": 1000 * measure.median(longest), "CPU s": measure.median(used[1:]),
+                "message sent, us": 1e6 * cost.send, "taken, us": 1e6 * cost.take}
 
 
 def run(args: argparse.Namespace) -> dict[str, measure.Series]:
@@ -156,7 +157,8 @@ def run(args: argparse.Namespace) -> dict[str, measure.Series]:
 
 
 def show(results: dict[str, measure.Series]) -> str:
-    columns = ["checkpoint, ms", "pause, ms", "longest pause, ms", "write, ms", "CPU s"]
+    columns = ["checkpoint, ms", "pause, ms", "longest pause, ms", "write, ms", "CPU s", "message sent, us",
+               "taken, us"]
     return table.render(["", *columns], [
         [name, *(table.number(measure.median(series[column])) if column in series else "" for column in columns)]
         for name, series in results.items()])

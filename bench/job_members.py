@@ -8,7 +8,6 @@ import heapq
 import json
 import os
 import selectors
-import statistics
 import sys
 import time
 import zlib
@@ -48,13 +47,13 @@ def made(job: Store, number: int, count: int) -> Store:
 
 
 class Members:
-    """Their lines. `pauses`: of each round, how long each stood still."""
+    """Their lines."""
 
     def __init__(self, reached: dict[str, Any], count: int, delay_s: float) -> None:
         context = zmq.Context(io_threads=1)
         context.set(zmq.MAX_SOCKETS, count + 10)
         self.delay_s, self.due, self.serial = delay_s, [], 0
-        self.lines, self.frozen_at, self.pauses = [], {}, {}
+        self.lines = []
         self.selector = selectors.DefaultSelector()
         for number in range(count):
             line = context.socket(zmq.DEALER)
@@ -93,10 +92,8 @@ class Members:
             if message["what"] == "prepare":
                 self.later(now + 2 * self.delay_s + READY_S, number, {"what": "ready", "round": message["round"]})
             elif message["what"] == "cut":
-                self.frozen_at[number] = now + self.delay_s
                 self.later(now + 2 * self.delay_s + FREEZE_S, number, {"what": "frozen", "round": message["round"]})
             elif message["what"] == "go":
-                self.pauses.setdefault(message["round"], []).append(now + self.delay_s - self.frozen_at[number])
                 self.later(now + 2 * self.delay_s + WRITE_S, number,
                            {"what": "written", "round": message["round"], "index": message["round"]})
 
@@ -110,19 +107,8 @@ def main() -> None:
     reached = folder.read_counter(job)
     assert reached is not None and len(nodes) == count and commit.exists(job.door, job.layout.job)
     members = Members(reached, count, delay_s)
-    os.set_blocking(0, False)
-    while not _ended():
+    while True:                            # until it is killed
         members.turn()
-    rounds = [members.pauses[number] for number in sorted(members.pauses)]
-    print(json.dumps({"median": [statistics.median(each) for each in rounds],
-                      "longest": [max(each) for each in rounds]}), flush=True)
-
-
-def _ended() -> bool:
-    try:
-        return bool(os.read(0, 10))
-    except BlockingIOError:
-        return False
 
 
 if __name__ == "__main__":

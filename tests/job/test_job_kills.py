@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +42,9 @@ def tree(folder: Path) -> Tree:
 class Crew:
     """Three runs, of which some are killed. `seen`: what each index must give back."""
 
-    def __init__(self, lab: Lab, seed: int, every: int) -> None:
+    def __init__(self, lab: Lab, seed: int, every: int, env: Mapping[str, str] | None = None) -> None:
         self.every = every                 # so manyth operation of what completes the job
-        self.lab, self.random = lab, random.Random(seed)
+        self.lab, self.random, self.env = lab, random.Random(seed), env
         self.seen: dict[int, Tree] = {0: picture(lab.work)}
         self.ranks: list[Rank] = []
         self.held: dict[Rank, set[str]] = {}
@@ -57,7 +58,7 @@ class Crew:
         new = []
         while len(self.ranks) < 3:
             order = self.lab.folder / f"order.{len(self.orders)}"
-            rank = Rank(self.lab, order=order)
+            rank = Rank(self.lab, order=order, env=self.env)
             self.ranks.append(rank)
             new.append(rank)
             self.held[rank], self.orders[rank] = set(), order

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from ranks import checkpoint, end, job
 pytest.importorskip("zmq")
 
 from metamori.errors import MetamoriError
-from metamori.runtime.job import finish, folder, places
+from metamori.runtime.job import finish, folder, places, start
 from metamori.runtime.job.counter import Round
 from metamori.runtime.job.member import dial, identity, name_of
+from metamori.runtime.job.places import Place
 from metamori.runtime.job.wire import Client, NoAnswer, Server
 from metamori.store.format.records import UndoEntry
 from metamori.store.read.store import Store
@@ -236,6 +238,25 @@ def test_a_run_is_not_alive_whose_job_is_completed_meanwhile(lab: Lab, monkeypat
 
     monkeypatch.setattr(Store, "open", open_and_complete)
     assert folder.is_alive(store, b"one") is False
+
+
+def test_who_looks_whether_a_run_is_alive_does_not_keep_it_from_beginning(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, create = Store.create_or_open(str(tmp_path / "store")), Store.create_or_open
+    os.mkdir(store.layout.nodes)
+
+    def looked_at(path: str) -> Store:
+        """As `is_alive` does, in the moment after."""
+        node = create(path)
+        other = Store.open(path)
+        other.lock()
+        threading.Timer(0.1, other.close).start()
+        return node
+
+    monkeypatch.setattr(Store, "create_or_open", looked_at)
+    node, _ = start._own_store(store, "run", Place("host", "boot", 1))
+    assert node.is_locked
+    node.close()
 
 
 def test_what_nodes_may_share_is_left_out_where_it_is_mounted_below(lab: Lab) -> None:

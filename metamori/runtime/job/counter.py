@@ -14,7 +14,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 
 from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint.job_stamps import Stamps
@@ -24,6 +25,7 @@ from metamori.runtime.job.disk import Disk
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.order import Order
 from metamori.runtime.job.part import Part
+from metamori.runtime.job.relays import LATE_S, Tree
 from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable
@@ -34,6 +36,7 @@ WRITE_S = 120.0                            # until all have written, and say so 
 SILENT_S = 4.0                             # without a message from a run that lives
 DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
 LOOK_S = 0.02                              # of which no more than this is spent on asking
+ARRANGE_S = 0.1                            # between looks at who is to speak through whom: many join at once
 _JOIN_S = 5.0
 
 
@@ -48,16 +51,39 @@ class Died(Refused):
 class Round:
     """One checkpoint of all: what each has answered so far."""
 
-    def __init__(self, number: int, runs: set[bytes]) -> None:
-        self.number = number
+    def __init__(self, number: int, runs: set[bytes], above: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
+        """above: of a run the relay that it is spoken with through, while all stand still (relays.py)."""
+        self.number, self._runs = number, frozenset(runs)
+        self._above = {who: relay for who, relay in above.items() if who in runs and relay in runs}
+        self._below: dict[bytes, set[bytes]] = {}
+        for who, relay in self._above.items():
+            self._below.setdefault(relay, set()).add(who)
+        self._near = self._runs - self._above.keys()
+        self._is_late = False
         self.ready, self.frozen, self.written = set(runs), set(runs), set(runs)     # those still awaited
         self.indexes: dict[bytes, int] = {}
         self.why = ""
         self.is_short = False              # one that is awaited has ended
 
-    def start(self) -> Message:
+    def start(self) -> Iterator[tuple[Collection[bytes], Message]]:
         """What takes time before the freeze comes first: who is frozen waits for all others."""
-        return {"what": "prepare", "round": self.number}
+        yield self._runs - self._below.keys(), {"what": "prepare", "round": self.number}
+        for relay, below in self._below.items():
+            yield (relay,), {"what": "prepare", "round": self.number, "below": [who.hex() for who in below]}
+
+    def told(self, answer: Message) -> frozenset[bytes]:
+        """Who must hear it from here."""
+        return self._near if answer["what"] in ("cut", "go") else self._runs
+
+    def late(self) -> tuple[set[bytes], Message] | None:
+        """What relays should have passed on by now, to all that may still wait for it; once."""
+        if self._is_late or not self._above or self.ready:
+            return None
+        if self.frozen:
+            self._is_late, self._near = True, self._runs       # so is "go"
+            return self.frozen & (self._above.keys() | self._below.keys()), {"what": "cut", "round": self.number}
+        self._is_late = True
+        return self.written & self._above.keys(), {"what": "go", "round": self.number}
 
     def take(self, who: bytes, message: Message) -> Message | None:
         """What all are to be told now, or nothing."""
@@ -67,7 +93,11 @@ class Round:
             self.ready.remove(who)
             return None if self.ready else {"what": "cut", "round": self.number}
         if message["what"] == "frozen":
+            if not self.frozen:
+                return None                # a relay, for those that were asked themselves meanwhile
             self.frozen.discard(who)
+            if message.get("all"):
+                self.frozen -= self._below.get(who, frozenset())
             return None if self.frozen else {"what": "go", "round": self.number}
         if message["what"] == "written":
             self.written.discard(who)
@@ -116,6 +146,7 @@ class Counter(threading.Thread):
         self._base = base
         self._server = Server()
         self._runs: dict[bytes, Run] = {}
+        self._tree = Tree()
         self._parts: dict[bytes, Part] = {}
         self._joining: list[tuple[bytes, Message]] = []
         self._asked: list[tuple[bytes, Message]] = []
@@ -127,7 +158,7 @@ class Counter(threading.Thread):
         self._completed: dict[bytes, Message] = {}
         self._round = 0
         self._over = threading.Event()
-        self._looked = self._since = time.monotonic()
+        self._looked = self._since = self._arranged = time.monotonic()
         folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
 
     def stop(self) -> None:
@@ -147,6 +178,10 @@ class Counter(threading.Thread):
             self._server.close()
 
     def _hear(self, wait_s: float, round_: Round | None = None) -> None:
+        if round_ is None and not self._tree.is_settled and time.monotonic() > self._arranged + ARRANGE_S:
+            self._arranged = time.monotonic()
+            for who, message in self._tree.arrange(self._runs):
+                self._server.send(who, message)
         got = self._server.receive(wait_s)
         if got is None:
             return
@@ -164,10 +199,14 @@ class Counter(threading.Thread):
         elif what == "completed":
             self._completed[who] = message
         elif what == "status":
-            self._server.send(who, {"what": "status", "runs": sorted(os.fsdecode(each.name)
-                                                                     for each in self._runs.values())})
+            self._server.send(who, {"what": "status", "relayed": len(self._tree.above), "runs": sorted(
+                os.fsdecode(each.name) for each in self._runs.values())})
+        elif what == "relay":
+            self._tree.serves(who, message["at"])
+        elif what == "linked":
+            self._tree.linked(who, bytes.fromhex(message["relay"]))
         elif what == "leave":
-            self._runs.pop(who, None)
+            self._forget(who)
             if round_ is not None:
                 round_.leave(who)
         elif what == "alive?":             # one that had joined the one before us, or that we took for dead
@@ -176,13 +215,18 @@ class Counter(threading.Thread):
         if who in self._runs:
             self._runs[who].heard = time.monotonic()
             if round_ is not None and (answer := round_.take(who, message)):
-                self._tell(answer)
+                self._server.send_all(round_.told(answer), answer)
+
+    def _forget(self, who: bytes) -> None:
+        if self._runs.pop(who, None):
+            self._tree.drop(who)
 
     def _join(self, who: bytes, message: Message) -> None:
         name = os.fsencode(message["name"])
         for other in [other for other, run in self._runs.items() if run.name == name]:
-            del self._runs[other]          # its line was cut
+            self._forget(other)            # its line was cut
         self._runs[who] = Run(os.fsencode(message["name"]), time.monotonic())
+        self._tree.drop(who)               # joined before, it was taken for dead
         self._server.send(who, {"what": "joined"})
 
     def _tell(self, message: Message) -> None:
@@ -217,18 +261,28 @@ class Counter(threading.Thread):
     def _take(self, message: str) -> int:
         ended = self._settle()
         self._round += 1
-        round_ = Round(self._round, set(self._runs))
+        round_ = Round(self._round, set(self._runs), self._tree.above)
         if not self._runs:
             raise Refused(f"no job is alive in {self.store.path}")
         names = {who: run.name for who, run in self._runs.items()}     # one that has written may end before all have
-        self._tell(round_.start())
+        self._agree(round_)
+        return self._fold(message, "checkpoint", {names[who]: index for who, index in round_.indexes.items()},
+                          ended)
+
+    def _agree(self, round_: Round) -> None:
+        """Until all have written. Refused, Died."""
+        for whom, start in round_.start():
+            self._server.send_all(whom, start)
         since, awaited, look = time.monotonic(), round_.awaited, time.monotonic() + DIED_S
         while not round_.is_over:
             if round_.awaited is not awaited:
                 since, awaited = time.monotonic(), round_.awaited
-            if round_.is_short or time.monotonic() >= since + round_.limit_s:
+            now = time.monotonic()
+            if round_.is_short or now >= since + round_.limit_s:
                 self._tell(round_.give_up(self._who_fails(awaited)))
                 break
+            if now > since + LATE_S and (late := round_.late()):
+                self._server.send_all(*late)
             self._hear(0.05, round_)
             if time.monotonic() > look and not round_.is_over:
                 if silent := self._silent(round_) if awaited is round_.written else ():
@@ -239,12 +293,10 @@ class Counter(threading.Thread):
                 if dead:
                     self._tell(round_.give_up("a run ended meanwhile"))
                     for who in dead:
-                        del self._runs[who]
+                        self._forget(who)
                     raise Died
         if round_.why:
             raise Refused(round_.why)
-        return self._fold(message, "checkpoint", {names[who]: index for who, index in round_.indexes.items()},
-                          ended)
 
     def _killed(self, awaited: set[bytes]) -> list[bytes]:
         """As many as there is time to look at while all stand still."""
@@ -288,7 +340,7 @@ class Counter(threading.Thread):
                 raise Refused(f"no answer from {os.fsdecode(alive[0])}")
             self._hear(0.02)
         for who in [who for who, run in self._runs.items() if run.name in missing]:
-            del self._runs[who]
+            self._forget(who)
         return set(missing)
 
     def _complete(self, missing: list[bytes]) -> bool:
@@ -329,7 +381,7 @@ class Counter(threading.Thread):
                 raise Died
             run, now = self._runs[who], time.monotonic()
             if now - run.heard > SILENT_S or now > limit:
-                del self._runs[who]
+                self._forget(who)
                 raise Died
         answer = self._completed.pop(who)
         if "why" in answer:

@@ -15,6 +15,8 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
 from metamori.runtime.job.clock import Clock, now_ns
 from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter
+from metamori.runtime.job.lines import Lines
+from metamori.runtime.job.relays import COUNTER, Share
 from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.store.read.store import Store
 
@@ -23,6 +25,7 @@ HUNG_S = 30.0                              # without any sign; it gives none whi
 _ALIVE_S, _LOOK_S = 1.0, 0.5
 _CLOCK_S, _TIMES = 10.0, 6                 # between notes of the time; questions when a line is new
 _END_S = 30.0
+_ENDED = "a run ended meanwhile"
 
 
 class Member(threading.Thread):
@@ -35,6 +38,7 @@ class Member(threading.Thread):
         self.counter = counter
         self.joined = threading.Event()
         self._client: Client | None = None
+        self._lines: Lines | None = None   # that one, and those to other runs
         self._over = threading.Event()
         self._heard = 0.0
         self._clock, self._clock_written = Clock(), 0.0
@@ -111,23 +115,23 @@ class Member(threading.Thread):
             if self._client is None and not self._reach():
                 self._over.wait(0.1)
                 continue
-            assert self._client is not None
+            assert self._client is not None and self._lines is not None
             if time.monotonic() - said > _ALIVE_S:
                 self._client.send({"what": "alive?", "sent": now_ns()})
                 said = time.monotonic()
                 if said - self._clock_written > min(_CLOCK_S, (said - began) / 10):
                     self._note_clock()
-            message = self._client.receive(0.1)
-            if message is not None:
-                self._take(message)
+            got = self._lines.receive(0.1)
+            if got is not None and got[0] == COUNTER:
+                self._take(got[1])
                 self._heard = time.monotonic()     # while it takes one it hears nothing
             if not self.counts and self._nobody_answers():
-                self._client.close()
-                self._client = None
+                self._lines.close()
+                self._client = self._lines = None
         self._note_clock()
-        if self._client is not None:
+        if self._client is not None and self._lines is not None:
             self._client.send({"what": "leave"})
-            self._client.close()
+            self._lines.close()
 
     def _note_clock(self) -> None:
         """Where it fails what is in doubt is lost, and said."""
@@ -140,8 +144,10 @@ class Member(threading.Thread):
         assert self._client is not None
         for _ in range(times):
             self._client.send({"what": "alive?", "sent": now_ns()})
-            if (answer := self._client.receive(_LOOK_S)) is not None:
+            while (answer := self._client.receive(_LOOK_S)) is not None:
                 self._hear_time(answer)
+                if answer["what"] not in ("cut", "go"):        # said again, for a relay was late
+                    break
 
     def _hear_time(self, answer: Message) -> None:
         if answer.get("clock") and answer.get("sent") and self._client is not None:
@@ -163,6 +169,7 @@ class Member(threading.Thread):
             self._client = Client(reached)
         except NoAnswer:
             return False
+        self._lines = Lines(self._client)
         self._heard = time.monotonic()
         self._ask_time(_TIMES)
         self._note_clock()
@@ -187,11 +194,21 @@ class Member(threading.Thread):
         if message["what"] == "joined":
             self.joined.set()
         elif message["what"] == "prepare":
-            self._cut(message["round"])
+            self._cut(Share(message))
+        elif message["what"] in ("relay?", "through"):
+            self._be_linked(message)
         elif message["what"] == "complete":
             self._complete_others([os.fsencode(name) for name in message["names"]])
         elif message["what"] == "who?" and self._client is not None:
             self._client.send({"what": "join", "name": self.name_})
+
+    def _be_linked(self, message: Message) -> None:
+        """To others that it is a relay of, or to one."""
+        assert self._client is not None and self._lines is not None
+        if message["what"] == "relay?":
+            self._client.send({"what": "relay", "at": self._lines.serve()})
+        elif self._lines.link(message["at"], message["as"]):
+            self._client.send({"what": "linked", "relay": message["relay"]})
 
     def _complete_others(self, names: list[bytes]) -> None:
         """Killed ones of this machine, for the one that counts, who does not see its disk."""
@@ -206,17 +223,22 @@ class Member(threading.Thread):
             answer["why"] = f"{self.name_}: {error or type(error).__name__}"
         self._client.send(answer)
 
-    def _cut(self, number: int) -> None:
-        assert self._client is not None
+    def _cut(self, share: Share) -> None:
+        assert self._client is not None and self._lines is not None
+        lines, number = self._lines, share.number
         begun, ready = threading.Event(), threading.Event()
 
         def about_to_freeze() -> None:
             if not ready.is_set():         # a full disk has it begin again
-                self._wait("ready", number, "cut", READY_S)
+                lines.send(share.ready())
+                _wait(lines, share, lambda: share.is_cut, READY_S)
             ready.set()
 
         def cut() -> None:
-            self._wait("frozen", number, "go", FREEZE_S)
+            if share.goes_on:              # this is not the instant of the others
+                raise Aborted(_ENDED)
+            lines.send(share.frozen())
+            _wait(lines, share, lambda: share.goes_on, FREEZE_S)
             begun.set()
 
         self.session.when_ready, self.session.when_cut = about_to_freeze, cut
@@ -251,19 +273,15 @@ class Member(threading.Thread):
             if begun.is_set():             # not waited for: who sets it still holds all others up
                 self._client.send({"what": "alive?", "sent": now_ns()})
 
-    def _wait(self, said: str, number: int, awaited: str, limit_s: float) -> None:
-        """Until all have said so. Aborted."""
-        assert self._client is not None
-        self._client.send({"what": said, "round": number})
-        limit = time.monotonic() + limit_s + 1
-        while (left := limit - time.monotonic()) > 0:
-            message = self._client.receive(left)
-            if message is None or message.get("round") != number:
-                continue
-            if message["what"] == awaited:
-                return
-            break
-        raise Aborted("a run ended meanwhile")
+
+def _wait(lines: Lines, share: Share, is_told: Callable[[], bool], limit_s: float) -> None:
+    """Until all have said so; what others are to hear is passed on. Aborted."""
+    limit = time.monotonic() + limit_s + 1
+    while not (is_told() or share.is_off) and (left := limit - time.monotonic()) > 0:
+        if (got := lines.receive(left)) is not None:
+            lines.send(share.hear(*got))
+    if not is_told() or share.is_off:
+        raise Aborted(_ENDED)
 
 
 class Aborted(NotAtRest):

@@ -250,7 +250,7 @@ def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
             tried += 1
             taken = f"{name}-{tried}"
     node = Store.create_or_open(os.fsdecode(path))
-    node.lock()
+    _lock(node)
     places.note(store, os.fsencode(taken), place)
     try:
         places.require_alike(store, os.fsencode(taken), place)
@@ -263,6 +263,18 @@ def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
     number = _take_run_number(store, taken)
     node.number_runs_from(number)
     return node, taken
+
+
+def _lock(node: Store) -> None:
+    """It is nobody else's, but who looks whether this run is alive has its lock for that moment."""
+    limit = time.monotonic() + JOIN_S
+    while True:
+        try:
+            return node.lock()
+        except StoreBusy:
+            if time.monotonic() > limit:
+                raise
+        time.sleep(0.002)
 
 
 def _take_run_number(store: Store, name: str) -> int:

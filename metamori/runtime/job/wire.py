@@ -23,7 +23,7 @@ from metamori.runtime.job.folder import boot
 
 Message = dict[str, Any]
 _SIOCGIFADDR = 0x8915
-_REACH_MS = 700
+_REACH_S = 0.7
 
 
 class NoAnswer(MetamoriError):
@@ -67,83 +67,108 @@ class Server:
         self._guard = ThreadAuthenticator(self._context)
         self._guard.start()
         self._guard.configure_curve_callback(domain="*", credentials_provider=_OneKey(client_public))
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 500
-        self._socket.router_mandatory = 0
-        self._socket.sndhwm = self._socket.rcvhwm = 0
-        self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
-        self._socket.curve_server = True
-        port = self._socket.bind_to_random_port("tcp://*")
+        self.socket: Any = self._context.socket(zmq.ROUTER)
+        self.socket.linger = 500
+        self.socket.router_mandatory = 0
+        self.socket.sndhwm = self.socket.rcvhwm = 0
+        self.socket.curve_secretkey, self.socket.curve_publickey = secret, public
+        self.socket.curve_server = True
+        port = self.socket.bind_to_random_port("tcp://*")
         self.reached: Message = {
             "boot": boot(), "network": network(), "addresses": addresses(), "port": port, "host": socket.gethostname(),
             "server": public.decode(), "public": client_public.decode(), "secret": client_secret.decode()}
 
     def receive(self, wait_s: float) -> tuple[bytes, Message] | None:
-        if not self._socket.poll(max(0, int(wait_s * 1000))):
+        if (parts := _received(self.socket, wait_s)) is None:
             return None
-        who, data = self._socket.recv_multipart()[:2]
         try:
-            found = json.loads(data)
-        except ValueError:
+            found = json.loads(parts[1])
+        except (ValueError, IndexError):
             return None
-        return (who, found) if isinstance(found, dict) else None
+        return (parts[0], found) if isinstance(found, dict) else None
 
     def send(self, who: bytes, message: Message) -> None:
-        self._socket.send_multipart([who, json.dumps(message).encode()])
+        self._send(who, json.dumps(message).encode())
 
     def send_all(self, all_: Iterable[bytes], message: Message) -> None:
         data = json.dumps(message).encode()
         for who in all_:
-            self._socket.send_multipart([who, data])
+            self._send(who, data)
+
+    def _send(self, who: bytes, data: bytes) -> None:
+        self.socket.send(who, zmq.SNDMORE)
+        self.socket.send(data)
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
         self._guard.stop()
         self._context.term()
 
 
 class Client:
-    """A run's, or a verb's, line to the one that counts. NoAnswer."""
+    """A run's, or a verb's, line to the one that counts, or to a relay. NoAnswer."""
 
-    def __init__(self, reached: Message) -> None:
-        self._context = zmq.Context()
-        self._socket: Any = None
+    def __init__(self, reached: Message, beside: Client | None = None, reach_s: float = _REACH_S, **more: str) -> None:
+        """beside: a line of the same thread. more: for who is reached."""
+        self._owns = beside is None
+        self.context: zmq.Context[Any] = beside.context if beside else zmq.Context()
         self.server: str = reached["server"]
         self.is_same_machine = reached["boot"] == boot()
         for address in _candidates(reached):
-            self._connect(reached, address)
-            self.send({"what": "hello?"})
-            answer = self.receive(_REACH_MS / 1000)
+            self.socket: Any = self._connect(reached, address)
+            self.send({"what": "hello?", **more})
+            answer = self.receive(reach_s)
             if answer is not None:
                 self.job: str = answer["job"]
                 return
-            self._let_go()
-        self._context.term()
+            self.socket.close()
+        self._end()
         raise NoAnswer(f"no answer from the run that counts, on {reached['host']}")
 
-    def _connect(self, reached: Message, address: str) -> None:
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.linger = 500
-        self._socket.curve_serverkey = reached["server"].encode()
-        self._socket.curve_publickey = reached["public"].encode()
-        self._socket.curve_secretkey = reached["secret"].encode()
-        self._socket.connect(f"tcp://{address}:{reached['port']}")
-
-    def _let_go(self) -> None:
-        self._socket.close()
+    def _connect(self, reached: Message, address: str) -> Any:
+        line: Any = self.context.socket(zmq.DEALER)
+        line.linger = 500
+        line.curve_serverkey = reached["server"].encode()
+        line.curve_publickey = reached["public"].encode()
+        line.curve_secretkey = reached["secret"].encode()
+        line.connect(f"tcp://{address}:{reached['port']}")
+        return line
 
     def send(self, message: Message) -> None:
-        self._socket.send(json.dumps(message).encode(), flags=zmq.NOBLOCK)
+        self.socket.send(json.dumps(message).encode(), flags=zmq.NOBLOCK)
 
     def receive(self, wait_s: float) -> Message | None:
-        if not self._socket.poll(max(0, int(wait_s * 1000))):
+        if (parts := _received(self.socket, wait_s)) is None:
             return None
-        found: Message = json.loads(self._socket.recv())
+        found: Message = json.loads(parts[0])
         return found
 
     def close(self) -> None:
-        self._socket.close()
-        self._context.term()
+        self.socket.close()
+        self._end()
+
+    def _end(self) -> None:
+        if self._owns:
+            self.context.term()
+
+
+def wait(ends: Iterable[Server | Client], wait_s: float) -> None:
+    """Until one of them has something to receive."""
+    poller = zmq.Poller()
+    for each in ends:
+        poller.register(each.socket, zmq.POLLIN)
+    poller.poll(max(0, int(wait_s * 1000)))
+
+
+def _received(line: Any, wait_s: float) -> list[bytes] | None:
+    """What has come is taken at once: asking first costs as much again."""
+    try:
+        parts: list[bytes] = line.recv_multipart(zmq.NOBLOCK)
+    except zmq.Again:
+        if wait_s <= 0 or not line.poll(int(wait_s * 1000)):
+            return None
+        parts = line.recv_multipart()
+    return parts
 
 
 def _candidates(reached: Message) -> list[str]:
