@@ -44,9 +44,10 @@ static const struct rule always[] = {
     { SYS_mknodat, SHOWN }, { SYS_fchmod, SHOWN }, { SYS_fchmodat, SHOWN }, { SYS_fchown, SHOWN }, { SYS_fchownat, SHOWN },
     { SYS_utimensat, SHOWN }, { SYS_truncate, SHOWN }, { SYS_setxattr, SHOWN }, { SYS_lsetxattr, SHOWN }, { SYS_fsetxattr, SHOWN },
     { SYS_removexattr, SHOWN }, { SYS_lremovexattr, SHOWN }, { SYS_fremovexattr, SHOWN }, { SYS_openat2, SHOWN },
-    { MM_FCHMODAT2, SHOWN }, { MM_SETXATTRAT, SHOWN }, { MM_REMOVEXATTRAT, SHOWN },
+    { SYS_open_by_handle_at, OPENS_2 }, { SYS_bind, SHOWN }, { MM_FCHMODAT2, SHOWN }, { MM_SETXATTRAT, SHOWN }, { MM_REMOVEXATTRAT, SHOWN },
     { SYS_landlock_restrict_self, SHOWN }, { SYS_chroot, SHOWN }, { SYS_pivot_root, SHOWN },
-    { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN }, { SYS_umask, SHOWN },
+    { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN }, { SYS_setfsuid, SHOWN }, { SYS_setfsgid, SHOWN },
+    { SYS_umask, SHOWN },
 };
 
 #define RULES (sizeof always / sizeof *always + 3)

@@ -32,7 +32,7 @@ struct mm_shown {
 struct mm_proxy_shared {
     struct mm_shown call[MM_PROXY_CALLS];      /* each thread has one */
     uint8_t confined[MM_PROXY_PLACES];         /* by Landlock */
-    uint8_t elsewhere[MM_PROXY_PLACES];        /* its processes may have other roots, namespaces or groups than it began with */
+    uint8_t elsewhere[MM_PROXY_PLACES];        /* its processes may have other roots, namespaces, groups or file system ids than it began with */
     uint8_t own_umask[MM_PROXY_PLACES];        /* and other umasks than they had when they were first seen */
 };
 extern struct mm_proxy_shared *mm_proxy_shared;
@@ -73,6 +73,7 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from);
 /* Has it the user, the rights, the root and the mounts that we have? */
 int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from);
 int mm_is_own_file(const struct stat *st);
+int mm_is_kernels_file(const struct stat *st);
 int mm_still_waits(const struct mm_shown *call);
 /* Bytes of its memory, at most room: how many; a string ends with its 0.  -errno. */
 long mm_shown_string(const struct mm_shown *call, uint64_t address, char *to, size_t room);
@@ -90,6 +91,7 @@ int mm_may_look_into(int pid);
 struct mm_place {
     int dir;
     int there;                         /* this thread is in the program's folder */
+    int is_near;                       /* path: "cwd/..." in the program's folder in /proc, where this thread is */
     int back;                          /* the folder that it goes back to, or -1 */
     char path[PATH_ROOM_SHOWN];
 };
@@ -97,6 +99,9 @@ struct mm_place {
 
 /* The path that an argument names, where names lead here.  0: leave the call to the kernel.  Left again in either case. */
 int mm_find_place(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct mm_place *place);
+/* The same for a file that is likely to be there, with less asked; to make one, or empty it, it must be reached. */
+int mm_find_file(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct mm_place *place);
+int mm_reach_file(const struct mm_shown *call, const struct mm_waiting *from, struct mm_place *place);
 int mm_find_open(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, unsigned *flags, struct mm_place *place);
 void mm_leave_place(struct mm_place *place);
 /* For calls that take no folder. */

@@ -13,6 +13,7 @@
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/un.h>
 
 /* A predecessor was killed amid this call: did it make it?  Then it cannot be made again, and says why. */
 static int was_made(const struct mm_shown *call, long result)
@@ -33,6 +34,8 @@ static int was_made(const struct mm_shown *call, long result)
         return result == -EEXIST;
     case SYS_removexattr: case SYS_lremovexattr: case SYS_fremovexattr: case MM_REMOVEXATTRAT:
         return result == -ENODATA;
+    case SYS_bind:
+        return result == -EINVAL;
     default:
         return 0;
     }
@@ -72,6 +75,8 @@ static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, 
         looked = sys(SYS_newfstatat, place->dir, place->path, &st, follow);
     }
     *there = looked == 0 && mm_is_own_file(&st);
+    if (looked == 0 && mm_is_kernels_file(&st))
+        return 0;
     if (flags & O_PATH)
         return 0;
     if ((flags & O_TMPFILE) == O_TMPFILE)
@@ -130,27 +135,8 @@ static int open_there(const struct mm_place *place, int flags, mode_t mode, uint
     return mm_open_resolved(place->dir, place->path, &how, sizeof how);
 }
 
-static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, const struct mm_place *place, int flags, mode_t mode,
-                              uint64_t resolve, long *result)
+static enum mm_answer opened_for_it(struct mm_shown *call, int fd, int flags, long *result)
 {
-    int there, fd = -1;
-    if (was_given(call, from))
-        return mm_answered_by(call->given - 1, result);
-    if (!is_for_us(place, flags, resolve, &there))
-        return MM_ANSWER_KERNEL;
-    if (flags & O_TRUNC && !mm_has_number_left(from))
-        return mm_answered_by(-EMFILE, result);
-    if (there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT)    /* most often it stays there */
-        fd = open_there(place, (flags & ~O_CREAT) | O_CLOEXEC, 0, resolve);
-    if (fd < 0) {
-        if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
-            return mm_answered_by(-EMFILE, result);
-        if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && !mm_take_umask(call, from))
-            return MM_ANSWER_KERNEL;
-        fd = open_there(place, flags | O_CLOEXEC, mode, resolve);
-    }
-    if (fd < 0 && errno == EEXIST && call->tries > 1 && (flags & O_EXCL))   /* it was made by a predecessor that was killed */
-        fd = open_there(place, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode, resolve);
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE ? MM_ANSWER_KERNEL : mm_answered(-1, result);
     long e = written_unseen(fd, flags);
@@ -162,6 +148,70 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
     return mm_answered_by(e < 0 ? e : call->given - 1, result);
 }
 
+static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *from, struct mm_place *place, int flags, mode_t mode,
+                              uint64_t resolve, long *result)
+{
+    int there, fd = -1, makes = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+    if (was_given(call, from))
+        return mm_answered_by(call->given - 1, result);
+    if (!is_for_us(place, flags, resolve, &there))
+        return MM_ANSWER_KERNEL;
+    int as_it_is = there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT;    /* most often it stays there */
+    if (flags & O_TRUNC && !mm_has_number_left(from))
+        return mm_answered_by(-EMFILE, result);
+    if ((flags & O_TRUNC || (makes && !as_it_is)) && !mm_reach_file(call, from, place))
+        return MM_ANSWER_KERNEL;
+    if (as_it_is)
+        fd = open_there(place, (flags & ~O_CREAT) | O_CLOEXEC, 0, resolve);
+    if (fd < 0) {
+        if ((flags & (O_CREAT | O_TRUNC)) == O_CREAT && !mm_has_number_left(from))
+            return mm_answered_by(-EMFILE, result);
+        if (makes && (!mm_reach_file(call, from, place) || !mm_take_umask(call, from)))
+            return MM_ANSWER_KERNEL;
+        fd = open_there(place, flags | O_CLOEXEC, mode, resolve);
+    }
+    if (fd < 0 && errno == EEXIST && call->tries > 1 && (flags & O_EXCL))   /* it was made by a predecessor that was killed */
+        fd = open_there(place, (flags & ~O_EXCL) | O_CLOEXEC | O_NOFOLLOW, mode, resolve);
+    return opened_for_it(call, fd, flags, result);
+}
+
+/* By what name_to_handle_at said of a file.  The kernel wants a privilege for it, which we have if the program has. */
+static enum mm_answer open_by_handle(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, long *result)
+{
+    struct { struct file_handle head; char rest[MAX_HANDLE_SZ]; } handle;
+    int flags = (int)a[2], dir = (int)a[0], is_file = 0;
+    struct stat st;
+    if (was_given(call, from))
+        return mm_answered_by(call->given - 1, result);
+    if (flags & (O_CREAT | O_PATH | O_DIRECTORY) || !mm_shown_bytes(call, a[1], &handle.head, sizeof handle.head)
+        || handle.head.handle_bytes > MAX_HANDLE_SZ || !mm_shown_bytes(call, a[1], &handle, sizeof handle.head + handle.head.handle_bytes)
+        || (flags & O_TRUNC && !mm_has_number_left(from)))
+        return MM_ANSWER_KERNEL;
+    long in = dir == AT_FDCWD ? sys_openat(from->folder, "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC, 0) : mm_shown_descriptor(call, from, dir);
+    long fd = in < 0 ? in : sys(SYS_open_by_handle_at, in, &handle, O_PATH | O_CLOEXEC);
+    if (fd >= 0) {
+        is_file = sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && !mm_is_kernels_file(&st) && mm_still_waits(call);
+        sys_close((int)fd);
+    }
+    enum mm_answer how = is_file ? opened_for_it(call, open_by_handle_at((int)in, &handle.head, flags | O_CLOEXEC), flags, result) : MM_ANSWER_KERNEL;
+    if (in >= 0)
+        sys_close((int)in);
+    return how;
+}
+
+/* A program that knows of more than we do may leave that at zero. */
+static int is_how(const struct mm_shown *call, uint64_t address, uint64_t size, struct open_how *how)
+{
+    union { struct open_how how; char bytes[256]; } given = { .bytes = { 0 } };
+    int more = 0;
+    if (size < sizeof *how || size > sizeof given || !mm_shown_bytes(call, address, &given, size))
+        return 0;
+    for (size_t i = sizeof *how; i < size; i++)
+        more |= given.bytes[i];
+    *how = given.how;
+    return !more;
+}
+
 static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     struct open_how how;
@@ -169,13 +219,13 @@ static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiti
     switch (call->notice.data.nr) {
 #ifdef SYS_open
     case SYS_open:
-        return mm_find_place(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], 0, result) : MM_ANSWER_KERNEL;
+        return mm_find_file(call, from, AT_FDCWD, a[0], place) ? open_at(call, from, place, (int)a[1], (mode_t)a[2], 0, result) : MM_ANSWER_KERNEL;
     case SYS_creat:
-        return mm_find_place(call, from, AT_FDCWD, a[0], place)
+        return mm_find_file(call, from, AT_FDCWD, a[0], place)
             ? open_at(call, from, place, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1], 0, result) : MM_ANSWER_KERNEL;
 #endif
     case SYS_openat2:
-        if (a[3] != sizeof how || !mm_shown_bytes(call, a[2], &how, sizeof how) || (how.flags >> 32) || how.mode > 07777
+        if (!is_how(call, a[2], a[3], &how) || (how.flags >> 32) || how.mode > 07777
             || (how.resolve & ~(uint64_t)RESOLVES) || (how.mode && !(how.flags & (O_CREAT | __O_TMPFILE)))
             || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
             return MM_ANSWER_KERNEL;
@@ -188,7 +238,7 @@ static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiti
             return MM_ANSWER_KERNEL;
         return open_at(call, from, place, (int)how.flags, (mode_t)how.mode, how.resolve, result);
     default:
-        return mm_find_place(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], 0, result) : MM_ANSWER_KERNEL;
+        return mm_find_file(call, from, (int)a[0], a[1], place) ? open_at(call, from, place, (int)a[2], (mode_t)a[3], 0, result) : MM_ANSWER_KERNEL;
     }
 }
 
@@ -245,6 +295,24 @@ static enum mm_answer remove_at(const struct mm_shown *call, const struct mm_wai
     return mm_find_place(call, from, dir, path, place) ? mm_answered(unlinkat(place->dir, place->path, flags), result) : MM_ANSWER_KERNEL;
 }
 
+/* A socket of the program's gets a name. */
+static enum mm_answer bind_socket(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNSPEC };
+    const size_t head = offsetof(struct sockaddr_un, sun_path), size = (size_t)a[2];
+    if (size <= head || size > sizeof address || !mm_shown_bytes(call, a[1], &address, size) || address.sun_family != AF_UNIX
+        || !address.sun_path[0] || !mm_find_place(call, from, AT_FDCWD, a[1] + head, place) || place->dir != AT_FDCWD
+        || strlen(place->path) >= sizeof address.sun_path || strlen(place->path) != strnlen(address.sun_path, size - head)
+        || !mm_take_umask(call, from))
+        return MM_ANSWER_KERNEL;
+    long fd = mm_shown_descriptor(call, from, (int)a[0]);
+    if (fd < 0)
+        return MM_ANSWER_KERNEL;
+    enum mm_answer how = mm_answered(bind((int)fd, (struct sockaddr *)&address, (socklen_t)size), result);
+    sys_close((int)fd);
+    return how;
+}
+
 static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     switch (call->notice.data.nr) {
@@ -263,6 +331,7 @@ static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiti
     case SYS_linkat: return move_or_link(call, from, (int)a[0], a[1], (int)a[2], a[3], 1, (unsigned)a[4], place, result);
     case SYS_symlinkat: return make_link(call, from, a[0], (int)a[1], a[2], place, result);
     case SYS_mkdirat: return make_name(call, from, (int)a[0], a[1], (mode_t)a[2], 0, 1, place, result);
+    case SYS_bind: return bind_socket(call, from, a, place, result);
     default: return make_name(call, from, (int)a[0], a[1], (mode_t)a[2], (dev_t)a[3], 0, place, result);
     }
 }
@@ -301,6 +370,7 @@ static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from,
     case SYS_open: case SYS_creat:
 #endif
     case SYS_openat: case SYS_openat2: return open_as_asked(call, from, a, place, result);
+    case SYS_open_by_handle_at: return open_by_handle(call, from, a, result);
 #ifdef SYS_open
     case SYS_chmod: case SYS_chown: case SYS_lchown: case SYS_utime: case SYS_utimes: case SYS_futimesat:
 #endif

@@ -7,14 +7,18 @@
 
 #include <linux/capability.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/vfs.h>
 
 #define STATUS_ROOM 1024
 #define FIRST_PIECE 256                /* few paths are longer */
 
 struct mm_proxy_shared *mm_proxy_shared;
 static struct { uid_t uid; gid_t gid; struct __user_cap_data_struct caps[2]; } own;    /* the proxy never changes them */
+#define KERNELS 3
+static dev_t kernels[KERNELS];
 
 int mm_still_waits(const struct mm_shown *call)
 {
@@ -85,14 +89,27 @@ static int same_line(const char *one, const char *other)
     return n && strncmp(one, other, n + 1) == 0;
 }
 
+/* Files know it as the user and the group that it is, not as those of setfsuid and setfsgid. */
+static int is_itself(const char *status)
+{
+    static const char *const line[] = { "\nUid:", "\nGid:" };
+    for (int i = 0; i < 2; i++) {
+        const char *said = strstr(status, line[i]);
+        unsigned effective, to_files;
+        if (!said || sscanf(said + 5, "%*u %u %*u %u", &effective, &to_files) != 2 || effective != to_files)
+            return 0;
+    }
+    return 1;
+}
+
 static int is_here(const struct mm_waiting *from)
 {
     char theirs[STATUS_ROOM], ours[STATUS_ROOM];
     long own = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
-    int groups = same_line(status_of(from->status, theirs, "\nGroups:"), status_of((int)own, ours, "\nGroups:"));
+    int alike = same_line(status_of(from->status, theirs, "\nGroups:"), status_of((int)own, ours, "\nGroups:"));
     if (own >= 0)
         sys_close((int)own);
-    return groups && leads_to_same(from->folder, "root", "/") && leads_to_same(from->folder, "ns/mnt", "/proc/self/ns/mnt")
+    return alike && is_itself(theirs) && leads_to_same(from->folder, "root", "/") && leads_to_same(from->folder, "ns/mnt", "/proc/self/ns/mnt")
         && leads_to_same(from->folder, "ns/user", "/proc/self/ns/user");
 }
 
@@ -145,10 +162,17 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
 
 void mm_proxy_know_itself(void)
 {
+    static const char *const folder[KERNELS] = { "/proc", "/sys", "/sys/fs/cgroup" };
+    struct statfs fs;
+    struct stat st;
     struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
     own.uid = geteuid();
     own.gid = getegid();
     sys(SYS_capget, &head, own.caps);
+    for (int i = 0; i < KERNELS; i++)
+        if (sys(SYS_newfstatat, AT_FDCWD, folder[i], &st, 0) == 0 && sys(SYS_statfs, folder[i], &fs) == 0
+            && (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC || fs.f_type == CGROUP2_SUPER_MAGIC))
+            kernels[i] = st.st_dev;    /* else nothing is mounted there, and files of users may be on its filesystem */
 }
 
 int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *from)
@@ -160,6 +184,15 @@ int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *
 }
 
 int mm_is_own_file(const struct stat *st) { return st->st_uid == own.uid; }
+
+/* Regular ones too may mean who opens them. */
+int mm_is_kernels_file(const struct stat *st)
+{
+    int found = 0;
+    for (int i = 0; i < KERNELS; i++)
+        found |= st->st_dev == kernels[i];
+    return found;
+}
 
 /* -- what it has ---------------------------------------------------------------------------------------- */
 
