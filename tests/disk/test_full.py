@@ -176,6 +176,39 @@ def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> No
     small.verb("verify")
 
 
+@pytest.mark.parametrize("leave", [14, 30])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_has_room_for_what_a_restore_redirected(
+    tmp_path: Path, compiled: Compile, installed: None, kind: str, leave: int
+) -> None:
+    """What was written over in its place is redirected after a restore: without room for the end nothing goes back."""
+    try:
+        with mounted(tmp_path, kind, 96) as disk:
+            lab = Lab(disk, compiled("driver"))
+            (lab.work / "f0").write_bytes(bytes(range(256)) * (16 * MB // 256))
+            session = lab.start()
+            session.must(["open f0 rw"])
+            first, before = int(session.ask("checkpoint")), session.ask("tree")
+            session.must(f"pwrite 3 {MB} {at} 7" for at in range(0, 16 * MB, MB))
+            last, then = int(session.ask("checkpoint")), session.ask("tree")
+            filler = fill(lab.folder, leave * MB)
+            goes = leave == 30
+            assert session.ask(f"restore {first}") == ("0" if goes else "-1 ENOSPC")
+            assert session.ask("tree") == (before if goes else then)
+            fill(lab.folder)
+            assert (session.end(), session.stderr()) == (0, "")
+            reader = lab.start(native=True)
+            assert reader.ask("tree") == (before if goes else then)
+            filler.unlink()
+            lab.verb("verify")
+            for index, tree in ((last, then), (first, before)):
+                lab.restore(index)
+                assert reader.ask("tree") == tree, index
+            lab.close()
+    except NoMount as why:
+        pytest.skip(str(why))
+
+
 def test_without_leave_to_prune_nothing_is(small: Lab) -> None:
     """The same without a rule: ENOSPC as from the kernel, and every index that was taken stays good."""
     session = small.start()

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 /* openat2, which has no function in the C library: what it makes, cuts and refuses */
 static void case_resolved_by_the_kernel(void)
@@ -206,10 +207,52 @@ static void case_no_such_memory(void)
     SAY(syscall(452, file, "", 0604, AT_EMPTY_PATH));
 }
 
+static void cut_by_another(const char *name, const char *size)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid)
+        execlp("truncate", "truncate", "-s", size, name, NULL), _exit(1);
+    waitpid(pid, NULL, 0);
+}
+
+/* The memory of a call is a mapped file, and somebody cuts that: the kernel says EFAULT, and nobody dies. */
+static void case_memory_that_is_cut(void)
+{
+    char *map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, open("twin", O_RDWR), 0), *at = map + 3 * PAGE;
+    scatter(fd);
+    for (int i = 0; i < 3; i++) {
+        SAY(pwrite(fd, at, 100, 5 * PAGE + 200));
+        SAY(pread(fd, at, 100, 5 * PAGE + 250));
+        SAY(pwrite(fd, at, 5000, 5 * PAGE + 200));
+        cut_by_another("twin", "4096");
+        SAY(pwrite(fd, at, 100, 5 * PAGE + 200));
+        SAY(pread(fd, at, 100, 5 * PAGE + 200));
+        SAY(pwrite(fd, at, 5000, 5 * PAGE + 200));
+        SAY(pwrite(fd, map + PAGE - 50, 100, 5 * PAGE + 200));
+        cut_by_another("twin", "65536");
+        metamori_checkpoint();
+        at = mremap(at, PAGE, 2 * PAGE, MREMAP_MAYMOVE);
+    }
+    sums("old");
+}
+
+static void case_memory_that_is_guarded(void)
+{
+    char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(at, 'g', SIZE);
+    scatter(fd);
+    SAY(pwrite(fd, at, 100, 5 * PAGE + 200));
+    SAY(madvise(at, PAGE, 102) < 0 ? munmap(at, PAGE) : 0);      /* MADV_GUARD_INSTALL, since Linux 6.13 */
+    SAY(pwrite(fd, at, 100, 5 * PAGE + 200));
+    SAY(pread(fd, at, 100, 5 * PAGE + 200));
+    sums("old");
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
-    CASE(no_such_memory),
+    CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
 };
 
 MAIN

@@ -171,7 +171,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     files = {inode: _Rollback(session, slots[inode], inode, now, then, checked)
              for inode in sorted(look.objects | crossing) if inode in slots}
     checked.require([piece for each in files.values() for piece in each.copied(again or each.inode in crossing)])
-    room.require(session, sum(each.blocks for each in files.values()))
+    room.require(session, sum(each.blocks for each in files.values()), sum(each.redirected for each in files.values()))
     area.head.restoring = index + 1        # from here on what a kill leaves is carried through
     if session.durable and cut.preimages:
         store.buffers.sync(area.head.run)
@@ -225,7 +225,7 @@ class _Rollback:
         self.slot, self.inode, self.now, self.then = slot, inode, now, then
         self.p = self.area.pif(slot)
         self.run_number, self.checked = self.area.head.run, checked
-        self.blocks = 0                    # of the buffer, that it takes at most; `copied` knows
+        self.blocks = self.redirected = 0  # of the buffer, that it takes at most; how many more to write back: `copied`
 
     def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
         """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
@@ -275,8 +275,11 @@ class _Rollback:
                                if there.kind != HOME and start < known)
             yield from (there for _, _, there in changes if there.kind == BUFFER)
             return
-        mixed = [block for block, _, place in self._blocks(changes, pif.size) if place is None]
+        parts = list(self._blocks(changes, pif.size))
+        mixed = [block for block, _, place in parts if place is None]
         self.blocks += len(mixed)
+        self.redirected = sum((place != 0) * count - lib.mm_table_count(self.area.pointer, self.p, first, first + count)
+                              for first, count, place in parts)
         yield from (piece for parts in self._within(mixed, pif.size) for piece in parts if piece.kind == BUFFER)
 
     def run(self, again: bool) -> None:

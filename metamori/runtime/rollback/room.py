@@ -1,4 +1,5 @@
-"""Room on the disk for what a restore inside the program has to save and copy, before anything moves.
+"""Room on the disk for what a restore inside the program has to save and copy, and for the run's end, which writes back
+what it redirects, before anything moves.
 
 What others take of it meanwhile is missing all the same; then names may have moved (checkpoint/half_way.py).
 """
@@ -17,25 +18,38 @@ from metamori.store.io.os_io import REAL
 _RECORDS_BYTES = 1 << 17
 
 
-def require(session: Session, blocks: int) -> None:
-    """OSError where the buffer cannot get so many more, or the records nothing."""
-    if not blocks:
-        return
-    trial = os.fsencode(os.path.join(session.area.path, "trial"))
-    try:
-        _allocate(trial, 0, _RECORDS_BYTES)
-        _allocate(os.fsencode(session.store.layout.buffer(session.area.head.run)),
-                  session.area.head.next_block * BLOCK, blocks * BLOCK)
-    finally:
-        commit.remove_file(REAL, trial, durable=False)
+def require(session: Session, blocks: int, redirected: int) -> None:
+    """OSError where the buffer cannot get so many more, or the records nothing, or there is no room for the run's end
+    with so many more redirected blocks."""
+    buffer, area = os.fsencode(session.store.layout.buffer(session.area.head.run)), session.area
+    if blocks:
+        trial = os.fsencode(os.path.join(area.path, "trial"))
+        try:
+            _allocate(trial, 0, _RECORDS_BYTES)
+            _allocate(buffer, area.head.next_block * BLOCK, blocks * BLOCK)
+        finally:
+            commit.remove_file(REAL, trial, durable=False)
+    if redirected > 0 and (code := -lib.mm_room(area.pointer, redirected)):
+        if blocks:
+            _give_back(buffer)
+        raise OSError(code, os.strerror(code), area.path)
 
 
 def _allocate(path: bytes, start: int, length: int) -> None:
     fd = REAL.open(path, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
     try:
         code = -lib.mm_allocate(fd, start, length)
-        if code in (errno.ENOSPC, errno.EDQUOT):
-            REAL.ftruncate(fd, REAL.fstat(fd).st_size)     # gives back what it got of it
-            raise OSError(code, os.strerror(code), path)
+    finally:
+        REAL.close(fd)
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        _give_back(path)
+        raise OSError(code, os.strerror(code), path)
+
+
+def _give_back(path: bytes) -> None:
+    """What was allocated behind a file's end."""
+    fd = REAL.open(path, os.O_RDWR)
+    try:
+        REAL.ftruncate(fd, REAL.fstat(fd).st_size)
     finally:
         REAL.close(fd)

@@ -166,6 +166,16 @@ int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_
     return 0;
 }
 
+/* How many blocks of [from, end) are redirected. */
+uint64_t mm_table_count(struct mm_area *a, struct mm_pif *p, uint64_t from, uint64_t end)
+{
+    struct mm_range run;
+    uint64_t count = 0;
+    for (; from < end && mm_table_next(a, p, from, &run) && run.block < end; from = run.block + run.count)
+        count += (run.block + run.count < end ? run.block + run.count : end) - run.block;
+    return count;
+}
+
 /* Forget every entry from a block on. */
 void mm_table_clear(struct mm_area *a, struct mm_pif *p, uint64_t from)
 {

@@ -304,6 +304,16 @@ static long settle_whole(int fd)
     return mm_pif_at(mm_area, slot)->fresh_from == MM_NO_LIMIT ? -EOPNOTSUPP : mm_settle(slot, fd);
 }
 
+/* Will nobody be able to write to the file from here on, nor the run's end (chattr +i, +a)?  Its bytes are put in place before. */
+static int shuts(unsigned long request, const void *argument)
+{
+    if (request == FS_IOC_SETFLAGS)
+        return mm_usable(argument, sizeof(int), 0) >= sizeof(int) && (*(const int *)argument & (FS_IMMUTABLE_FL | FS_APPEND_FL));
+    const struct fsxattr *x = argument;
+    return request == FS_IOC_FSSETXATTR && mm_usable(x, sizeof *x, 0) >= sizeof *x
+        && (x->fsx_xflags & (FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND));
+}
+
 static int is_isolated(int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, pif_of(fd));
@@ -371,7 +381,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     va_end(list);
     if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
                && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
-               && request != LOOP_CONFIGURE) || !active())
+               && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR) || !active())
         return REAL(ioctl)(fd, request, argument);
     enter();
     long r = 0, done = 0;
@@ -381,6 +391,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
         r = extents(fd, argument), done = 1;
     else if (request == FS_IOC_FIEMAP || request == FIBMAP)
         r = settle_whole(fd);
+    else if (shuts(request, argument))
+        r = pif_of(fd) ? mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE) : 0;
     else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
         lend((int)(long)argument);
     else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))

@@ -15,6 +15,7 @@ static LARGE uint32_t noted_count;       /* beside its table: a child of vfork m
 
 /* What buffer.c remembers of the program's pages is void.  Before a call that takes pages away and after it: a thread that
  * tries them in between finds them there. */
+#define GUARD_INSTALL 102               /* of madvise, since Linux 6.13: pages that nobody may touch */
 static void mapped_anew(void) { __atomic_add_fetch(&mm_map_generation, 1, __ATOMIC_RELAXED); }
 
 /* 0 when there is no room.  Ranges are never taken out: one too many only means a copy too many. */
@@ -177,11 +178,14 @@ static void *map(void *address, size_t length, int protection, int flags, int fd
 
 EXPORT void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
-    if (LIKELY(!(flags & MAP_FIXED)))
-        return map(address, length, protection, flags, fd, at);
-    mapped_anew();
+    int instead = flags & MAP_FIXED;
+    if (UNLIKELY(instead))
+        mapped_anew();
     void *r = map(address, length, protection, flags, fd, at);
-    mapped_anew();
+    if (!(flags & MAP_ANONYMOUS) && r != MAP_FAILED)
+        mm_file_mapped((uintptr_t)r, length);
+    if (UNLIKELY(instead))
+        mapped_anew();
     return r;
 }
 
@@ -223,6 +227,8 @@ EXPORT int madvise(void *address, size_t length, int advice)
     if (advice == MADV_REMOVE)         /* a hole in the file */
         mm_unseen();
     int r = REAL(madvise)(address, length, advice);
+    if (advice == GUARD_INSTALL)
+        mapped_anew();
     if (advice == MADV_REMOVE)         /* a checkpoint may have come between */
         mm_unseen();
     return r;
@@ -243,6 +249,8 @@ EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
     mapped_anew();
     void *r = REAL(mremap)(address, old, length, flags, to);
     mapped_anew();
+    if (r != MAP_FAILED && (uintptr_t)address <= mm_file_maps.last && (uintptr_t)address >= mm_file_maps.first)
+        mm_file_mapped((uintptr_t)r, length);
     if (r != MAP_FAILED && mm_active && mm_area->head->mapped)
         mm_watch((uintptr_t)r, length);
     uint32_t count = __atomic_load_n(&noted_count, __ATOMIC_ACQUIRE);

@@ -9,8 +9,18 @@
 #define SMALL MM_BLOCK                 /* from this size on a write goes to the disk buffer straight */
 
 /* A copy in user space would fault where the kernel says EFAULT.  So the program's pages are tried first, and the
- * answer is remembered until it unmaps or protects something (wrap_process.c counts that). */
+ * answer is remembered until it unmaps or protects something (wrap_map.c counts that). */
 uint32_t mm_map_generation;
+struct mm_file_maps mm_file_maps = { UINTPTR_MAX, 0 };
+
+void mm_file_mapped(uintptr_t start, size_t length)
+{
+    uintptr_t end = start + length - 1, first = mm_file_maps.first, last = mm_file_maps.last;
+    while (start < first && !__atomic_compare_exchange_n(&mm_file_maps.first, &first, start, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    while (end > last && !__atomic_compare_exchange_n(&mm_file_maps.last, &last, end, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
 __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
 
 /* A device's memory (perf's rings, [vvar]) is not populated, nor is any before Linux 5.14.  A call that reads a mask and then
@@ -40,6 +50,8 @@ size_t mm_try(const void *p, size_t count, int what)
             end += 4096;
         return end > (uintptr_t)p ? end - (uintptr_t)p : 0;
     }
+    if (last + 4095 >= mm_file_maps.first && first <= mm_file_maps.last)
+        return count;                  /* what is usable now */
     /* what meets what is known already is known with it: names lie on two pages of a stack as often as on one */
     struct mm_tried *t = &mm_tried[what];
     int meets = t->generation == generation && t->last && first <= t->last + 1 && t->first <= last + 4096;

@@ -105,6 +105,9 @@ enum { MM_WRITTEN_OVER, MM_WRITTEN_NEW, MM_COPIED_UP };
 long mm_buffer_write(uint32_t slot, struct mm_pif *p, const void *from, size_t count, uint64_t at, int what);
 long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uint64_t at, int in_sequence);
 extern uint32_t mm_map_generation;
+/* Where the program has mapped files: whoever cuts such a file takes pages away.  What lies between them is looked at each time. */
+extern struct mm_file_maps { uintptr_t first, last; } mm_file_maps;
+void mm_file_mapped(uintptr_t start, size_t length);
 struct mm_tried { uintptr_t first, last; uint32_t generation; };
 extern __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
 size_t mm_try(const void *p, size_t count, int what);

@@ -1,0 +1,107 @@
+"""What the kernel keeps of a file beside its mode: the flags of chattr, which keep all writers out, and file
+capabilities, which end with the first byte that is written over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")   # cap_net_raw=ep
+
+SHUTS = """
+import fcntl, os, struct, subprocess, sys
+
+def tried(call, *words):
+    try:
+        return call(*words)
+    except OSError as error:
+        return error.strerror
+
+def shut(name, flag):
+    fd = os.open(name, os.O_RDONLY)
+    flags = bytearray(4)
+    fcntl.ioctl(fd, 0x80086601, flags)
+    fcntl.ioctl(fd, 0x40086602, struct.pack("i", struct.unpack("i", flags)[0] | flag))
+    os.close(fd)
+
+fds = [os.open(name, os.O_RDWR) for name in ("immutable", "append", "closed")]
+for fd in fds:
+    os.pwrite(fd, b"written over", 100)
+os.close(fds[2])
+for name, flag in (("immutable", 16), ("append", 32), ("closed", 16)):
+    shut(name, flag)
+print(tried(os.pwrite, fds[0], b"no", 50), tried(os.pwrite, fds[1], b"yes", 50))
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(tried(os.pwrite, fds[0], b"no", 60), tried(os.pwrite, fds[1], b"yes", 60), os.pread(fds[0], 12, 100))
+end = os.open("append", os.O_WRONLY | os.O_APPEND)
+os.write(end, b"appended")
+"""
+NAMES = ("immutable", "append", "closed")
+
+
+def opened(*folders: Path) -> None:
+    subprocess.run(["chattr", "-i", "-a", *(folder / name for folder in folders for name in NAMES)], check=True)
+
+
+@pytest.fixture
+def both(lab: Lab, native_lab: Lab) -> Iterator[tuple[Lab, Lab]]:
+    """Under Metamori and natively; what was shut is opened in the end."""
+    for each in (lab, native_lab):
+        for name in NAMES:
+            (each.work / name).write_bytes(b"old " * 5000)
+    if os.getuid() != 0 or subprocess.run(["chattr", "+i", lab.work / "closed"], capture_output=True).returncode:
+        pytest.skip("this filesystem has no flags, or they are not ours to set")
+    opened(lab.work)
+    yield lab, native_lab
+    opened(lab.work, native_lab.work)
+
+
+@MODES
+def test_a_file_that_the_program_shuts(both: tuple[Lab, Lab], options: list[str]) -> None:
+    """Its redirected bytes could never have been written back, and the run's end failed."""
+    lab, native_lab = both
+    native = native_lab.run([sys.executable, "-c", SHUTS, "true"], native=True)
+    done = lab.run([sys.executable, "-c", SHUTS, *lab.argv("checkpoint")], *options)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", native.stdout)
+    opened(lab.work, native_lab.work)
+    for name in NAMES:
+        assert (lab.work / name).read_bytes() == (native_lab.work / name).read_bytes(), name
+    end = {name: (lab.work / name).read_bytes() for name in NAMES}
+    lab.restore(0, "--force")              # chattr has changed them outside
+    assert all((lab.work / name).read_bytes() == b"old " * 5000 for name in NAMES)
+    lab.restore(2)
+    assert all((lab.work / name).read_bytes() == end[name] for name in NAMES)
+    lab.verb("verify")
+
+
+LOSES = """
+import os, subprocess, sys
+fd = os.open("program", os.O_RDWR)
+print(len(os.listxattr("program")))
+os.pwrite(fd, b"another program", 100)
+print(len(os.listxattr("program")))
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+"""
+
+
+@MODES
+def test_capabilities_are_not_those_of_other_bytes(lab: Lab, options: list[str]) -> None:
+    """A checkpoint had what was written over with the capabilities of what was there, and a restore gave it these."""
+    program = lab.work / "program"
+    program.write_bytes(b"old " * 5000)
+    try:
+        os.setxattr(program, "security.capability", CAPABILITY)
+    except OSError:
+        pytest.skip("capabilities are root's to give, where the filesystem has them")
+    done = lab.run([sys.executable, "-c", LOSES, *lab.argv("checkpoint")], *options)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"1\n0\n")
+    for index, capabilities in ((1, []), (0, ["security.capability"]), (1, []), (2, [])):
+        lab.restore(index)
+        assert os.listxattr(program) == capabilities, index
