@@ -134,6 +134,9 @@ def _copy(arguments: argparse.Namespace) -> int:
                    "others have their places")
     if lost:
         output.say(texts.lost_text(arguments.index, lost))
+    if made.left_out:
+        output.say(f"not copied, since changed outside Metamori after checkpoint {arguments.index} and tracked later: "
+                   + texts.names_text(made.left_out))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
                   f"copied checkpoint {arguments.index} ({made.names} names) to {name_text(arguments.to)}")

@@ -21,10 +21,13 @@ def changed_text(changed: list[bytes]) -> str:
     return f"{modified_text(changed)}; --force saves that state as a checkpoint, then restores"
 
 
-def modified_text(changed: list[bytes]) -> str:
-    names = ", ".join(output.path_text(path) for path in changed[:5])
-    more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-    return f"modified outside Metamori: {names}{more}"
+def modified_text(changed: Sequence[bytes]) -> str:
+    return f"modified outside Metamori: {names_text(changed)}"
+
+
+def names_text(paths: Sequence[bytes]) -> str:
+    names = ", ".join(output.path_text(path) for path in paths[:5])
+    return names + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
 def lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from metamori.store.format.records import (
     OffsetEntry,
     Offsets,
     PifEntry,
+    SeenIn,
     UndoEntry,
 )
 from metamori.store.io.commit import lstat_or_none
@@ -66,6 +67,7 @@ class Fold:
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
         self.initial_names: dict[bytes, NameEntry] = {}
+        self.seen_in: list[SeenIn] = []
         self._new_folders: dict[bytes, bool] = {}   # what _in_new_folder said of each: names are many, folders few
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
@@ -73,6 +75,7 @@ class Fold:
         self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
         self._in_cut: dict[int, Identity] = {}
         self._folder_of: dict[int, bytes] | None = None   # the parent's, by number
+        self._seen_at_head: set[int] | None = None   # files that head has noted
         self._at_head: dict[Identity, tuple[int, int]] = {}
         self._noted: dict[Identity, Touch] = {}   # the first note of a file: no earlier than its PIF
         for touch in cut.touches.values():
@@ -97,7 +100,8 @@ class Fold:
             bool(self.area.head.flags & lib.MM_ISOLATE),
             self.bytes_added, False, tuple(self.cut.processes),
             tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
-            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
+            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited),
+            seen_in=tuple(self.seen_in))
         return meta, Offsets(self.index, process, self.run, tuple(self.offsets))
 
     def undo_entries(self) -> dict[int, list[UndoEntry]]:
@@ -143,6 +147,20 @@ class Fold:
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
         return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
 
+    def _was_another(self, inode: int, identity: Identity) -> bool:
+        """Whether a file of which this run has not spoken yet was another one when it began: a restore had made it
+        anew, and this is what had been it, by a name out of the scope."""
+        if inode in self.pifs:
+            return False
+        then = self.store.state(self.store.head.index)
+        if self._seen_at_head is None:
+            head = self.store.head
+            named = ((each, then.names.get(each.path)) for each in head.identities if each.ino)
+            self._seen_at_head = {entry.inode for _, entry in named if entry is not None and entry.kind == "file"}
+            self._seen_at_head.update(each.inode for each in head.kept)
+        return (inode in self._seen_at_head and self.before.pifs.get(inode) == then.pifs.get(inode)
+                and self.store.find_object(*identity) != inode)
+
     def _has_left(self, inode: int) -> bool:
         """The scope, for good: if it has a name again, its bytes are not those that an index knows."""
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
@@ -152,7 +170,8 @@ class Fold:
         """The store's number of a file, and whether the store has not seen it before."""
         inode = 0
         if not fresh:
-            inode = next((each for each in self._have_had(identity) if self._has_birth(each, btime_ns)), 0)
+            inode = next((each for each in self._have_had(identity) if self._has_birth(each, btime_ns)
+                          and not self._was_another(each, identity)), 0)
             inode = inode or self.store.find_object(*identity, btime_ns)
         if inode:
             return inode, inode not in self.before.pifs
@@ -283,7 +302,9 @@ class Fold:
         for path, found in self.cut.examined.items():
             entry = self._name(path, found)
             if path not in self.before.names:
-                self.initial_names[path] = self._initial(path, touched.get(path), entry)
+                self.initial_names[path] = first = self._initial(path, touched.get(path), entry)
+                if first.kind != "absent" and (where := self.before.seen_in(path)):
+                    self.seen_in.append(where)
             if self.in_job or self.before.names.get(path, self.initial_names.get(path)) != entry:
                 self.names[path] = entry
         self._other_names()

@@ -157,8 +157,8 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
     session.give_up(fold)
-    now = store.state(cut.parent).knowing(meta.initial_names, meta.initial_pifs).successor([(meta, offsets)])
-    then = store.state(index).knowing(meta.initial_names, meta.initial_pifs)
+    now = store.state(cut.parent).knowing(meta).successor([(meta, offsets)])
+    then = store.state(index).knowing(meta)
     slots = {area.pif(slot).object: slot for slot in area.pifs()}
     undone = fold.undo_entries()
     look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)

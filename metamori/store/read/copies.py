@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 
 from metamori.errors import Damaged
-from metamori.store.format.records import UndoEntry
+from metamori.store.format.records import NO_LIMIT, UndoEntry
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import BUFFER, HOME, Piece
@@ -30,7 +30,7 @@ def last_copies(store: Store, state: State, inodes: Collection[int]) -> Copies:
         since = dict.fromkeys(known, 0)
         for index in filter(None, store.history.chain(state.index)):
             for pif in store.meta(index).pifs:
-                if since.get(pif.inode) == 0:
+                if since.get(pif.inode) == 0 and pif.cut != NO_LIMIT:  # else only what it looks like had changed
                     since[pif.inode] = index
         saved = store.undo_log.first_from(since)
         return {inode: found for inode in sorted(saved) if (found := _parts(state.pieces(inode), saved[inode]))}

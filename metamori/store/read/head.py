@@ -6,7 +6,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
@@ -20,13 +20,17 @@ from metamori.tables.record import replace
 
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
 _STEP_NS = 20_000_000                      # and no longer where the clock is a server's
+_GONE = 1                                  # a change time that nothing has
 _TICKS = 2 * 10**9, 10**9, 10**7           # of filesystems: FAT, ext3 and short inodes of ext4, exFAT
 
 
 def identity_now(door: Door, path: bytes) -> Identity:
     """Folders change their times with whatever untracked file they hold, fifos with what passes through them: of them
     count dev, ino and, as their size, what they look like."""
-    found = lstat_or_none(door, path)
+    return _identity(path, lstat_or_none(door, path))
+
+
+def _identity(path: bytes, found: os.stat_result | None) -> Identity:
     if found is None:
         return Identity(path, 0, 0, 0, 0, 0)
     if stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
@@ -47,19 +51,24 @@ def as_far_as_noted(noted: Identity, now: Identity) -> Identity:
     return replace(now, size=0) if is_old else now
 
 
-def name_now(door: Door, path: bytes, noted: int, tracked: Container[bytes]) -> Identity:
-    """The same of one of the `tracked` names. Where nothing was noted, what is seen through a symbolic link that stands
-    for a tracked folder is not there: it has names of its own."""
-    now = identity_now(door, path)
-    return now if noted or not now.ino or not _is_behind_link(door, path, tracked) else Identity(path, 0, 0, 0, 0, 0)
-
-
-def _is_behind_link(door: Door, path: bytes, tracked: Container[bytes]) -> bool:
-    while len(path := os.path.dirname(path)) > 1:
-        found = lstat_or_none(door, path) if path in tracked else None
+def names_now(door: Door, paths: Iterable[bytes]) -> Iterator[tuple[Identity, Identity]]:
+    """The same of all tracked names, which are sorted, and what the way there leads to. That is another thing where a
+    symbolic link stands for one of them: what is seen through it has names of its own, and is not there."""
+    links: set[bytes] = set()
+    for path in paths:
+        found = lstat_or_none(door, path)
+        seen = _identity(path, found)
+        if links and found is not None and not links.isdisjoint(_around(path)):
+            yield Identity(path, 0, 0, 0, 0, 0), seen
+            continue
         if found is not None and stat.S_ISLNK(found.st_mode):
-            return True
-    return False
+            links.add(path)
+        yield seen, seen
+
+
+def _around(path: bytes) -> Iterator[bytes]:
+    while len(path := os.path.dirname(path)) > 1:
+        yield path
 
 
 def same_bytes(one: Identity, other: Identity) -> bool:
@@ -71,6 +80,8 @@ def same_bytes(one: Identity, other: Identity) -> bool:
 class Noter:
     """What the next head notes of each path, when files have gone from one state to another.
 
+    Where nothing is, and the index says that there is something, somebody else has taken it away: that is found out.
+
     Of a path of which both states say the same, and that was not touched on the way, the last head's note counts on: if
     another file is there by now, or other bytes, somebody else has done that, beside a run that did not see it.
     """
@@ -81,6 +92,8 @@ class Noter:
 
     def noted(self, now: Identity) -> Identity:
         was = self._before.get(now.path)
+        if not now.ino and self._there.names[now.path].kind not in ("absent", "other"):
+            return was if was is not None and was.ino else replace(now, ctime_ns=_GONE)
         if was is None or was == now or same_bytes(was, now) or not self._same(now.path) or self._alike(was, now):
             return now
         return was
@@ -113,8 +126,7 @@ def present_head(door: Door, layout: Layout, before: Head, known: State, state: 
     if kept is None:
         kept = kept_homes(door, layout, before, state)
     noter = Noter(door, before, known, state, touched)
-    identities = tuple(noter.noted(name_now(door, path, state.names[path].kind != "absent", state.names))
-                       for path in sorted(state.names))
+    identities = tuple(noter.noted(now) for now, _ in names_now(door, sorted(state.names)))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
     return Head(state.index, identities, homes)
 

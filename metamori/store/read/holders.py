@@ -16,7 +16,7 @@ from metamori.store.format.records import NO_LIMIT, Identity, NameEntry
 from metamori.store.io import commit
 from metamori.store.read.apart import objects_between, unlike
 from metamori.store.read.copies import last_copies
-from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, name_now, same_bytes
+from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, names_now, same_bytes
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
@@ -35,6 +35,8 @@ class Holders:
     changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
     head knows, not always by that path. places: of objects whose backing file has the bytes that head noted, where it
     is. sound: these objects; given_up: the others; copies: what the store has copied of those: it counts from now on.
+    behind: paths at which something is seen through a link in place of a folder, and which object that is, if any;
+    moved: of objects that are found in this way alone, the path.
     """
 
     def __init__(self, store: Store) -> None:
@@ -50,9 +52,14 @@ class Holders:
         self.changed: list[bytes] = []
         self.known: dict[bytes, int] = {}
         self.places: dict[int, bytes] = {}
-        for identity in head.identities:
-            now = as_far_as_noted(identity, name_now(store.door, identity.path, identity.ino, here.names))
+        self.behind: dict[bytes, int] = {}
+        there = names_now(store.door, (identity.path for identity in head.identities))
+        for identity, (now, seen) in zip(head.identities, there, strict=True):
+            now = as_far_as_noted(identity, now)
             entry = here.names.get(identity.path)
+            if seen.ino and not now.ino:
+                self.behind[identity.path] = entry.inode if entry and entry.kind == "file" and same_bytes(
+                    identity, seen) else 0
             inode, then = noted.get((now.dev, now.ino), (0, identity)) if now.ino else (0, identity)
             if now != identity:
                 self.changed.append(identity.path)
@@ -63,6 +70,8 @@ class Holders:
                     self.known[identity.path] = inode
             if inode and same_bytes(then, now):
                 self.places.setdefault(inode, identity.path)
+        self.moved = {inode: path for path, inode in self.behind.items() if inode and inode not in self.places}
+        self.places.update(self.moved)
         for kept in head.kept:
             named.add(kept.inode)
             if is_as_noted(store.door, store.layout, kept):

@@ -20,7 +20,7 @@ from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
-from metamori.store.read.head import born_then, identity_now, require_kept
+from metamori.store.read.head import born_then, identity_now, is_as_noted, require_kept
 from metamori.store.read.holders import Holders
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -100,7 +100,7 @@ class Reader:
             saved = self._state.saved(self._inode)
             try:
                 home = find_home(self._store, self._inode)
-            except ChangedOutside:
+            except (ChangedOutside, Damaged):
                 if self._state.saved(self._inode) is saved:
                     raise
                 return _AGAIN              # from a copy, which counts by now
@@ -153,6 +153,8 @@ def _find_home(store: Store, inode: int) -> bytes:
     kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
     for each in store.head.kept:
         if each.inode == inode and not live:
+            if not is_as_noted(store.door, store.layout, each):
+                Holders(store)             # what the store has copied of it counts by now
             require_kept(store.door, store.layout, each)
     pif = newest.pifs.get(inode) or here.pifs.get(inode)
     if live and pif is not None and pif.kept:

@@ -27,7 +27,7 @@ from metamori.store.read.head import (
     as_far_as_noted,
     born_then,
     is_as_noted,
-    name_now,
+    names_now,
     objects_at,
     present_head,
     wait_past,
@@ -130,9 +130,9 @@ class Store(Catalog):
     def changed_outside(self) -> list[bytes]:
         """Tracked paths that are not as they were when head was written."""
         identities = self.head.identities
-        tracked = {each.path for each in identities}
-        return [each.path for each in identities
-                if as_far_as_noted(each, name_now(self.door, each.path, each.ino, tracked)) != each]
+        there = names_now(self.door, (each.path for each in identities))
+        return [each.path for each, (now, _) in zip(identities, there, strict=True)
+                if as_far_as_noted(each, now) != each]
 
     def left_behind(self) -> list[bytes]:
         """Paths at which head says there is something that its index does not have: a folder, say, that a restore left

@@ -109,7 +109,7 @@ def _head(store: Store, report: Report) -> Iterator[str]:
     if head.index not in store.history:
         yield f"{os.fsdecode(store.layout.head)} is at checkpoint {head.index}, which is not there"
     elif not report.problems and not report.notes:
-        yield from _homes(store)
+        yield from _homes(store, report)
 
 
 def _losses(store: Store, report: Report) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _losses(store: Store, report: Report) -> Iterator[str]:
     if store.head.index not in store.history:
         return
     holders = None
-    if not report.notes:                   # what a run has left to be completed is not as noted, with reason
+    if not store.unfinished():             # what a run has left to be completed is not as noted, with reason
         holders = Holders(store)
         report.notes += [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
     losses = Losses(store, holders)
@@ -180,12 +180,21 @@ def _name(store: Store, run: int) -> str:
     return os.fsdecode(store.layout.buffer(run))
 
 
-def _homes(store: Store) -> Iterator[str]:
-    """Kept files exist and are long enough for what any index that can be restored resolves to them."""
+def _homes(store: Store, report: Report) -> Iterator[str]:
+    """Kept files exist and are long enough for what any index that can be restored resolves to them. One that somebody
+    has written to matters as far as an index has no other place of its bytes."""
     needed: dict[int, int] = {}
     kept = {each.inode: each for each in store.head.kept}
+    changed = {each.inode for each in store.changed_kept()}
+    if changed:
+        Holders(store)                     # from here on copies count
+    held: set[int] = set()
     for index in filter(store.is_restorable, store.indexes):
         state = store.state(index)
+        for inode in (changed - held) & state.pifs.keys():
+            is_needed = state.paths(inode) or state.pifs[inode].count     # a name that nobody told us of is another's
+            if is_needed and any(piece.kind == HOME for piece in state.pieces(inode)):
+                held.add(inode)
         for inode in state.pifs.keys() & kept.keys():
             if not state.paths(inode):     # moves look after files with names only
                 continue
@@ -199,10 +208,14 @@ def _homes(store: Store) -> Iterator[str]:
                 yield f"{os.fsdecode(path)}, the only copy of a file, is missing"
         elif found.st_size < needed.get(inode, 0):
             yield f"{os.fsdecode(path)} ends at byte {found.st_size}, not {needed[inode]}"
-        else:
+        elif inode in changed:
             try:
                 require_kept(store.door, store.layout, home)
             except Damaged as error:
-                yield str(error)
+                if inode in held:
+                    yield str(error)
+                else:
+                    report.notes.append(f"{os.fsdecode(path)} was changed by a name that is not tracked; all of it is "
+                                        "elsewhere in the store")
     if not commit.exists(store.door, store.layout.kept_folder):
         yield "the folder of kept files is missing"

@@ -25,10 +25,12 @@ _UNFINISHED = b".metamori-unfinished-copy"
 
 
 class Copy(NamedTuple):
-    """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b""."""
+    """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b"".
+    left_out: files of somebody's that were made or changed after the index, and that a run used only later."""
 
     names: int
     outside: bytes
+    left_out: tuple[bytes, ...] = ()
 
 
 def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False,
@@ -42,8 +44,11 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     root = os.path.abspath(os.fsencode(folder))
     _private_folders(root)
     state = store.state(index)
+    later = _of_later(store, state)
     entries = [each for each in state.existing() if (each.kind != "file" or each.inode not in without)
                and (only is None or each.path in only)]
+    left_out = tuple(each.path for each in entries if each.path in later)
+    entries = [each for each in entries if each.path not in later]
     begun = _begin(store, index, root, entries)
     _require_inside(entries)
     base = store.layout.id.anchor or os.path.dirname(store.layout.root)
@@ -63,7 +68,17 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
         if entry.kind == "dir":
             attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     os.unlink(begun)
-    return Copy(len(entries), os.path.join(root, outside) if outside else b"")
+    return Copy(len(entries), os.path.join(root, outside) if outside else b"", left_out)
+
+
+def _of_later(store: Store, state: State) -> set[bytes]:
+    """Files that no record up to an index tells of, and that were written to after it: what they were nobody knows. A
+    time that was still to come when the last checkpoint was taken says nothing."""
+    first = state.index or next(iter(store.history.children(0)), 0)
+    then, now = (store.meta(index).time_ns if index else 0 for index in (first, store.newest))
+    pifs = ((path, state.pifs.get(state.names[path].inode)) for path in state.assumed())
+    return {path for path, pif in pifs if pif is not None and state.names[path].kind == "file"
+            and then < pif.mtime_ns <= now}
 
 
 def _begin(store: Store, index: int, root: bytes, entries: list[NameEntry]) -> bytes:

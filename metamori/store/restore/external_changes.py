@@ -16,13 +16,13 @@ import stat
 import time
 from collections.abc import Iterable
 
-from metamori.store.format.records import KeptHome, Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
+from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.head import kept_homes
 from metamori.store.read.holders import Holders
 from metamori.store.read.store import Store
-from metamori.store.restore import restore
+from metamori.store.restore import kept_changes, restore
 from metamori.tables.pif import NO_LIMIT, PifEntry
 from metamori.tables.record import replace
 
@@ -36,26 +36,10 @@ def refused(changed: Iterable[bytes]) -> list[bytes]:
 def record(store: Store, reason: str) -> int:
     """The new index, at which head then is; 0 when no tracked path was changed, and none has what head's index does not
     have. The caller holds the lock."""
-    _give_up_kept(store)
+    kept_changes.give_up(store)
     holders = Holders(store)
     paths = sorted({*holders.changed, *store.left_behind()})
     return _Present(store, reason, holders, paths).commit() if paths else 0
-
-
-def _give_up_kept(store: Store) -> None:
-    """What a backing file in the store held that was written to by another name, outside of the scope, is lost: which
-    of its bytes were changed nobody can tell. No index is about to have it, so none is made."""
-    changed = store.changed_kept()
-    if changed:
-        holders = Holders(store)
-        store.add_undo([entry for each in changed for entry in _given_up(holders, each.inode)], store.newest)
-        homes = tuple(KeptHome(each.inode, each.name) if each in changed else each for each in store.head.kept)
-        store.set_head(store.head.index, homes, noted=True)
-
-
-def _given_up(holders: Holders, inode: int) -> list[UndoEntry]:
-    """Of every byte that no undo record has: it is in a copy, or nowhere."""
-    return [*holders.copies.get(inode, ()), UndoEntry(inode, 0, NO_LIMIT, 0, 0)]
 
 
 class _Present:
@@ -89,7 +73,7 @@ class _Present:
         return self._index
 
     def _entry(self, path: bytes) -> NameEntry:
-        found = lstat_or_none(self._store.door, path)
+        found = lstat_or_none(self._store.door, path) if path not in self._holders.behind else None
         if found is None:
             return NameEntry(path, "absent")
         mode = found.st_mode
@@ -122,15 +106,11 @@ class _Present:
                 uid=found.st_uid, gid=found.st_gid, mtime_ns=found.st_mtime_ns, kept=b"")
             return inode
         if known:
-            self._undo += _given_up(self._holders, inode)
+            self._undo += kept_changes.given_up(self._holders.copies, inode)
         self._new[(found.st_dev, found.st_ino)] = inode
         store, size = self._store, found.st_size
         if size:
-            fd = restore.readable(store, path)
-            try:
-                [(place, crc)] = store.buffers.save(self._run, fd, [(0, size)])
-            finally:
-                store.door.close(fd)
+            place, crc = self._save(path, size)
             self._redo.append(OffsetEntry(inode, self._process, 0, size, place, place + size, crc))
         created = 0 if known else self._index
         self._pifs[inode] = PifEntry(
@@ -138,9 +118,25 @@ class _Present:
             found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"")
         return inode
 
+    def _save(self, path: bytes, size: int) -> tuple[int, int]:
+        """All of a file: where in the buffer, and its checksum."""
+        fd = restore.readable(self._store, path)
+        try:
+            [found] = self._store.buffers.save(self._run, fd, [(0, size)])
+        finally:
+            self._store.door.close(fd)
+        return found
+
     def _give_up_homes(self) -> None:
-        """Objects that have no backing file any more."""
+        """Objects that have no backing file any more. Those of a folder that somebody has moved, and left a link to it
+        in its place, are what they were where they are now: they are saved, as what leaves the scope of a run is."""
         kept = {home.inode for home in self._store.head.kept}
-        for inode in sorted(self._holders.given_up - self._pifs.keys() - kept):
-            self._undo += _given_up(self._holders, inode)
+        gone = self._holders.given_up | self._holders.moved.keys()
+        for inode in sorted(gone - self._pifs.keys() - kept):
+            path = self._holders.moved.get(inode)
+            size = self._store.door.lstat(path).st_size if path else 0
+            if path and size:
+                place, crc = self._save(path, size)
+                self._undo.append(UndoEntry(inode, 0, size, self._run, place, crc))
+            self._undo += kept_changes.given_up(self._holders.copies, inode)
             self._pifs[inode] = replace(self._here.pifs[inode], size=0, cut=0, was_deleted=self._index)

@@ -34,11 +34,12 @@ OWNER_ALL = 0o700
 class NamesPlan:
     """ops in order; kept files afterwards; notes for a person.
 
-    `here` is the state that the files are at, `homes` the kept files then.
+    `here` is the state that the files are at, `homes` the kept files then. yields: a name that is to be where somebody
+    has put something of his stays away (`blocked`), and its file in the store; else nothing is done (ChangedOutside).
     """
 
     def __init__(
-        self, door: Door, layout: Layout, here: State, there: State, homes: Iterable[KeptHome]
+        self, door: Door, layout: Layout, here: State, there: State, homes: Iterable[KeptHome], yields: bool = False
     ) -> None:
         self._door, self._layout, self._here, self._there = door, layout, here, there
         self._homes = {home.inode: home.name for home in homes}
@@ -51,6 +52,12 @@ class NamesPlan:
         self.notes: list[str] = []
         self._stages: dict[int, bytes] = {}
         self._compare()
+        self.blocked = self._in_the_way() if yields else set[bytes]()
+        if self.blocked:
+            self._there = there.only(there.names.keys() - self.blocked, there.pifs)
+            self._moved = self._moved_folders()
+            self._leaving, self._in_place = [], {}
+            self._compare()
         self._going = {entry.path for entry in self._leaving}
         self._links = {entry.path for entry in self._leaving if entry.kind == "symlink"}
         self._plan_stages()
@@ -148,6 +155,22 @@ class NamesPlan:
         while len(folder) > 1 and folder not in self._moved:
             yield folder
             folder = os.path.dirname(folder)
+
+    def _in_the_way(self) -> set[bytes]:
+        """Names that are to be, and cannot: something is there, or around them, that is nobody's of the runs."""
+        going = {entry.path: entry.kind for entry in self._leaving}
+        found: set[bytes] = set()
+        for entry in self._there.existing():
+            if entry.path in self._in_place:
+                continue
+            stat_of = lstat_or_none(self._door, entry.path)
+            is_dir = stat_of is not None and stat.S_ISDIR(stat_of.st_mode)
+            known = entry.path in going or entry.path in self._moved or self._carried(entry.path) != entry.path
+            if os.path.dirname(entry.path) in found or (stat_of is not None and (
+                    not (is_dir and entry.kind == "dir") if not known else
+                    is_dir and entry.kind != "dir" and self._has_others(entry.path))):
+                found.add(entry.path)
+        return found
 
     # -- leaving ---------------------------------------------------------------------------------
 

@@ -266,11 +266,14 @@ def plan_names(
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
              if not now.paths(home.inode)}
     now, then, anew = _without_gone(store, now, then, homes)
-    names = NamesPlan(store.door, store.layout, now, then, homes.values())
+    names = NamesPlan(store.door, store.layout, now, then, homes.values(), yields=True)
     places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
+    after = {home.inode: [store.layout.kept(home.name)] for home in names.kept}
     content = _Content(store)
     for inode in sorted(then.pifs):
         paths = then.paths(inode)
+        if paths and names.blocked:        # what has no place left is in the store
+            paths = [path for path in paths if path not in names.blocked] or after.get(inode, [])
         if not paths:
             continue
         home = (now.paths(inode) or places.get(inode) or paths)[0]
@@ -282,7 +285,7 @@ def plan_names(
             changed = content.compare(inode, home, paths[0], different, found.st_size)
         content.finish(paths[0], then.pifs[inode], found if home == paths[0] else None, changed)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
-                    tuple(xattr_ops(now, then)))
+                    tuple(op for op in xattr_ops(now, then) if op.path not in names.blocked))
     return Plan(target, intent, content.saves, content.lost, names.notes)
 
 
