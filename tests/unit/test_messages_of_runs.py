@@ -60,7 +60,7 @@ def image(pid: int) -> Any:
 
 def opened(fd: int) -> open_files.Open:
     """Of this process."""
-    seen, = proc_look.looks([os.getpid()], [images.ffi.new("int32_t[]", [-1])])
+    seen, = proc_look.looks([(os.getpid(), images.ffi.new("struct mm_memory *", {"own": [-1]}))])
     return next(each for each in open_files.of_process(seen) if each.fd == fd)
 
 
@@ -159,9 +159,9 @@ def test_a_program_with_two_users() -> None:
 def test_a_pipe_that_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"on its way")
-    monkeypatch.setattr(open_files, "lib", SimpleNamespace(mm_tee=lambda *_: -1))
+    monkeypatch.setattr(open_files, "lib", SimpleNamespace(mm_tee=lambda *_: -1, mm_pipe_holds=lib.mm_pipe_holds))
     with pytest.raises(Refused, match=f"descriptor {reader}: what is in the pipe cannot be copied"):
-        open_files._in_pipe(SimpleNamespace(link=f"/proc/self/fd/{reader}", fd=reader))  # type: ignore[arg-type]
+        open_files._in_pipe(SimpleNamespace(link=b"/proc/self/fd/%d" % reader, fd=reader))  # type: ignore[arg-type]
     os.close(reader)
     os.close(writer)
 

@@ -25,6 +25,7 @@ long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
 long mm_order_of_descriptions(int pid, int fd, int other_pid, int other);
 long mm_tee(int from, int to, size_t count);
+long mm_pipe_holds(const char *link);
 long mm_take_descriptor(int process, int fd);
 long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *length);
 long mm_connect(int fd, const char *address, uint32_t length);
@@ -61,6 +62,7 @@ ffibuilder.set_source(
 #include <linux/kcmp.h>
 #include <mqueue.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -112,6 +114,18 @@ static long mm_order_of_descriptions(int pid, int fd, int other_pid, int other)
 }
 
 static long mm_tee(int from, int to, size_t count) { return sys(SYS_tee, from, to, count, SPLICE_F_NONBLOCK); }
+
+/* Of a pipe that a descriptor in /proc leads to: how many bytes can be in it * 2^32 + how many are. */
+static long mm_pipe_holds(const char *link)
+{
+    int count = 0;
+    long fd = sys_openat(AT_FDCWD, link, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    long r = sys(SYS_ioctl, fd, FIONREAD, &count), size = r < 0 ? r : sys(SYS_fcntl, fd, F_GETPIPE_SZ);
+    sys_close((int)fd);
+    return size < 0 ? size : size << 32 | count;
+}
 
 /* pidfd_getfd(2) */
 static long mm_take_descriptor(int process, int fd) { return sys(438, process, fd, 0); }

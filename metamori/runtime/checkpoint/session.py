@@ -149,7 +149,7 @@ class Session(SessionState):
         if image:
             image.stop()
         try:
-            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent))
+            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent), bool(image))
             instants.examine(cut, self.area, parent.names)
             if image:
                 image.taken()

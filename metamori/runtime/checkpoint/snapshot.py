@@ -36,8 +36,9 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, store: Store, parent: State, capture: Capture) -> Cut:
-    """The instant; the caller advances the epoch afterwards. capture: of what changed unseen since the parent."""
+def take(area: Area, store: Store, parent: State, capture: Capture, held: bool = False) -> Cut:
+    """The instant; the caller advances the epoch afterwards. capture: of what changed unseen since the parent.
+    held: every process is, and whoever holds them looks whether all still live."""
     assert area.is_frozen
     head, kept_folder = area.head, store.layout.kept_folder
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
@@ -48,7 +49,7 @@ def take(area: Area, store: Store, parent: State, capture: Capture) -> Cut:
             os.ftruncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
     finally:
         os.close(buffer)
-    _processes(area, cut)
+    _processes(area, cut, area.slots() if held else area.processes())
     cut.followed = wal.followed(area) if head.flags & lib.MM_MOVES else {}
     looks = cut.looks = Looks(area)
     for touch in looks.other_notes():
@@ -329,9 +330,9 @@ def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_resul
     return b"", None
 
 
-def _processes(area: Area, cut: Cut) -> None:
+def _processes(area: Area, cut: Cut, slots: Iterable[int]) -> None:
     supervisor = area.head.supervisor
-    for slot in area.processes():
+    for slot in slots:
         process = area.process(slot)
         if process.outside == lib.MM_OUTSIDE_PROXY:
             continue

@@ -22,7 +22,7 @@ _EXIT_STATUS = 49                          # of the words of /proc/PID/stat, fro
 def with_stops(family: Sequence[FamilyEntry], images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     """When each process has looked at its children."""
     status = {image.known: image.stopped.status for image in images if image.stopped}
-    return tuple(replace(each, status=status.get(each.pid, each.status)) for each in family)
+    return tuple(replace(each, status=status[each.pid]) if each.pid in status else each for each in family)
 
 
 def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
@@ -60,22 +60,28 @@ def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     """While they are stopped: the processes in this order, then children that nobody has waited for. Refused."""
     outer = os.getsid(area.head.supervisor or 0)
     pids = {image.pid for image in images}
-    living = [_entry(area, image.pid, image.seen.stat_words, pids, outer) for image in images]
-    ended = [_entry(area, child, proc_inspect.stat_words(child), pids, outer) for image in images
+    living = [_entry(area, image.pid, *image.seen.family, pids, outer) for image in images]
+    ended = [_ended(area, child, pids, outer) for image in images
              for child in image.seen.children if child not in pids and child != image.memory.writer]
     gone = _gone(area, living, ended)
-    return tuple(replace(process, shared=shared) for process, shared in
+    return tuple(replace(process, shared=shared) if shared else process for process, shared in
                  zip(living, _shared(images), strict=True)) + tuple(ended) + tuple(gone)
 
 
-def _entry(area: Area, pid: int, words: list[bytes], pids: set[int], outer: int) -> FamilyEntry:
+def _ended(area: Area, pid: int, pids: set[int], outer: int) -> FamilyEntry:
+    words = proc_inspect.stat_words(pid)
+    parent, group, session = map(int, words[1:4])
+    return _entry(area, pid, parent, group, session, pids, outer,
+                  int(words[_EXIT_STATUS]) if words[0] in (b"Z", b"X") else -1)
+
+
+def _entry(area: Area, pid: int, parent: int, group: int, session: int, pids: set[int], outer: int,
+           status: int = -1) -> FamilyEntry:
     def known(real: int) -> int:
         return int(lib.mm_known_number(area.pointer, real))
 
-    parent, group, session = map(int, words[1:4])
     return FamilyEntry(known(pid), known(parent) if parent in pids else 0, known(group),
-                       0 if session == outer else known(session),
-                       int(words[_EXIT_STATUS]) if words[0] in (b"Z", b"X") else -1)
+                       0 if session == outer else known(session), status)
 
 
 def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -> list[FamilyEntry]:
@@ -85,8 +91,8 @@ def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -
     outer = int(lib.mm_known_number(area.pointer, os.getpgid(area.head.supervisor or 0)))
     gone: dict[int, FamilyEntry] = {}
     for process in living:
-        top = list(_line(by_pid, process))
         number = process.session
+        top = list(_line(by_pid, process)) if number else []
         if number and number not in {each.pid for each in top}:
             if any(each.session != number for each in top) or top[-1] is living[0]:
                 raise Refused(f"process {process.pid} is in a session whose leader has gone")
@@ -116,7 +122,7 @@ def _shared(images: Sequence[Image]) -> list[tuple[SharedEntry, ...]]:
         for entry in image.descriptors:
             if entry.same_as >= 0 or entry.kind in ("standard", "pidfd") or entry.path == b"/dev/tty":
                 continue                   # the last is each process's own terminal, and remembers nothing
-            other, its = first.met(entry.path, image.pid, entry.descriptor)
+            other, its = first.met(entry.path, entry.flags, image.pid, entry.descriptor)
             if other != image.pid:
                 own.append(SharedEntry(entry.descriptor, known[other], its))
         found.append(tuple(own))

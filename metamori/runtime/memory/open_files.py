@@ -22,7 +22,7 @@ from metamori.store.format.records import DescriptorEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:                          # which few programs need
-    from typing import Any, NamedTuple
+    from typing import NamedTuple
 
     from metamori.runtime.memory.proc_look import ProcLook, SeenFd
     from metamori.runtime.memory.sockets import Inside
@@ -36,7 +36,7 @@ _MEMORY = (b"/memfd:", b"/dev/shm/")
 QUEUE = 6                                  # kind of memory that processes share: a message queue of POSIX (queues.py)
 _OF_A_PROCESS = re.compile(rb"/proc/[0-9]")
 _QUEUE_SIZE = 80                           # of what the kernel has to say of one
-_SET_SIZE, _GET_SIZE = 1031, 1032          # F_SETPIPE_SZ, F_GETPIPE_SZ
+_SET_SIZE = 1031                           # F_SETPIPE_SZ
 
 
 class Followed(NamedTuple):
@@ -53,11 +53,11 @@ class Descriptions:
     """Open descriptions, each by the descriptor of it that was met first. The kernel has an order of them."""
 
     def __init__(self) -> None:
-        self._by_path: dict[bytes, list[tuple[int, int]]] = {}
+        self._by_path: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
 
-    def met(self, path: bytes, pid: int, fd: int) -> tuple[int, int]:
+    def met(self, path: bytes, flags: int, pid: int, fd: int) -> tuple[int, int]:
         """Process and descriptor that were the first: these, where no other was met before."""
-        alike = self._by_path.setdefault(path, [])
+        alike = self._by_path.setdefault((path, flags & os.O_ACCMODE), [])     # which nobody can change
         low, high = 0, len(alike)
         while low < high:
             middle = (low + high) // 2
@@ -72,14 +72,16 @@ class Descriptions:
 class Open:
     """One descriptor as /proc shows it. standard: which of the descriptors that the run inherited this is, -1 none."""
 
-    standard = -1
+    __slots__ = ("close_on_exec", "fd", "flags", "info", "path", "pid", "position", "st", "standard")
 
     def __init__(self, pid: int, seen: SeenFd) -> None:
-        self.pid, (self.fd, self.path, self.st, self.info) = pid, seen
-        self.link = b"/proc/%d/fd/%d" % (pid, self.fd)
-        words = self.info.split(None, 4)
-        flags = int(words[3], 8)
-        self.position, self.close_on_exec, self.flags = int(words[1]), bool(flags & _CLOEXEC), flags & ~_CLOEXEC
+        self.pid, self.standard = pid, -1
+        self.fd, self.path, self.st, self.info, self.position, flags = seen
+        self.close_on_exec, self.flags = flags & _CLOEXEC != 0, flags & ~_CLOEXEC
+
+    @property
+    def link(self) -> bytes:
+        return b"/proc/%d/fd/%d" % (self.pid, self.fd)
 
     @property
     def inode(self) -> int:
@@ -90,9 +92,10 @@ class Open:
         """Its file locks, a line each as /proc has them."""
         return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
 
-    def entry(self, kind: DescriptorKind, **more: Any) -> DescriptorEntry:
-        return DescriptorEntry(self.fd, kind, close_on_exec=self.close_on_exec, flags=self.flags,
-                               **{"position": self.position, "path": self.path, **more})
+    def entry(self, kind: DescriptorKind, same_as: int = -1, position: int | None = None, data: bytes = b"",
+              ) -> DescriptorEntry:
+        return DescriptorEntry(self.fd, kind, same_as, self.close_on_exec, self.flags,
+                               self.position if position is None else position, self.path, data)
 
 
 def of_process(look: ProcLook) -> list[Open]:
@@ -117,16 +120,21 @@ class Run:
         self.opens, self.outside, self.known, self.members = opens, outside, known, members
         self.sockets: dict[int, Open] = {}     # by inode
         self.inside: Inside | None = None
-        self.ends: dict[bytes, set[int]] = {}
+        self.ends: dict[bytes, int] = {}       # of pipes: bits, of O_RDONLY and the others
         self.terminals: set[int] = set()       # by number: masters
         self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
-        self.inherited: dict[int, tuple[int, int]] = {}        # this process's own: device and inode
+        own = {fd: _identity(fd) for fd in (0, 1, 2)}          # this process's own: device and inode
+        self.inherited, given = own, {*own.values()}
         for this in (each for opens in self.opens for each in opens):
-            this.standard = self._standard(this)
+            identity, fd = this.st[1:3], this.fd
+            if fd not in own:
+                own[fd] = _identity(fd)
+            if identity in given or own[fd] == identity:
+                this.standard = self._standard(this)
             if stat.S_ISFIFO(this.st.st_mode):
-                self.ends.setdefault(this.path, set()).add(this.flags & os.O_ACCMODE)
+                self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
             elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (len(self.opens) > 1 and this.standard < 0)):
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
@@ -135,17 +143,14 @@ class Run:
                 self.slaves.add(os.minor(this.st.st_rdev))
 
     def _standard(self, this: Open) -> int:
-        identity, own = (this.st.st_dev, this.st.st_ino), self.inherited
+        identity, own = this.st[1:3], self.inherited
         for fd in (0, 1, 2, this.fd):
-            if fd not in own:
-                own[fd] = _identity(fd)
             if own[fd] == identity and lib.mm_order_of_descriptions(this.pid, this.fd, os.getpid(), fd) == 0:
                 return fd
         return -1
 
     def has_both_ends(self, path: bytes) -> bool:
-        ends = self.ends[path]
-        return len(ends) > 1 or os.O_RDWR in ends
+        return self.ends[path] not in (1 << os.O_RDONLY, 1 << os.O_WRONLY)
 
 
 def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -> list[DescriptorEntry]:
@@ -154,7 +159,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
-        if _OF_A_PROCESS.match(this.path) and this.standard < 0:       # nothing is there by that name when it is back
+        if this.standard < 0 and _OF_A_PROCESS.match(this.path):       # nothing is there by that name when it is back
             name = this.path.decode(errors="replace")                  # but it is soon closed, as a rule
             raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
@@ -165,7 +170,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
             found.append(this.entry("followed", same_as=by_fit.get(known.fit, -1), data=locks, position=position))
             by_fit.setdefault(known.fit, this.fd)
             continue
-        _, first = seen.met(this.path, this.pid, this.fd)
+        _, first = seen.met(this.path, this.flags, this.pid, this.fd)
         found.append(this.entry("file", same_as=first) if first != this.fd else _entry(this, run))
     return found
 
@@ -177,6 +182,8 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
         return this.entry("standard", position=standard)
     if this.fd <= 2 and _is_of_outside(this, run):
         return this.entry("standard", position=this.fd)
+    if stat.S_ISFIFO(mode):
+        return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
     if stat.S_ISREG(mode) and _is_queue(this):
@@ -190,8 +197,6 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
         return _socket(this, run)
     if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
         return this.entry("file", position=0)
-    if stat.S_ISFIFO(mode):
-        return _pipe(this, run)
     for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
                        ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == path:
@@ -314,12 +319,14 @@ def _is_at_its_end(fifo: int) -> bool:
 
 def _in_pipe(this: Open) -> tuple[bytes, int]:
     """What has been written into a pipe and not yet been read: copied, not taken; and how much it can hold."""
+    said = int(lib.mm_pipe_holds(this.link))
+    if said < 0:
+        raise OSError(-said, os.strerror(-said))
+    size, count = divmod(said, 1 << 32)
+    if not count:
+        return b"", size
     source = os.open(this.link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        count, = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, b"\0" * 4))
-        size = fcntl.fcntl(source, _GET_SIZE)
-        if not count:
-            return b"", size
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
             fcntl.fcntl(writer, _SET_SIZE, size)

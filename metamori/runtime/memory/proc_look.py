@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate
 
 from metamori._area import ffi, lib
 from metamori.store.format.records import Launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:                          # which few programs need
-    from typing import Any, NamedTuple
+    from typing import NamedTuple
+
+    from metamori._area import mm_memory
 else:
     from metamori.tables.record import NamedTuple
 
-_FD = struct.Struct("=iIIIQQQQQQ")         # struct mm_seen_fd
-_LENGTH = struct.Struct("=I")
+_FD = struct.Struct("=iIIIQQQQQQqQ")        # struct mm_seen_fd
+_LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I")
+_GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
 _FILE = re.compile(rb"^\S+ ...p \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
-_USUAL = 1 << 18                           # bytes for what is said of one
 
 
 class Stat(NamedTuple):
@@ -46,6 +48,8 @@ class SeenFd(NamedTuple):
     path: bytes
     st: Stat
     info: bytes
+    position: int
+    flags: int
 
 
 @lru_cache(maxsize=64)                     # a fork's are its parent's
@@ -57,31 +61,29 @@ class ProcLook:
     """A process."""
 
     def __init__(self, pid: int, data: bytes) -> None:
-        self.pid, self._data, self._at = pid, data, 0
-        self._stat, self._status, self._children, self.maps, self._cmdline, self._environ, self._limits, self._exe, \
-            self._cwd = (self._text() for _ in range(9))
-
-    def _text(self) -> bytes:
-        start = self._at + _LENGTH.size
-        self._at = start + _LENGTH.unpack_from(self._data, self._at)[0]
-        return self._data[start:self._at]
+        self.pid, self._data = pid, data
+        ends = [*accumulate(_LENGTHS.unpack_from(data), initial=_LENGTHS.size)]
+        self._groups, self._status, self._children, self.maps, self._cmdline, self._environ, self._limits, self._exe, \
+            self._cwd = map(data.__getitem__, map(slice, ends, ends[1:]))
+        self._at = ends[-1]
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
         found, data, at = [], self._data, self._at
         while at < len(data):
-            fd, mode, path, info, dev, ino, size, nlink, rdev, block = _FD.unpack_from(data, at)
+            fd, mode, path, info, dev, ino, size, nlink, rdev, block, position, flags = _FD.unpack_from(data, at)
             path += at + _FD.size
             info += path
             found.append(SeenFd(fd, data[at + _FD.size:path], Stat(mode, dev, ino, size, nlink, rdev, block),
-                                data[path:info]))
+                                data[path:info], position, flags))
             at = info
         return found
 
-    @cached_property
-    def stat_words(self) -> list[bytes]:
-        """Of /proc/PID/stat, from the state on."""
-        return self._stat.rpartition(b") ")[2].split()
+    @property
+    def family(self) -> tuple[int, int, int]:
+        """Parent, group, session."""
+        group, session = _GROUPS.unpack(self._groups)
+        return int(self._field(b"PPid")), group, session
 
     @property
     def children(self) -> list[int]:
@@ -110,28 +112,22 @@ class ProcLook:
         return self._status[start + len(name) + 1:self._status.find(b"\n", start)].strip() if start else b""
 
 
-def looks(pids: Sequence[int], but: Any) -> list[ProcLook]:
-    """Of each, by two threads: the kernel takes the time. but: descriptors, ended by -1, that are not told."""
-    left, failed = iter(range(len(pids))), []
-    found: dict[int, bytes] = {}
-
-    def look() -> None:
-        room, size = ffi.new("char[]", _USUAL), _USUAL
-        for i in left:
-            while (n := lib.mm_proc_look(pids[i], but[i], room, size)) == -errno.ENOSPC:
-                size *= 4
-                room = ffi.new("char[]", size)
-            if n < 0:
-                failed.append(OSError(-n, os.strerror(-n)))
-                return
-            found[i] = bytes(ffi.buffer(room, n))
-
-    other = threading.Thread(target=look)
-    if len(pids) > 1:
+def looks(processes: Sequence[tuple[int, mm_memory]]) -> list[ProcLook]:
+    """Of each, by two threads that need nothing of Python's meanwhile."""
+    seen, taken = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *")
+    other = threading.Thread(target=lib.mm_proc_looks, args=(seen, len(seen), taken))
+    if len(seen) > 1:
         other.start()
-    look()
-    if len(pids) > 1:
+    lib.mm_proc_looks(seen, len(seen), taken)
+    if len(seen) > 1:
         other.join()
-    if failed:
-        raise failed[0]
-    return [ProcLook(pid, found[i]) for i, pid in enumerate(pids)]
+    try:
+        return [ProcLook(each.pid, bytes(ffi.buffer(each.text, _must(each.length)))) for each in seen]
+    finally:
+        lib.mm_proc_looked(seen, len(seen))
+
+
+def _must(length: int) -> int:
+    if length < 0:
+        raise OSError(-length, os.strerror(-length))
+    return length

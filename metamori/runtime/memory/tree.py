@@ -105,7 +105,7 @@ class Images:
             image.ask()
         self._each_held()
         try:
-            seen = looks([image.pid for image in self.all], [image.memory.own for image in self.all])
+            seen = looks([(image.pid, image.memory) for image in self.all])
             for image, each in zip(self.all, seen, strict=True):
                 image.look(each)
             for image, child in family.strangers(self.all):
@@ -212,7 +212,7 @@ class Images:
 
     def require_alive(self) -> None:
         """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
-        if any(proc_inspect.state(image.pid) in (b"", b"Z", b"X") for image in self.all):
+        if any(lib.mm_proc_ended(image.pid) for image in self.all):
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:

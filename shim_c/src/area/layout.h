@@ -117,11 +117,11 @@ struct mm_memory {
     uint32_t written;          /* futex */
     uint32_t write_error, crc;
     uint32_t threads, known_pid;
-    uint64_t file_bytes, page_bytes;
-    uint64_t stop_ns, gather_ns, copy_ns, pause_ns;
+    uint64_t file_bytes, page_bytes, stop_ns, gather_ns, copy_ns, pause_ns;
     uint64_t come_from;        /* index of its image; 0: the process is one that the kernel started with its present program */
     int32_t own[80];           /* descriptors of the library itself, ended by -1 */
     char message[256];
+    uint32_t childless;        /* it stands still and has no child, and gets none before it goes on */
 };
 
 /* A process that comes back, a child that ended and was not waited for, or a group that outlives its leader: the number that the

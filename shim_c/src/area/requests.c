@@ -93,7 +93,7 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
         if (woken == -ETIMEDOUT && !m->stands && ((waited += 50) >= timeout_ms || becomes)
             && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return becomes ? -EINPROGRESS : -EAGAIN;
-        if (!mm_start_time(m->pid))        /* killed, and maybe not yet reaped: we may be its parent */
+        if (woken == -ETIMEDOUT && !mm_start_time(m->pid))     /* killed, and maybe not yet reaped: we may be its parent */
             return -ESRCH;
         if (is_stopped(m, woken))
             return -EALREADY;
@@ -115,7 +115,7 @@ int mm_memory_gathered(struct mm_area *a, uint32_t process)
     uint32_t state;
     while ((state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_GATHER) {
         long woken = sys_futex_wait(&m->state, MM_MEMORY_GATHER, m->stands ? 500 : 50000);
-        if (!mm_start_time(m->pid))
+        if (woken == -ETIMEDOUT && !mm_start_time(m->pid))
             return -ESRCH;
         if (is_stopped(m, woken))
             return -EALREADY;

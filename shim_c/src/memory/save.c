@@ -328,10 +328,17 @@ static void make_image(uint64_t begun)
         await_writer();
 }
 
-/* For whoever looks at the program's descriptors while all are parked. */
+/* For whoever looks at the process while all are parked: which descriptors are the library's, and whether there are children to be
+ * looked for: whoever has none has no descendants either, of whom one could become its child while it is parked. */
 static void name_own(struct mm_memory *m)
 {
+    struct mm_engine *e = ENGINE;
+    siginfo_t info;
     int own = 0;
+    if (e->writer && sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0) == (long)e->writer)
+        e->writer = 0;
+    m->childless = sys_getpid() != 1
+        && sys(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL, 0) == -ECHILD;
     for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
         m->own[own++] = fd;
     m->own[own] = -1;
@@ -340,7 +347,7 @@ static void name_own(struct mm_memory *m)
 /* Of children that job control has stopped: has this process waited for that? */
 static void look_at_children(void)
 {
-    for (uint32_t i = 1; i < mm_area->head->process_high; i++) {
+    for (uint32_t i = 1; i < mm_area->head->process_high && !mm_my_memory->childless; i++) {
         struct mm_memory *m = mm_memory_of(mm_area, i);
         siginfo_t info = { .si_pid = 0 };
         if (m && m->stands && sys(SYS_waitid, P_PID, m->pid, &info, WSTOPPED | WNOHANG | WNOWAIT, 0) == 0 && info.si_pid)

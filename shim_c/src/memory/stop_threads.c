@@ -163,8 +163,9 @@ int mm_stop_others(void)
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
     for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
         long alive = ask_threads(&asked);
-        /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not */
-        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && ask_threads(&asked) == alive)
+        /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not; where this
+         * one is alone nobody is left who could start another */
+        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && (!alive || ask_threads(&asked) == alive))
             break;
         if (alive < 0 || own_now() - since > PATIENCE_NS) {
             mm_release_others();

@@ -12,6 +12,7 @@
 
 #define PATH_ROOM 4096
 #define RLIMITS 16
+#define USUAL_ROOM (1u << 18)          /* for what is said of a process */
 
 struct out { char *at, *end; long error; };
 
@@ -59,15 +60,6 @@ static void *append_room(struct out *out, uint64_t n)
     return out->at - n;
 }
 
-static void append_text(struct out *out, uint32_t (*append)(struct out *, int, const char *), int folder, const char *name)
-{
-    uint32_t n;
-    void *length = append_room(out, sizeof n);
-    n = append(out, folder, name);
-    if (length)
-        memcpy(length, &n, sizeof n);
-}
-
 /* The next name that is a number; NULL: there is none, or *error says why nobody can tell. */
 static const char *next_number(int folder, struct entries *e, long *error)
 {
@@ -106,15 +98,26 @@ static uint32_t append_children(struct out *out, int process, const char *folder
     return (uint32_t)(out->at - start);
 }
 
-static void append_limits(struct out *out, uint32_t pid)
+/* Its group and its session, for a tenth of what /proc/PID/stat takes. */
+static uint32_t append_groups(struct out *out, uint32_t pid)
+{
+    const long number[] = { sys(SYS_getpgid, pid), sys(SYS_getsid, pid) };
+    void *room = append_room(out, sizeof number);
+    if (room)
+        memcpy(room, number, sizeof number);
+    out->error = out->error ? out->error : number[0] < 0 ? number[0] : number[1] < 0 ? number[1] : 0;
+    return sizeof number;
+}
+
+static uint32_t append_limits(struct out *out, uint32_t pid)
 {
     struct { uint64_t soft, hard; } limit[RLIMITS];
-    uint32_t n = sizeof limit;
     for (int i = 0; i < RLIMITS && !out->error; i++)
         out->error = sys(SYS_prlimit64, pid, i, 0, &limit[i]);
-    void *room = append_room(out, sizeof n + n);
+    void *room = append_room(out, sizeof limit);
     if (room)
-        memcpy(mempcpy(room, &n, sizeof n), limit, n);
+        memcpy(room, limit, sizeof limit);
+    return sizeof limit;
 }
 
 /* but: ended by -1, if by nothing else */
@@ -126,6 +129,26 @@ static int is_of(const int32_t *but, int32_t fd)
     return 0;
 }
 
+/* The name says all that the kernel would: no need to ask it again. */
+static int named_as_pipe(const char *path, uint32_t length, struct stat *st)
+{
+    static uint64_t device;                /* of all pipes */
+    int end[2];
+    if (length < 6 || memcmp(path, "pipe:[", 6))
+        return 0;
+    if (!device && sys(SYS_pipe2, end, O_CLOEXEC) == 0) {
+        if (sys(SYS_fstat, end[0], st) == 0)
+            device = st->st_dev;
+        sys_close(end[0]);
+        sys_close(end[1]);
+    }
+    memset(st, 0, sizeof *st);
+    st->st_mode = S_IFIFO | 0600, st->st_nlink = 1, st->st_blksize = 4096, st->st_dev = device;
+    for (const char *digit = path + 6; digit < path + length && *digit != ']'; digit++)
+        st->st_ino = st->st_ino * 10 + (ino_t)(*digit - '0');
+    return device != 0;
+}
+
 static void append_descriptor(struct out *out, int links, int infos, const char *number, const int32_t *but)
 {
     struct stat st;
@@ -135,12 +158,17 @@ static void append_descriptor(struct out *out, int links, int infos, const char 
     if (is_of(but, it.fd))
         return;
     void *room = append_room(out, sizeof it);
-    long r = out->error ? out->error : sys(SYS_newfstatat, links, number, &st, 0);
     it.path_length = append_link(out, links, number);
+    if (!out->error && !named_as_pipe(out->at - it.path_length, it.path_length, &st))
+        out->error = sys(SYS_newfstatat, links, number, &st, 0);
     it.info_length = append_file(out, infos, number);
-    out->error = out->error ? out->error : r;
     if (out->error)
         return;
+    if (it.info_length > sizeof "pos:\t0\nflags:\t0" - 1 && !memcmp(out->at - it.info_length, "pos:\t", 5)) {
+        char *flags;
+        it.position = strtoll(out->at - it.info_length + 5, &flags, 10);
+        it.flags = strtoull(flags + sizeof "\nflags:\t" - 1, NULL, 8);
+    }
     it.mode = st.st_mode;
     it.dev = st.st_dev, it.ino = st.st_ino, it.size = (uint64_t)st.st_size, it.nlink = st.st_nlink, it.rdev = st.st_rdev;
     it.block = (uint64_t)st.st_blksize;
@@ -174,25 +202,64 @@ int mm_proc_catches(uint32_t pid, int number)
     return caught && strtoull(caught + strlen("\nSigCgt:\t"), NULL, 16) >> (number - 1) & 1;
 }
 
-/* but: descriptors that are not told, ended by -1.  Bytes in out, -ENOSPC: it was too small, or -errno. */
-long mm_proc_look(uint32_t pid, const int32_t *but, char *out_, uint64_t size)
+/* Whether no program is behind the number any more: it has ended, or its first thread has.  For a third of what its state takes. */
+int mm_proc_ended(uint32_t pid)
 {
-    static const char *const files[] = { "stat", "status" }, *const texts[] = { "maps", "cmdline", "environ" };
+    char path[40] = "/proc/", one;
+    strcpy(mm_digits(path + 6, pid), "/exe");
+    long r = sys(SYS_readlinkat, AT_FDCWD, path, &one, 1);
+    return r == -ENOENT || r == -ESRCH;
+}
+
+/* m: which descriptors are not told, whether there are children.  Bytes in out, -ENOSPC: it was too small, or -errno. */
+static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_t size)
+{
     char path[40] = "/proc/";
     struct out out = { out_, out_ + size, 0 };
     mm_digits(path + 6, pid);
     int process = open_in(AT_FDCWD, path, O_DIRECTORY);
     if (process < 0)
         return process;
-    for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++)
-        append_text(&out, append_file, process, files[i]);
-    append_text(&out, append_children, process, "task");
-    for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        append_text(&out, append_file, process, texts[i]);
-    append_limits(&out, pid);
-    append_text(&out, append_link, process, "exe");
-    append_text(&out, append_link, process, "cwd");
-    append_descriptors(&out, process, but);
+    uint32_t length[MM_SEEN_TEXTS], n = 0;
+    void *lengths = append_room(&out, sizeof length);
+    length[n++] = append_groups(&out, pid);
+    length[n++] = append_file(&out, process, "status");
+    length[n++] = m->childless ? 0 : append_children(&out, process, "task");
+    length[n++] = append_file(&out, process, "maps");
+    length[n++] = append_file(&out, process, "cmdline");
+    length[n++] = append_file(&out, process, "environ");
+    length[n++] = append_limits(&out, pid);
+    length[n++] = append_link(&out, process, "exe");
+    length[n++] = append_link(&out, process, "cwd");
+    if (lengths)
+        memcpy(lengths, length, sizeof length);
+    append_descriptors(&out, process, m->own);
     sys_close(process);
     return out.error ? out.error : out.at - out_;
+}
+
+/* The next one that nobody has looked at, until there is none: the kernel takes the time, and two threads share it. */
+void mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next)
+{
+    uint64_t room = USUAL_ROOM;
+    char *text = malloc(room);
+    for (uint32_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
+        long n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
+        while (n == -ENOSPC) {
+            free(text);
+            text = malloc(room *= 4);
+            n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
+        }
+        seen[i].text = n > 0 ? malloc((size_t)n) : NULL;
+        seen[i].length = n > 0 && !seen[i].text ? -ENOMEM : n;
+        if (seen[i].text)
+            memcpy(seen[i].text, text, (size_t)n);
+    }
+    free(text);
+}
+
+void mm_proc_looked(struct mm_seen *seen, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        free(seen[i].text);
 }

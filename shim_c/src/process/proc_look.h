@@ -4,18 +4,33 @@
 
 #include <stdint.h>
 
+struct mm_memory;
+
 /* CDEF-BEGIN */
 /* One descriptor: its path and its fdinfo follow. */
 struct mm_seen_fd {
     int32_t fd;
     uint32_t mode, path_length, info_length;
     uint64_t dev, ino, size, nlink, rdev, block;
+    int64_t position;
+    uint64_t flags;
 };
-/* Texts of a process, each behind its length: stat, status, children, maps, cmdline, environ, limits (16 pairs), exe, cwd; then its
- * descriptors. */
+/* Lengths of the texts of a process and the texts: group and session, status, children, maps, cmdline, environ, limits (16 pairs),
+ * exe, cwd; then its descriptors. */
+#define MM_SEEN_TEXTS 9
 
-long mm_proc_look(uint32_t pid, const int32_t *but, char *out, uint64_t size);
+/* A process, and what is said of it. */
+struct mm_seen {
+    uint32_t pid;
+    struct mm_memory *memory;
+    char *text;
+    int64_t length;            /* or -errno */
+};
+
+void mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next);
+void mm_proc_looked(struct mm_seen *seen, uint32_t count);
 int mm_proc_catches(uint32_t pid, int number);
+int mm_proc_ended(uint32_t pid);
 /* CDEF-END */
 
 #endif

@@ -1,0 +1,42 @@
+"""What each process of a tree adds to a checkpoint, in numbers that do not depend on how busy a machine is."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import Memory
+from lab import wait_until
+
+pytestmark = pytest.mark.usefixtures("installed")
+FEW, MANY = 4, 24
+MOST = 17                                  # files, nearly all in /proc; 22 before it asked what it knew already
+
+
+def opened(folder: Path, processes: int) -> int:
+    """By `metamori run` for a checkpoint that is not the first."""
+    folder.mkdir()
+    script = f"i=0; while [ $i -lt {processes} ]; do (echo >> ready; exec sleep 1000) & i=$((i+1)); done; wait"
+    case = Memory(folder, ["/bin/sh", "-c", script], ends=False)
+    run = case.start()
+    ready, counts = case.work / "ready", folder / "counts"
+    wait_until(lambda: ready.exists() and ready.stat().st_size == processes, "all processes")
+    assert case.verb("checkpoint").returncode == 0
+    with subprocess.Popen(["strace", "-f", "-c", "-o", counts, "-p", str(run.pid)], stderr=subprocess.PIPE) as strace:
+        assert strace.stderr and b"attached" in strace.stderr.readline()
+        assert case.verb("checkpoint").returncode == 0
+        strace.send_signal(signal.SIGINT)
+        strace.stderr.read()
+    case.kill_with(run)
+    run.wait()
+    return next(int(line.split()[3]) for line in counts.read_text().splitlines() if line.endswith(" openat"))
+
+
+def test_what_a_process_adds(tmp_path: Path) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("no strace")
+    added = (opened(tmp_path / "many", MANY) - opened(tmp_path / "few", FEW)) / (MANY - FEW)
+    assert 5 < added <= MOST
