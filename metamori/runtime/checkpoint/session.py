@@ -17,7 +17,7 @@ from itertools import count
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area import launch_record, wal
-from metamori.runtime.area.run_area import Area
+from metamori.runtime.area.run_area import Area, NotAtRest
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint import sync as durable
@@ -65,6 +65,8 @@ class Session(SessionState):
         """
         home = home or self.single
         with self.area.session_lock(), self.area.frozen() if home else nullcontext():
+            if self.area.head.restoring:   # and nobody is there to carry it through (area/lock_owner.c)
+                raise NotAtRest("the files are half way in a killed restore: repeat it")
             auto_prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and self._has_memory)
             auto_prune.prune(self)

@@ -91,9 +91,20 @@ class Live:
         """Each second."""
         self.look_at_store()
         if not self._is_gone:
+            self.look_at_restore()
             self.on_checkpoint.look(self.session.store, self.session.area.head.newest)
             if why := self.look_at_proxy():
                 self._tell(why)
+
+    def look_at_restore(self) -> None:
+        """A verb may have been killed while it moved the run's files."""
+        if self.session.area.head.restoring:
+            from metamori.runtime.rollback import live_rollback
+
+            try:
+                live_rollback.carry_through(self.session)
+            except (MetamoriError, OSError) as error:
+                self._tell(f"a killed restore cannot be carried through: {error}")
 
     def look_at_proxy(self) -> str:
         """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""
@@ -134,6 +145,7 @@ class Live:
         self.look_at_store()
         if self._is_gone:
             return _GONE
+        self.look_at_restore()
         try:
             self._checkpoint("")
         except Exception as error:         # /proc of one that is about to be gone says half of what is asked

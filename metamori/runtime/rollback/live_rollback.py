@@ -9,20 +9,21 @@ writing go back too (positions.py, docs/adr/0046).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from metamori._area import lib
 from metamori.errors import ChangedOutside, MetamoriError, StoreBusy
 from metamori.printed import name_text
-from metamori.runtime.area.run_area import Area, proc_folder
+from metamori.runtime.area.run_area import Area, NotAtRest, proc_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.rollback import live_part, positions
 from metamori.runtime.rollback.files_beside import adopt, changed_beside, take_up
-from metamori.runtime.rollback.rollback import back, back_or_as_it_is, go_on, held
+from metamori.runtime.rollback.rollback import back_or_as_it_is, go_on, held
 from metamori.store.read import create
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -97,6 +98,22 @@ def move_live(session: Session, choose: Callable[[int], int], force: bool, some:
     return moved
 
 
+def carry_through(session: Session) -> None:
+    """What a verb was killed in the middle of, if one was; by `metamori run`. Its programs wait for that: nothing has
+    been written since (area/lock_owner.c). OSError, MetamoriError: it cannot be, and they go on with what there is."""
+    area = session.area
+    if not area.head.restoring:
+        return
+    try:
+        with held(area, 0.0):              # a verb that is at it has the lock
+            session.store.refresh()
+            if area.head.restoring:
+                back_or_as_it_is(session, area.head.restoring - 1, reopened=False)
+    except NotAtRest:
+        return
+    go_on(session)
+
+
 def _require_possible(session: Session) -> None:
     head = session.area.head
     if head.flags & lib.MM_MEMORY:
@@ -109,7 +126,8 @@ def _require_possible(session: Session) -> None:
 def _move(session: Session, choose: Callable[[int], int], force: bool, some: Some | None) -> Moved:
     area, store = session.area, session.store
     if area.head.restoring:                # a verb was killed in the middle of this
-        back(session, area.head.restoring - 1, again=True, reopened=False)
+        with _uninterrupted():
+            back_or_as_it_is(session, area.head.restoring - 1, reopened=False)
     before, recorded = area.head.parent, 0
     paths = _paths(store, before, choose(before), some) if some else None
     changed = changed_beside(session, store.state(before), paths)
@@ -136,11 +154,22 @@ def _move(session: Session, choose: Callable[[int], int], force: bool, some: Som
     asked = index
     if chosen is not None and some is not None:
         index = live_part.record(session, chosen, some.message(index))
-    adopt(session, index)
-    back_or_as_it_is(session, index, reopened=False)
-    if force:
-        positions.move_back(session, asked, then, chosen.paths if chosen is not None else None)
+    with _uninterrupted():
+        adopt(session, index)
+        back_or_as_it_is(session, index, reopened=False)
+        if force:
+            positions.move_back(session, asked, then, chosen.paths if chosen is not None else None)
     return Moved(index, before, recorded, tuple(held), asked, chosen)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What ends a verb waits: half of the files would be at one index, half at the other, and the programs go on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _paths(store: Store, here: int, there: int, some: Some) -> set[bytes]:

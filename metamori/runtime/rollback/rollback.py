@@ -76,9 +76,9 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
 
 
 @contextmanager
-def held(area: Area) -> Iterator[None]:
+def held(area: Area, timeout_s: float = 60.0) -> Iterator[None]:
     """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest; NoLiveRun where it has ended."""
-    area.lock_session()
+    area.lock_session(timeout_s)
     try:
         if area.is_over:
             raise NoLiveRun(f"no run is alive in {os.path.dirname(area.path)}")
@@ -99,7 +99,7 @@ def back_or_as_it_is(session: Session, index: int, reopened: bool = True) -> Non
     head = session.area.head
     try:
         try:
-            back(session, index, reopened=reopened)
+            back(session, index, again=bool(head.restoring), reopened=reopened)
         except (MetamoriError, OSError):
             if not head.restoring:         # nothing has moved
                 raise

@@ -273,7 +273,8 @@ static inline void mm_unlock_own(uint32_t *lock)
 static inline uint64_t hold(struct mm_pif *p)
 {
     uint64_t mask = defer_handlers();
-    mm_lock(&p->lock, MM_LOCK_FILE);
+    if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
+        __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
     if (!mm_no_limit())
         mm_lift_limit(0);
     return mask;

@@ -98,18 +98,23 @@ static inline int mm_locked_by_me(const uint32_t *lock)
 }
 char *mm_digits(char *to, uint64_t number);
 int mm_owner_gone(uint32_t tid, const void *word);
+int mm_half_restored(struct mm_area *a);
 uint64_t mm_mounts_here(void);
 int mm_lock_timed(uint32_t *lock, long timeout_ms);
 int mm_handlers_wait(void);
-/* kind: its place in the order */
-static inline void mm_lock(uint32_t *lock, enum mm_lock_kind kind)
+/* kind: its place in the order.  1: it was the lock of somebody who was killed; else 0. */
+static inline int mm_lock(uint32_t *lock, enum mm_lock_kind kind)
 {
     uint32_t nobody = 0, me = mm_tid;
     MM_ASSERT(mm_handlers_wait());
     mm_lock_taking(lock, kind);
-    if (!__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
-        mm_lock_timed(lock, -1);
+    if (__builtin_expect(me && __atomic_compare_exchange_n(lock, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1)) {
+        mm_lock_taken(lock, kind);
+        return 0;
+    }
+    int left = mm_lock_timed(lock, -1);
     mm_lock_taken(lock, kind);
+    return left;
 }
 static inline void mm_lock_free(uint32_t *lock)
 {

@@ -42,7 +42,8 @@ void mm_enter_wait(int on_file)
         if (!owner)
             sys_futex_wait(&mm_renumbering, 1, 50000);
         else if (sys_futex_wait(freeze, owner, 50000) == -ETIMEDOUT && !run_is_over()
-            && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze)))
+            && (++timeouts % 20 ? sys(SYS_kill, owner, 0) == -ESRCH : mm_owner_gone(owner, freeze))
+            && !mm_half_restored(mm_area))
             __atomic_compare_exchange_n(freeze, &owner, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(&mm_self->calls, 1, __ATOMIC_SEQ_CST);
     }

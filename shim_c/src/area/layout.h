@@ -51,6 +51,7 @@
 #define MM_SETTLED 512  /* was settled in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
+#define MM_BROKEN_OFF 8192  /* who had it locked was killed: its table may tell of more than its size (read_write.c) */
 #define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
 
 /* rules of the scope, in this order (scope.c) */
@@ -64,8 +65,7 @@
 #define MM_OUTSIDE_SEEN 256
 #define MM_OUTSIDE_FOLDERS 16
 
-/* of a process's `outside` */
-#define MM_OUTSIDE_PROXY 2
+#define MM_OUTSIDE_PROXY 2    /* of a process's `outside` */
 
 /* journal record types */
 #define MM_TOUCH 1      /* a path, as it was before the run touched it */

@@ -25,6 +25,7 @@ static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
     return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
 }
 
+/* 0; 1: it was taken over from one that is dead; -ETIMEDOUT */
 int mm_lock_timed(uint32_t *lock, long timeout_ms)
 {
     uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid()), starved = 0;
@@ -54,7 +55,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
             continue;
         if (waited & MM_OWNER && owner_dead(waited, lock, ++timeouts)
             && __atomic_compare_exchange_n(lock, &waited, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return 0;
+            return 1;
         if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
             return -ETIMEDOUT;
     }
@@ -70,11 +71,18 @@ void mm_release_if(uint32_t *lock, uint32_t tid)
 
 int mm_session_lock(struct mm_area *a, int timeout_ms)
 {
-    mm_lock_taking(&a->head->session_lock, MM_LOCK_SESSION);
-    int r = mm_lock_timed(&a->head->session_lock, timeout_ms);
-    if (r == 0)
+    for (;; sys_pause_us(10000)) {
+        mm_lock_taking(&a->head->session_lock, MM_LOCK_SESSION);
+        int r = mm_lock_timed(&a->head->session_lock, timeout_ms);
+        if (r < 0)
+            return r;
         mm_lock_taken(&a->head->session_lock, MM_LOCK_SESSION);
-    return r;
+        if (__builtin_expect(!mm_half_restored(a), 1))
+            return 0;
+        mm_session_unlock(a);
+        if (timeout_ms >= 0 && (timeout_ms -= 10) <= 0)
+            return -ETIMEDOUT;
+    }
 }
 
 void mm_session_unlock(struct mm_area *a) { mm_unlock(&a->head->session_lock); }

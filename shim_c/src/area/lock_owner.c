@@ -117,6 +117,15 @@ int mm_owner_gone(uint32_t tid, const void *word)
     return r == 0 || r == -ENOENT || r == -ESRCH;
 }
 
+/* A verb was killed while it moved the files of the run, and `metamori run` brings them where they were to go
+ * (rollback/live_rollback.py): until then nobody goes on, nor has the session, but that one. */
+int mm_half_restored(struct mm_area *a)
+{
+    const struct mm_header *h = a->head;
+    return __atomic_load_n(&h->restoring, __ATOMIC_SEQ_CST) && h->supervisor && h->supervisor != (uint32_t)sys_getpid()
+        && mm_start_time(h->supervisor) == h->supervisor_start;
+}
+
 /* The beginning of the kernel's boot id, which no other machine has; 0 where it does not tell. */
 uint64_t mm_boot(void)
 {

@@ -46,10 +46,16 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
 long mm_size(struct mm_pif *p, int fd);
 void mm_stamp_begins(int fd, int64_t seconds);
 
-/* read_write.c */
+/* truncate.c */
 long mm_truncate(uint32_t slot, int fd, uint64_t length);
 /* locked */
 long mm_truncate_held(uint32_t slot, int fd, uint64_t length);
+
+/* read_write.c */
+void mm_make_virtual(struct mm_pif *p, uint64_t size);
+long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length);
+void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh);
+long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size) __attribute__((cold));
 long mm_seek(uint32_t slot, int fd, off_t at, int whence);
 
 /* position.c */

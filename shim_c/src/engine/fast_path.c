@@ -21,7 +21,7 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));
-    return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
+    return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & (MM_HOME | MM_BROKEN_OFF))
         && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
 }
 

@@ -18,7 +18,7 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
-static void make_virtual(struct mm_pif *p, uint64_t size)
+void mm_make_virtual(struct mm_pif *p, uint64_t size)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
     p->size = size;
@@ -296,11 +296,52 @@ static __attribute__((noinline, cold)) long full_disk(void)
     return -ENOSPC;
 }
 
+/* Before a file is cut inside a redirected block: what stays of the block, in a new one, so that growing again shows none
+ * of the old bytes.  It is put into the table when the cut is made: a kill in between leaves the file as it was, or cut.
+ * The new buffer block, 0 when there is no need of one, or -errno. */
+long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
+{
+    if (length % MM_BLOCK == 0 || !mm_table_get(mm_area, p, length / MM_BLOCK))
+        return 0;
+    int home = mm_home_reader(slot, fd);
+    if (home < 0)
+        return home;
+    uint64_t fresh = mm_take_blocks(p, 1);
+    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, 0, length);
+    return r < 0 ? r : (long)fresh;
+}
+
+/* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
+void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    p->ahead_block = 0;
+    if (fresh)
+        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
+    mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
+    if (length < p->cut)
+        p->cut = length;
+}
+
+/* Whoever had the file locked was killed, maybe when it was cut and its table not yet, or when more of it was in the buffer and it
+ * not yet longer: before it grows, what is behind its end is forgotten. */
+long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size)
+{
+    long fresh = mm_cut_block(slot, p, fd, size);
+    if (fresh < 0)
+        return fresh;
+    if (p->flags & MM_VIRTUAL && size < p->home_limit)
+        __atomic_store_n(&p->home_limit, size, __ATOMIC_RELEASE);
+    mm_forget_rest(p, size, fresh);
+    __atomic_and_fetch(&p->flags, ~MM_BROKEN_OFF, __ATOMIC_RELAXED);
+    return 0;
+}
+
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
                        uint64_t size)
 {
-    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
     MM_ASSERT(mm_locked_by_me(&p->lock));
+    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
     uint64_t saved = !entry && at < p->fresh_from ? mm_may_overwrite(slot, p, fd, at, count) : 0;
     if (!entry && (saved || at >= p->fresh_from)) {
         if (saved) {
@@ -325,9 +366,10 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     if (r <= 0)
         return UNLIKELY(r == -ENOSPC) ? full_disk() : r;
     mm_stamp(p, fd);
+    MM_STOP("data.grows");
     if (at + r > size) {
         if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
-            make_virtual(p, at + r);
+            mm_make_virtual(p, at + r);
         } else {                   /* invariant 5; the bytes themselves are in the buffer */
             long e = sys(SYS_ftruncate, fd, at + r);
             if (e < 0)             /* what lies before the old end is written */
@@ -377,6 +419,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = mm_may_reach(fd, at, &asked);
     if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
+    if (UNLIKELY(p->flags & MM_BROKEN_OFF) && r >= 0 && at + asked > (uint64_t)size)
+        r = mm_end_for_good(slot, p, fd, size);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length;) {
@@ -399,98 +443,4 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         mm_show_position(f, fd);
     release(p, mask);
     return total ? total : r < 0 ? r : 0;
-}
-
-/* Before a file is cut inside a redirected block: what stays of the block, in a new one, so that growing again shows none
- * of the old bytes.  It is put into the table when the cut is made: a kill in between leaves the file as it was, or cut.
- * The new buffer block, 0 when there is no need of one, or -errno. */
-static long cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
-{
-    if (length % MM_BLOCK == 0 || !mm_table_get(mm_area, p, length / MM_BLOCK))
-        return 0;
-    int home = mm_home_reader(slot, fd);
-    if (home < 0)
-        return home;
-    uint64_t fresh = mm_take_blocks(p, 1);
-    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, 0, length);
-    return r < 0 ? r : (long)fresh;
-}
-
-/* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
-static void forget_rest(struct mm_pif *p, uint64_t length, long fresh)
-{
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    p->ahead_block = 0;
-    if (fresh)
-        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
-    mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
-    if (length < p->cut)
-        p->cut = length;
-}
-
-static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
-{
-    long fresh = length < size ? cut_block(slot, p, fd, length) : 0;
-    if (fresh < 0)
-        return fresh;
-    make_virtual(p, length);
-    if (length < size) {
-        if (length < p->home_limit)    /* before entries go: where there is none, what is in place shows */
-            __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
-        forget_rest(p, length, fresh);
-        MM_STOP("data.forgotten");
-    }
-    mm_stamp(p, fd);
-    return 0;
-}
-
-static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
-{
-    if (length >= size)
-        return sys(SYS_ftruncate, fd, length);
-    uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
-    if (length < needed) {
-        int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
-        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length);
-        if (r == 0)
-            r = mm_ahead_sync();
-        if (r < 0)
-            return r;
-    }
-    long fresh = cut_block(slot, p, fd, length), r = fresh < 0 ? fresh : sys(SYS_ftruncate, fd, length);
-    if (r == 0) {
-        forget_rest(p, length, fresh);
-        if (length < p->fresh_from)
-            p->fresh_from = length;
-    }
-    return r;
-}
-
-long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    touched(slot, p);
-    long r = mm_size(p, fd);
-    size_t one = 1;                    /* the last byte of it must be allowed */
-    if (r < 0)
-        return r;
-    if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
-        return -EFBIG;
-    if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
-        return truncate_home(slot, p, fd, length, r);
-    return truncate_virtual(slot, p, fd, length, r);
-}
-
-long mm_truncate(uint32_t slot, int fd, uint64_t length)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    MM_ASSERT(mm_depth > 0);
-    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
-    if (r < 0)
-        return r;
-    uint64_t mask = hold(p);
-    r = mm_truncate_held(slot, fd, length);
-    release(p, mask);
-    return r;
 }

@@ -1,0 +1,75 @@
+/* truncate.c - a file becomes shorter, or longer without being written to. */
+#include "engine/engine.h"
+
+static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    long fresh = length < size ? mm_cut_block(slot, p, fd, length) : 0;
+    if (fresh < 0)
+        return fresh;
+    mm_make_virtual(p, length);
+    MM_STOP("data.cut");
+    if (length < size) {
+        if (length < p->home_limit)    /* before entries go: where there is none, what is in place shows */
+            __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
+        mm_forget_rest(p, length, fresh);
+        MM_STOP("data.forgotten");
+    }
+    mm_stamp(p, fd);
+    return 0;
+}
+
+static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t length, uint64_t size)
+{
+    if (length >= size)
+        return sys(SYS_ftruncate, fd, length);
+    uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
+    if (length < needed) {
+        int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
+        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length);
+        if (r == 0)
+            r = mm_ahead_sync();
+        if (r < 0)
+            return r;
+    }
+    long fresh = mm_cut_block(slot, p, fd, length), r = fresh < 0 ? fresh : sys(SYS_ftruncate, fd, length);
+    MM_STOP("data.cut");
+    if (r == 0) {
+        mm_forget_rest(p, length, fresh);
+        if (length < p->fresh_from)
+            p->fresh_from = length;
+    }
+    return r;
+}
+
+long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    touched(slot, p);
+    long r = mm_size(p, fd);
+    size_t one = 1;                    /* the last byte of it must be allowed */
+    if (r >= 0 && UNLIKELY(p->flags & MM_BROKEN_OFF) && length > (uint64_t)r) {
+        long clean = mm_end_for_good(slot, p, fd, r);
+        r = clean < 0 ? clean : r;
+    }
+    if (r < 0)
+        return r;
+    if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
+        return -EFBIG;
+    if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
+        return truncate_home(slot, p, fd, length, r);
+    return truncate_virtual(slot, p, fd, length, r);
+}
+
+long mm_truncate(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_depth > 0);
+    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    if (r < 0)
+        return r;
+    uint64_t mask = hold(p);
+    r = mm_truncate_held(slot, fd, length);
+    release(p, mask);
+    return r;
+}

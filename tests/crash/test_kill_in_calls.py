@@ -1,0 +1,126 @@
+"""A process is killed between two instructions of a call, another one of the run goes on with the same files: it sees
+them as before the call, as after it or on the way, and so do the checkpoints that it takes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import zlib
+from pathlib import Path
+
+import pytest
+from conftest import Compile
+from lab import Lab, gone, wait_until
+from stops import Stops
+
+import metamori
+
+MODES = pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"],
+                                            ["--mode", "single"]], ids=["default", "isolate", "no cache", "single"])
+
+
+def zeros(count: int) -> str:
+    return f"{count} {zlib.crc32(bytes(count)):08x}"
+
+
+def killed_at(lab: Lab, point: str, call: str, *options: str) -> None:
+    """`f`, 20,000 bytes of which some are redirected; another process had its lock when it was killed."""
+    stops, pid = Stops(lab.folder / "stops"), lab.folder / "pid"
+    lab.env |= stops.env
+    driver = lab.start("--exclude", "pid", *options)
+    driver.must(["fill f w,creat 20000 1", "checkpoint", "open f rw", "pwrite 3 9000 11000 2"])
+    stops.arm(point)
+    driver.ask(f"sh {call} & echo $! > {pid}")
+    stops.wait(point)
+    killed = int(pid.read_text())
+    os.kill(killed, signal.SIGKILL)
+    (stops.folder / point).unlink(missing_ok=True)
+    wait_until(lambda: gone(killed), "the killed process is gone")
+
+
+def grown(lab: Lab, size: int) -> None:
+    """It grows, and there is nothing but zeros; likewise in the checkpoint that is taken then, and in the end."""
+    driver = lab.sessions[0]
+    old = driver.ask(f"pread 3 {size} 0")
+    driver.must([f"ftruncate 3 {size + 30000}"])
+    assert driver.ask(f"pread 3 30000 {size}") == zeros(30000)
+    index = int(driver.ask("checkpoint"))
+    driver.must(["pwrite 3 100 40 5"])
+    assert driver.ask(f"pread 3 30000 {size}") == zeros(30000)
+    assert driver.end() == 0
+    assert (lab.work / "f").read_bytes()[size:] == bytes(30000)
+    if "single" not in " ".join(driver.command):
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes()[size:] == bytes(30000)
+        was = (lab.work / "f").read_bytes()[:size]
+        assert old == f"{size} {zlib.crc32(was):08x}"
+    lab.verb("verify")
+
+
+@MODES
+@pytest.mark.parametrize("length", [200, 9000])
+def test_killed_when_a_file_is_about_to_be_longer(lab: Lab, options: list[str], length: int) -> None:
+    """Its new bytes were in the buffer, and nobody had said that it has them: when it grew they were there."""
+    killed_at(lab, "data.grows", f"printf %0{length}d 7 >> f", *options)
+    grown(lab, 20000)
+
+
+@MODES
+@pytest.mark.parametrize("size", [4500, 8192, 15000])
+def test_killed_when_a_file_was_cut(lab: Lab, options: list[str], size: int) -> None:
+    """The file was shorter and its table not yet: when it grew what had been cut off was there again."""
+    killed_at(lab, "data.cut", f"truncate -s {size} f", *options)
+    grown(lab, size)
+
+
+# -- at any instruction (tests/programs/stepped.c) ---------------------------------------------------------------------
+
+CALLS = ["small", "across", "large", "blocks", "vector", "append", "append-more", "beyond", "shorter", "short-blocks",
+         "longer", "sync", "close", "close-removed", "end", "dup", "open", "create", "renew", "onto", "away",
+         "exchange", "link", "unlink", "punch", "map", "unmap", "read", "copy"]
+
+
+def sum_of(data: bytes) -> str:
+    found = 14695981039346656037
+    for byte in data:
+        found = (found ^ byte) * 1099511628211 & (1 << 64) - 1
+    return f"{found:016x}"
+
+
+def stepped(lab: Lab, program: Path, call: str, first: int, stride: int, last: int, *options: str,
+            every: int = 1) -> str:
+    """What it said last; each `every`th checkpoint has been looked at."""
+    for name in "wn":
+        (lab.work / name).mkdir()
+    done = lab.run([program, call, first, stride, last], *options)
+    lines = done.stdout.decode().splitlines()
+    wrong = [line for line in lines if line.startswith("wrong")]
+    assert (done.returncode, wrong, done.stderr) == (0, [], b""), (done.returncode, wrong[:5], done.stderr[-2000:])
+    taken = {int(word[1]): word[2:] for word in (line.split() for line in lines) if word[0] == "index"}
+    with metamori.open_store(str(lab.store)) as history:
+        chosen = [max(taken)] if "single" in options else [*taken][::-every]
+        for index in chosen:
+            there = {str(path) for path in history.paths(index)}
+            for name, size, found in zip(*[iter(taken[index])] * 3):
+                path = str(lab.work / "w" / name)
+                assert (path in there) == (size != "-1"), (index, name, size)
+                if size != "-1":
+                    with history.open(index, path) as file:
+                        data = file.read()
+                    assert (len(data), sum_of(data)) == (int(size), found), (index, name)
+    looked = lab.verb("verify")
+    assert looked.stderr == "", looked.stderr
+    return lines[-1]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_killed_at_some_instructions(lab: Lab, compiled: Compile, call: str, options: list[str]) -> None:
+    print(stepped(lab, compiled("stepped"), call, 40 + len(call) * 7, 211, 2400, *options, every=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CALLS)
+@MODES
+def test_killed_at_every_instruction(lab: Lab, compiled: Compile, call: str, options: list[str]) -> None:
+    print(stepped(lab, compiled("stepped"), call, 1, 3, 20000, *options, every=10))
