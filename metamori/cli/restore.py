@@ -21,7 +21,7 @@ from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.format.records import InheritedEntry, Intent
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
-from metamori.store.read.holders import Losses
+from metamori.store.read.holders import Holders, Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import export, external_changes, partial_checkpoint, restore
 from metamori.store.restore.restore_plan import Plan
@@ -80,7 +80,8 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     store.require_restorable(arguments.index)
     if not arguments.force:
         invalidated.require_none(store, arguments.index)
-    changed, losses = store.changed_outside(), Losses(store)
+    holders = Holders(store)
+    changed, losses = holders.changed, Losses(store, holders)
     lost = losses.at(arguments.index)
     if getattr(arguments, "dry_run", False):
         return _dry_run(arguments, store, changed, losses)

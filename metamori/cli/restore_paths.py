@@ -13,7 +13,7 @@ from metamori.printed import line_text
 from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
-from metamori.store.read.holders import Losses
+from metamori.store.read.holders import Holders, Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, restore_plan
 from metamori.store.restore import restore as moves
@@ -27,10 +27,11 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     moves.require_known(store, index)
     if not arguments.force:
         invalidated.require_none(store, index)
-    losses = Losses(store)
+    holders = Holders(store)
+    losses = Losses(store, holders)
     gone = {path for inode in losses.objects(index) for path in store.state(index).paths(inode)}
     chosen, lost = _chosen(arguments, store, gone)
-    changed = [path for path in store.changed_outside() if path in chosen.paths]
+    changed = [path for path in holders.changed if path in chosen.paths]
     if arguments.dry_run:
         return _dry_run(arguments, store, chosen, changed, lost, losses)
     refused = [] if arguments.force else external_changes.refused(changed)
@@ -66,7 +67,7 @@ def _move(store: Store, chosen: Chosen, said: str) -> list[str]:
     run = moves.newest_run(store)
 
     def save(path: bytes, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        fd = moves.readable(store, path)
+        fd = store.door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             return store.buffers.save(run, fd, ranges)
         finally:

@@ -108,7 +108,7 @@ static void walk(void)
         if (!(p->flags & MM_USED))
             continue;
         sum += strlen(mm_path_at(area, p->path)) + mm_pif_find(area, p->dev, p->ino, 0);
-        sum += mm_collect(area, p, 0, 0, ranges, 64) + mm_collect_saved(area, p, 0, 0, ranges, 64);
+        sum += mm_collect(area, p, 0, 0, ranges, 64) + mm_collect_saved(area, p, 1, 0, 0, ranges, 64);
         sum += mm_set_path(area, p, "/somewhere/else/with/a/longer/name/than/it/had/before/by/very/much/indeed");
         sum += mm_table_set(area, p, 1 << 20, 50, 3);
         mm_cache_drop(area, i);

@@ -100,3 +100,15 @@ def test_a_file_that_somebody_took_away_meanwhile(lab: Lab, end: str, what: str,
     lab.verb("restore", 1, "--force", code=None)
     have = {name: entry.content for name, entry in lab.state().items()}
     assert have in allowed and (have or size == 300000)
+
+
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+def test_a_file_that_somebody_else_wrote_meanwhile(lab: Lab, end: str) -> None:
+    """It keeps what he has put there: it was cut off at the size that an index knew."""
+    assert lab.run(["sh", "-c", "echo first > theirs; echo o > f"]).returncode == 0
+    write = "import subprocess; subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', 'sh', '-c', " \
+            "'echo second >> theirs; chmod 600 theirs'])"
+    run(lab, end, f"open('f', 'a').write('x'); os.chmod('f', 0o600); {write}")
+    assert lab.log()["head"] == 1
+    have = {name: (entry.content, entry.mode) for name, entry in lab.state().items()}
+    assert have == {"theirs": (b"first\nsecond\n", 0o600), "f": (b"o\n", 0o644)}

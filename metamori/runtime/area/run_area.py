@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
@@ -18,6 +18,8 @@ from metamori.tables.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from metamori._area import CData, mm_area, mm_fit, mm_pif, mm_process
 
 NO_LIMIT: int = lib.MM_NO_LIMIT
@@ -420,24 +422,22 @@ class Area:
 
     def ranges(self, pif: mm_pif, since_epoch: int, since_block: int) -> list[tuple[int, int, int]]:
         """(first block, first buffer block, blocks) of what was redirected, in file order."""
-        count = lib.mm_collect(self._area, pif, since_epoch, since_block, self._ranges, len(self._ranges))
+        return self._collected(lib.mm_collect, pif, since_epoch, since_block)
+
+    def noted_blocks(self, pif: mm_pif, in_place: bool = False) -> list[tuple[int, int]]:
+        """Byte ranges of a watched file that calls have changed since the last checkpoint written to its end. in_place:
+        only those that the buffer does not have."""
+        since = self.head.committed_epoch + 1, self.head.committed_block
+        found = self._collected(lib.mm_collect_saved, pif, in_place, *since)
+        return [(block * BLOCK, (block + blocks) * BLOCK) for block, _, blocks in found]
+
+    def _collected(self, collect: Callable[..., int], *words: Any) -> list[tuple[int, int, int]]:
+        count = collect(self._area, *words, self._ranges, len(self._ranges))
         if count > len(self._ranges):
             self._ranges = ffi.new("struct mm_range[]", count + count // 4)
-            return self.ranges(pif, since_epoch, since_block)
+            return self._collected(collect, *words)
         # as one buffer: a cffi struct access per number would cost ten times as much
-        data = bytes(ffi.buffer(self._ranges, count * 24))
-        return list(struct.iter_unpack("=QQQ", data))
-
-    def noted_blocks(self, pif: mm_pif) -> list[tuple[int, int]]:
-        """Byte ranges of a watched file that calls have changed since the last checkpoint written to its end."""
-        head, room = self.head, len(self._ranges)
-        count = lib.mm_collect_saved(self._area, pif, head.committed_epoch + 1, head.committed_block, self._ranges,
-                                     room)
-        if count > room:
-            self._ranges = ffi.new("struct mm_range[]", count + count // 4)
-            return self.noted_blocks(pif)
-        data = bytes(ffi.buffer(self._ranges, count * 24))
-        return [(block * BLOCK, (block + blocks) * BLOCK) for block, _, blocks in struct.iter_unpack("=QQQ", data)]
+        return list(struct.iter_unpack("=QQQ", bytes(ffi.buffer(self._ranges, count * 24))))
 
     def table_set(self, pif: mm_pif, block: int, buffer: int, count: int) -> None:
         _check(lib.mm_table_set(self._area, pif, block, buffer, count), self.path)

@@ -69,7 +69,8 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: bool =
         cut.preimages = [*looks.preimages()]
     for slot in looks.with_preimages():
         if capture.knows(slot) or not area.pif(slot).object:
-            cut.in_place[slot] = [*_not_redirected(area, slot)]
+            # what the buffer still has is not there: whoever was about to write it back was killed
+            cut.in_place[slot] = area.noted_blocks(area.pif(slot), in_place=True)
     cut.watch = release(area, others)
     for slot in others:
         _other_name(area, slot, cut, places, kept_folder)
@@ -91,25 +92,6 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: bool =
         cut.pifs.append(pif)
     cut.captured_bytes = capture.stored
     return cut
-
-
-def _not_redirected(area: Area, slot: int) -> Iterator[tuple[int, int]]:
-    """Of what was saved since it may be written over in place. What the buffer still has is no such thing: whoever was
-    about to write it back was killed."""
-    pif, at = area.pif(slot), 0
-    noted = area.noted_blocks(pif)
-    there = [(block * BLOCK, (block + count) * BLOCK) for block, _, count in area.ranges(pif, 0, 0)] if noted else []
-    for start, end in noted:
-        while at < len(there) and there[at][0] < end:
-            low, high = there[at]
-            if start < low:
-                yield start, low
-            start = max(start, high)
-            if high > end:                 # and the next one begins in it
-                break
-            at += 1
-        if start < end:
-            yield start, end
 
 
 def _only_open(area: Area, pif: Pif) -> bool:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 import struct
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.memory import file_locks, proc_inspect
 from metamori.store.format.records import DescriptorEntry, Launch
+from metamori.store.io.os_io import opened_up
 
 _HIGH = 100000
 _SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
@@ -114,16 +116,12 @@ def _closed(what: bytes) -> int:
 
 def _reopen(path: bytes, flags: int, position: int) -> int:
     folder = 0 if flags & os.O_TMPFILE == os.O_TMPFILE else flags & os.O_DIRECTORY   # which is a part of the other
-    flags = flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE | os.O_NOFOLLOW) | folder
+    flags = flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE | os.O_NOFOLLOW) | folder | os.O_NOCTTY
     try:
-        fd = os.open(path, flags | os.O_NOCTTY)
+        fd = os.open(path, flags)
     except PermissionError:                # created without the permission that its own creator's descriptor has
-        mode = os.stat(path).st_mode
-        os.chmod(path, mode | 0o600)
-        try:
+        with opened_up([os.path.realpath(path)], file_bits=stat.S_IRUSR | stat.S_IWUSR):
             fd = os.open(path, flags)
-        finally:
-            os.chmod(path, mode & 0o7777)
     try:
         os.lseek(fd, position, os.SEEK_SET)
     except OSError:

@@ -57,7 +57,7 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
-                    None if area.pids() else area.retire)
+                    None if area.pids() else area.retire, is_all_known=True)
 
 
 def close(session: Session, killed: bool = False) -> None:

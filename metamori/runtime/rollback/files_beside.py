@@ -6,7 +6,6 @@ A reader that has such a file open finds the PIF at its next call.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Container, Iterable
 
@@ -92,18 +91,6 @@ def _new_pif(session: Session, inode: int, home: bytes) -> int:
     if area.head.flags & lib.MM_ISOLATE:
         p.fresh_from, p.home_limit = NO_LIMIT, found.st_size
     return slot
-
-
-def writable(path: bytes) -> int:
-    """A file, open for reading and writing; one of the user's own also where its mode forbids him that."""
-    try:
-        return REAL.open(path, os.O_RDWR)
-    except PermissionError:
-        mode = stat.S_IMODE(REAL.lstat(path).st_mode)
-        REAL.chmod(path, mode | 0o600)
-        fd = REAL.open(path, os.O_RDWR)
-        REAL.chmod(path, mode)
-        return fd
 
 
 def give_attributes(path: bytes, pif: PifEntry) -> bool:

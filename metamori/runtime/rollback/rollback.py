@@ -25,7 +25,7 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.rollback import descriptors, room
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
-from metamori.runtime.rollback.files_beside import arrive, give_attributes, writable
+from metamori.runtime.rollback.files_beside import arrive, give_attributes
 from metamori.runtime.rollback.names_back import Look
 from metamori.runtime.rollback.relocate import arrived, find_names, movable, next_time_too, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
@@ -322,7 +322,7 @@ class _Rollback:
     def _at_home(self, pif: PifEntry, changes: list[tuple[int, int, Piece]]) -> None:
         """A file that is mapped: its bytes go back in place, where the mapping sees them, once those that an index
         knows in place alone are saved."""
-        fd = REAL.open(self._home(), os.O_RDWR)
+        fd = REAL.open_shut(self._home(), os.O_RDWR)
         try:
             found = os.fstat(fd).st_size
             known = min(found, self.p.fresh_from)
@@ -371,7 +371,8 @@ class _Rollback:
             found = REAL.lstat(path).st_size
         except FileNotFoundError:
             return
-        fd = writable(path) if size != found else -1   # somebody else's, who does not let us, has not changed its size
+        # somebody else's, who does not let us, has not changed its size
+        fd = REAL.open_shut(path, os.O_RDWR) if size != found else -1
         try:
             known = min(found, self.p.fresh_from)
             if size < known:               # some index knows these bytes: saved before they go

@@ -13,7 +13,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 
 from metamori._area import ffi, lib
@@ -45,35 +45,38 @@ def umask() -> int:
     return mask
 
 
-def keeps_mode(found: os.stat_result) -> bool:
+def _keeps_mode(found: os.stat_result) -> bool:
     """Whether what is opened up for a moment gets its mode back: the kernel takes a set-group-id bit away when somebody
     who is not in the group changes the mode."""
     return not found.st_mode & stat.S_ISGID or found.st_gid in (os.getegid(), *os.getgroups()) or os.geteuid() == 0
 
 
 @contextmanager
-def _opened(folder: bytes) -> Iterator[None]:
-    """A folder that is the caller's own and whose mode keeps him from listing, changing or entering it lets him in.
+def _opened(path: bytes, file_bits: int) -> Iterator[None]:
+    """What is the caller's own and whose mode keeps him out lets him in: a folder to list, change and enter it, of a
+    file's mode these bits are set.
 
     By a descriptor: it may have another name, or none, when its mode comes back. A mode that somebody gave it meanwhile
-    stays.
+    stays. What cannot be opened up is left as it is: the call itself says why.
     """
     try:
-        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:                        # the call itself says why
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
         yield
         return
     try:
         found = os.fstat(fd)
         mode, place = stat.S_IMODE(found.st_mode), f"/proc/thread-self/fd/{fd}"
-        if found.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU or not keeps_mode(found):
+        opened = mode | (stat.S_IRWXU if stat.S_ISDIR(found.st_mode) else file_bits)
+        if opened == mode or found.st_uid != os.geteuid() or not _keeps_mode(found):
             yield
             return
-        os.chmod(place, mode | stat.S_IRWXU)
+        with suppress(OSError):
+            os.chmod(place, opened)
         try:
             yield
         finally:
-            if stat.S_IMODE(os.fstat(fd).st_mode) == mode | stat.S_IRWXU:
+            if stat.S_IMODE(os.fstat(fd).st_mode) == opened:
                 os.chmod(place, mode)
     finally:
         os.close(fd)
@@ -97,16 +100,17 @@ def _let_in(*which: int, inside: bool = False) -> Callable[[_Call], _Call]:
     return of
 
 
-def opened_up(paths: list[bytes], inside: bool = False) -> ExitStack:
-    """The user's own folders around paths, the highest first, let him in until this is closed."""
-    folders = set(paths) if inside else set()
+def opened_up(paths: list[bytes], inside: bool = False, file_bits: int = 0) -> ExitStack:
+    """The user's own folders around paths, the highest first, let him in until this is closed. inside: those that the
+    paths are, too; file_bits: and files at the paths have these bits of their mode."""
+    found = set(paths) if inside or file_bits else set()
     for path in paths:
         while (path := os.path.dirname(path)) not in (b"", b"/"):
-            folders.add(path)
+            found.add(path)
     opened = ExitStack()
     try:
-        for folder in sorted(folders):
-            opened.enter_context(_opened(folder))
+        for path in sorted(found):
+            opened.enter_context(_opened(path, file_bits))
     except BaseException:
         opened.close()
         raise
@@ -129,6 +133,15 @@ class Door:
     def open(self, path: bytes, flags: int, mode: int = 0o600) -> int:
         """A descriptor, close-on-exec; never follows a symbolic link in the last component."""
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+
+    def open_shut(self, path: bytes, flags: int) -> int:
+        """`open`, of a file of the user's own also where its mode forbids him that: a change time alone says nothing of
+        what it holds."""
+        try:
+            return self.open(path, flags)
+        except PermissionError:
+            with opened_up([path], file_bits=stat.S_IRUSR | (flags & os.O_ACCMODE and stat.S_IWUSR)):
+                return self.open(path, flags)
 
     def close(self, fd: int) -> None:
         os.close(fd)

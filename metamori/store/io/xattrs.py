@@ -12,7 +12,7 @@ import stat
 
 from metamori.store.format.records import XattrOp
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.io.os_io import REAL, Door, keeps_mode
+from metamori.store.io.os_io import REAL, Door, opened_up
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
 _REFUSED = (errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
@@ -39,16 +39,8 @@ def _value(path: bytes, name: str, shut: bytes | None) -> bytes:
     except PermissionError:
         if shut is not None:
             return shut
-        st = REAL.lstat(path)
-        if st.st_mode & stat.S_IRUSR or not keeps_mode(st) or not (
-                stat.S_ISREG(st.st_mode) or stat.S_ISDIR(st.st_mode)):
-            raise
-        mode = stat.S_IMODE(st.st_mode)
-        REAL.chmod(path, mode | stat.S_IRUSR)
-        try:
+        with opened_up([path], file_bits=stat.S_IRUSR):
             return REAL.getxattr(path, name)
-        finally:
-            REAL.chmod(path, mode)
 
 
 def apply(door: Door, op: XattrOp) -> None:
@@ -62,7 +54,7 @@ def apply(door: Door, op: XattrOp) -> None:
         if have.get(name) == want.get(name):
             continue
         try:
-            _set(door, op.path, name, want.get(name), mode)
+            _set(door, op.path, name, want.get(name))
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
@@ -70,14 +62,12 @@ def apply(door: Door, op: XattrOp) -> None:
         door.chmod(op.path, mode)
 
 
-def _set(door: Door, path: bytes, name: bytes, value: bytes | None, mode: int) -> None:
+def _set(door: Door, path: bytes, name: bytes, value: bytes | None) -> None:
     try:
         _change(door, path, name, value)
     except PermissionError:
-        if mode & stat.S_IWUSR:
-            raise
-        door.chmod(path, mode | stat.S_IWUSR)  # its owner's; the mode is put back above
-        _change(door, path, name, value)
+        with opened_up([path], file_bits=stat.S_IWUSR):
+            _change(door, path, name, value)
 
 
 def _change(door: Door, path: bytes, name: bytes, value: bytes | None) -> None:

@@ -27,7 +27,7 @@ class Apart(NamedTuple):
 
 
 def between(undo_log: UndoLog, here: State, there: State) -> Apart:
-    return Apart(_paths(here, there), objects_between(undo_log, here, there))
+    return Apart(paths_between(here, there), objects_between(undo_log, here, there))
 
 
 def objects_between(undo_log: UndoLog, here: State, there: State) -> set[int]:
@@ -39,7 +39,7 @@ def unlike(one: Mapping[_Key, Any], other: Mapping[_Key, Any]) -> set[_Key]:
     return {key for key in not_same(one, other) if one.get(key) != other.get(key)}
 
 
-def _paths(here: State, there: State) -> set[bytes]:
+def paths_between(here: State, there: State) -> set[bytes]:
     """The names that are not the same, with all names of their files, all that is in a folder that is another one or
     somewhere else, and the folders around them."""
     found, new = set[bytes](), unlike(here.names, there.names) | here.assumed_otherwise(there)

@@ -94,15 +94,14 @@ def _really_different(
 ) -> Iterator[tuple[int, int]]:
     """Compare the bytes, in grains; neighbouring ones that differ become one range, trimmed at both ends."""
     found: list[tuple[int, int]] = []
-    with Reader(store, old.index, before) as one, Reader(store, new.index, after) as other:
-        for start, end in ranges:
-            for at in range(start, end, PIECE_BYTES):
-                stop = min(at + PIECE_BYTES, end)
-                for low, high in _grains(one.read(at, stop), other.read(at, stop), stop - at):
-                    if found and found[-1][1] == at + low:
-                        found[-1] = (found[-1][0], at + high)
-                    else:
-                        found.append((at + low, at + high))
+    parts = [(at, min(at + PIECE_BYTES, end)) for start, end in ranges for at in range(start, end, PIECE_BYTES)]
+    with Reader(store, old.index, before, ranges) as one, Reader(store, new.index, after, ranges) as other:
+        for (at, stop), left, right in zip(parts, one.read_all(parts), other.read_all(parts), strict=True):
+            for low, high in _grains(left, right, stop - at):
+                if found and found[-1][1] == at + low:
+                    found[-1] = (found[-1][0], at + high)
+                else:
+                    found.append((at + low, at + high))
     yield from found
 
 

@@ -27,11 +27,14 @@ def last_copies(store: Store, state: State, inodes: Collection[int]) -> Copies:
     if not known or state.is_doubtful:
         return {}
     try:
-        since = dict.fromkeys(known, 0)
-        for index in filter(None, store.history.chain(state.index)):
-            for pif in store.meta(index).pifs:
-                if since.get(pif.inode) == 0 and pif.cut != NO_LIMIT:  # else only what it looks like had changed
-                    since[pif.inode] = index
+        since, unsaid = dict.fromkeys(known, 0), set(known)
+        for index in filter(None, store.history.ancestors(state.index)):
+            if not unsaid:                 # which is long before the first
+                break
+            for inode in unsaid & {pif.inode for pif in store.meta(index).pifs
+                                   if pif.cut != NO_LIMIT}:      # else only what it looks like had changed
+                since[inode] = index
+                unsaid.remove(inode)
         saved = store.undo_log.first_from(since)
         return {inode: found for inode in sorted(saved) if (found := _parts(state.pieces(inode), saved[inode]))}
     except Damaged:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from metamori.errors import ChangedOutside, Damaged, StoreBusy
+from metamori.errors import ChangedOutside, Damaged, MetamoriError, StoreBusy
+from metamori.store.format.records import NO_LIMIT
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
@@ -27,13 +28,17 @@ from metamori.store.read.store import Store
 from metamori.tables.aml import AddressMap
 from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
 
+Chunk = tuple[int, int, bytes | None]
+
 
 class Reader:
-    """The bytes of one object at one index."""
+    """The bytes of one object at one index. within: the only ranges that will be asked for, in file order, none meeting
+    another."""
 
-    def __init__(self, store: Store, index: int, inode: int) -> None:
+    def __init__(self, store: Store, index: int, inode: int, within: Sequence[tuple[int, int]] = ((0, NO_LIMIT),)
+                 ) -> None:
         invalidated.require_none(store, index)
-        self._store, self._index, self._inode = store, index, inode
+        self._store, self._index, self._inode, self._within = store, index, inode, within
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size
         self._fd = -1
@@ -47,46 +52,83 @@ class Reader:
         if self._fd >= 0:
             self._store.door.close(self._fd)
 
-    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, bytes | None]]:
+    def chunks(self, ranges: Iterable[tuple[int, int]] = ((0, NO_LIMIT),)) -> Iterator[tuple[int, int, bytes | None]]:
         """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, where all
         are zeros: a store may say that a file is very long."""
-        end = self.size if end is None else min(end, self.size)
-        while start < end:
+        left = [(start, min(end, self.size)) for start, end in ranges if start < self.size]
+        left.reverse()
+        while left:
+            found = self._some(left)
+            if not found:
+                self._state = self._store.state(self._index)
+            yield from found
+
+    def read(self, start: int = 0, end: int = NO_LIMIT) -> bytes:
+        """The bytes of a range, zeros for holes."""
+        return next(self.read_all([(start, end)]))
+
+    def read_all(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """The same of each of these."""
+        chunks = self.chunks(ranges)
+        for start, end in ranges:
+            parts, end = list[bytes](), min(end, self.size)
+            while start < end:
+                low, start, data = next(chunks)
+                parts.append(bytes(start - low) if data is None else data)
+            yield b"".join(parts)
+
+    def _some(self, left: list[tuple[int, int]]) -> list[Chunk]:
+        """About a megabyte of these ranges, taken from their end. Nothing: something else counts by now. That is asked
+        once: it may be of a thousand pieces, in a store of a thousand records."""
+        known, saved = self._store.history, self._state.saved(self._inode)
+        found, room, at_home, again = list[Chunk](), PIECE_BYTES, False, False
+        while left and room > 0 and not again:
+            start, end = left[-1]
             piece = self._piece_at(start)
             stop = min(piece.end, end, start + PIECE_BYTES if piece.kind != ZERO else end)
-            data = self._bytes(piece.clip(start, stop))
-            if data is _AGAIN:
-                self._state = self._store.state(self._index)
-                continue
-            yield start, stop, data
-            start = stop
-
-    def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a range, zeros for holes."""
-        parts = self.chunks(start, end)
-        return b"".join(bytes(high - low) if data is None else data for low, high, data in parts)
+            try:
+                data = self._bytes(piece.clip(start, stop))
+            except MetamoriError:
+                if found:                  # what comes before it first
+                    break
+                raise
+            if found and _is_short(start, stop, data):
+                break
+            left[-1:] = [(stop, end)] if stop < end else []
+            found.append((start, stop, data))
+            at_home, room, again = at_home or piece.kind == HOME, room - (stop - start), data is _AGAIN
+        again = again or self._store.was_pruned() or self._store.history is not known
+        if again or (at_home and (self._store.undo_log.refresh() or self._state.saved(self._inode) is not saved)):
+            left += [(start, stop) for start, stop, _ in reversed(found)]
+            return []
+        start, stop, data = found[0]
+        if data is not None and _is_short(start, stop, data):
+            raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "
+                          f"{self._index} does")
+        return found
 
     def _piece_at(self, offset: int) -> Piece:
         """The one that has this byte. They are worked out anew when other records count."""
         counts = self._state, self._state.saved(self._inode)
         if self._pieces_of is None or any(one is not other for one, other in zip(counts, self._pieces_of, strict=True)):
-            self._pieces, self._pieces_of = self._state.pieces(self._inode), counts
+            parts = self._state.parts(self._inode, self._within)
+            self._pieces, self._pieces_of = [piece for each in parts for piece in each], counts
         return self._pieces[bisect_right(self._pieces, offset, key=attrgetter("start")) - 1]
 
     def _bytes(self, piece: Piece) -> bytes | None:
+        """Those that were there; whether they count is asked afterwards."""
         length = piece.end - piece.start
         if piece.kind == BUFFER:
             try:
                 self._store.checked(self._index).require(piece.run, piece.offset, piece.offset + length)
-                data = self._store.buffers.read(piece.run, piece.offset, length)
+                return self._store.buffers.read(piece.run, piece.offset, length)
             except Damaged:
                 beside = self._store.is_being_pruned()
                 if not self._store.was_pruned():
                     if beside:
                         raise self._store.being_pruned() from None
                     raise
-                data = _AGAIN
-            return _AGAIN if self._store.was_pruned() else data
+                return _AGAIN
         if piece.kind == LOST:
             raise Damaged(f"{self._name()}: bytes {piece.start}-{piece.end} of checkpoint {self._index} "
                           "are lost")
@@ -95,7 +137,6 @@ class Reader:
         return None
 
     def _home_bytes(self, start: int, length: int) -> bytes:
-        saved = self._state.saved(self._inode)
         if self._fd < 0:
             saved = self._state.saved(self._inode)
             try:
@@ -105,19 +146,17 @@ class Reader:
                     raise
                 return _AGAIN              # from a copy, which counts by now
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
-        data = self._store.door.pread(self._fd, length, start)
-        if self._store.was_pruned() or self._store.undo_log.refresh() or self._state.saved(self._inode) is not saved:
-            return _AGAIN
-        if len(data) < length:
-            raise Damaged(f"{self._name()}: the file ends at byte {start + len(data)}, before checkpoint "
-                          f"{self._index} does")
-        return data
+        return self._store.door.pread(self._fd, length, start)
 
     def _name(self) -> str:
         return os.fsdecode(self._state.pifs[self._inode].filename)
 
 
 _AGAIN = b"again"
+
+
+def _is_short(start: int, stop: int, data: bytes | None) -> bool:
+    return data is not None and len(data) < stop - start
 
 
 def find_home(store: Store, inode: int) -> bytes:

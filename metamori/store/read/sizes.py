@@ -6,6 +6,7 @@ The sum over all indexes is what the store takes, but for records, room held in 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from metamori.store.io.commit import lstat_or_none
@@ -54,4 +55,4 @@ def saved(store: Store, own: dict[int, int] | None = None) -> Iterator[tuple[int
 def _since(indexes: list[int], after: int) -> int:
     """The interval that overwrote what the indexes up to `after` need: the next; what the end of a run overwrote
     counts for its last."""
-    return next((index for index in indexes if index > after), indexes[-1])
+    return indexes[min(bisect_right(indexes, after), len(indexes) - 1)]

@@ -232,8 +232,9 @@ class State:
             elif new._may_hold(path) and new._has_file_of(self._impossible[path]):
                 new.names[path] = new._impossible.pop(path)
                 changed.add(path)
-        if any(self._folder(path) not in (-1, new._folder(path)) for path in changed):
-            changed.update(new._without_place(new._assumed))
+        gone = tuple(path + b"/" for path in changed if self._folder(path) not in (-1, new._folder(path)))
+        if gone:
+            changed.update(new._without_place([path for path in new._assumed if path.startswith(gone)]))
         if self._paths is not None and len(changed) * _FEW <= len(new.names):
             new._paths = self._paths_after(new, changed)
         return new

@@ -124,7 +124,7 @@ class UndoLog:
         if self._loaded:
             return
         for raw in self._door.listdir(self._layout.checkpoints):
-            name = parse_record_name(raw)
+            name = parse_record_name(raw) if b".undo." in raw else None    # few are: a reader asks again and again
             if name is not None and name.kind == "undo" and (name.index, name.number) not in self._known:
                 try:
                     self._learn(self._read(name.index, name.number))

@@ -18,6 +18,7 @@ from metamori.store.io import commit
 from metamori.store.io.coalesced_io import Stretches
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import image, invalidated, scope
+from metamori.store.read.apart import objects_between
 from metamori.store.read.head import require_kept
 from metamori.store.read.holders import Holders, Losses, sentence
 from metamori.store.read.store import Store
@@ -189,15 +190,20 @@ def _homes(store: Store, report: Report) -> Iterator[str]:
     if changed:
         Holders(store)                     # from here on copies count
     held: set[int] = set()
-    for index in filter(store.is_restorable, store.indexes):
+    before, looked_at = None, set[int]()   # of a state, and its files whose bytes were looked at
+    for index in filter(store.is_restorable, store.indexes) if kept else ():
         state = store.state(index)
+        if before is not None:
+            looked_at -= objects_between(store.undo_log, before, state)
+        before = state
         for inode in (changed - held) & state.pifs.keys():
             is_needed = state.paths(inode) or state.pifs[inode].count     # a name that nobody told us of is another's
             if is_needed and any(piece.kind == HOME for piece in state.pieces(inode)):
                 held.add(inode)
-        for inode in state.pifs.keys() & kept.keys():
+        for inode in (state.pifs.keys() & kept.keys()) - looked_at:
             if not state.paths(inode):     # moves look after files with names only
                 continue
+            looked_at.add(inode)
             ends = [piece.end for piece in state.pieces(inode) if piece.kind == HOME]
             needed[inode] = max(needed.get(inode, 0), *ends, 0)
     for inode, home in kept.items():

@@ -44,6 +44,7 @@ class NamesPlan:
         self._door, self._layout, self._here, self._there = door, layout, here, there
         self._homes = {home.inode: home.name for home in homes}
         self._kept_dev = door.lstat(layout.kept_folder).st_dev
+        self._others: dict[bytes, bool] = {}          # of folders: `_has_others`
         self._moved = self._moved_folders()
         self._leaving: list[NameEntry] = []
         self._in_place: dict[bytes, NameEntry] = {}   # path there -> as it is here
@@ -117,12 +118,15 @@ class NamesPlan:
 
     def _has_others(self, folder: bytes) -> bool:
         """Whether something is in a folder, at any depth, that nobody has recorded."""
-        there = lstat_or_none(self._door, folder)
-        for name in self._door.listdir(folder) if there and stat.S_ISDIR(there.st_mode) else ():
-            entry = self._here.names.get(os.path.join(folder, name))
-            if entry is None or entry.kind == "absent" or (entry.kind == "dir" and self._has_others(entry.path)):
-                return True
-        return False
+        if folder not in self._others:
+            there = lstat_or_none(self._door, folder)
+            names = self._door.listdir(folder) if there and stat.S_ISDIR(there.st_mode) else ()
+            self._others[folder] = any(self._is_other(os.path.join(folder, name)) for name in names)
+        return self._others[folder]
+
+    def _is_other(self, path: bytes) -> bool:
+        entry = self._here.names.get(path)
+        return entry is None or entry.kind == "absent" or (entry.kind == "dir" and self._has_others(path))
 
     def _carried(self, path: bytes) -> bytes:
         """Where a path ends up when the moved folders around it are renamed; the nearest one decides."""

@@ -13,12 +13,11 @@ A stop later leaves the intent, and `recover` continues from its beginning.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
-from metamori.store.format.records import Intent, KeptHome, UndoEntry
+from metamori.store.format.records import Identity, Intent, KeptHome, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
@@ -100,8 +99,8 @@ def commit_home(
 
 
 def move_names(
-    store: Store, here: int, target: int, settled: Iterable[int] = (), run: int = 0, durable: bool = True,
-    kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None,
+    store: Store, here: int, target: int, settled: Collection[int] = (), run: int = 0, durable: bool = True,
+    kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None, is_all_known: bool = False,
 ) -> Plan:
     """Bring names and attributes back from `here` to `target`, whose bytes the files never left.
 
@@ -109,7 +108,7 @@ def move_names(
     before and after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to
     do, one after it an intent.
     """
-    work = plan_names(store, here, target, settled, kept)
+    work = plan_names(store, here, target, settled, kept, is_all_known)
     _carry_out(store, work, run, True, durable, retire)
     return work
 
@@ -161,21 +160,22 @@ def sweep_kept(store: Store) -> int:
     Returns how many. Not while a run lives: it counts on them. The files of nameless objects stay, and so
     does everything else that is not the same file as one that head names.
     """
-    state = store.state(store.head.index)
-    own = {(each.dev, each.ino) for each in store.head.identities
-           if state.names[each.path].kind == "file" and each.ino}
-    removed = _sweep(store, own, store.head.kept)
+    names = store.state(store.head.index).names
+    removed = _sweep(store, (each for each in store.head.identities if names[each.path].kind == "file"),
+                     store.head.kept)
     if removed:
         store.set_head(store.head.index, store.head.kept)  # a link less is another change time
     return removed
 
 
-def _sweep(store: Store, own: set[tuple[int, int]], homes: tuple[KeptHome, ...]) -> int:
-    needed = {each.name for each in homes}
+def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...]) -> int:
+    """files: those that have names of their own. They are looked at where there is something to remove only."""
+    names = set(store.door.listdir(store.layout.kept_folder)) - {each.name for each in homes}
+    own = {(each.dev, each.ino) for each in files if each.ino} if names else ()
     removed = 0
-    for name in store.door.listdir(store.layout.kept_folder):
+    for name in names:
         found = lstat_or_none(store.door, store.layout.kept(name))
-        if name not in needed and found is not None and (found.st_dev, found.st_ino) in own:
+        if found is not None and (found.st_dev, found.st_ino) in own:
             store.door.unlink(store.layout.kept(name))
             removed += 1
     return removed
@@ -190,9 +190,7 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
         if not commit.exists(store.door, store.layout.run_area):
             kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
-            own = {(each.dev, each.ino) for entry in names if entry.kind == "file"
-                   if (each := identity_now(store.door, entry.path)).ino}
-            _sweep(store, own, intent.kept)
+            _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
         store.set_head(intent.target, kept, durable, noted=True, touched=_Touched(intent))
         commit.remove_file(store.door, record, durable)
     except OSError as error:
@@ -235,7 +233,7 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     entries = []
     in_order = sorted(saves, key=lambda save: (save.path, save.start))
     for path, group in groupby(in_order, key=lambda save: save.path):
-        fd = readable(store, path)
+        fd = store.door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             of_file = list(group)
             places = store.buffers.save(run, fd, [(save.start, save.end) for save in of_file])
@@ -246,26 +244,6 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     if durable:
         store.buffers.sync(run)
     store.add_undo(entries, store.newest, durable)
-
-
-def readable(store: Store, path: bytes) -> int:
-    """A file of the user's, or one of his kept in the store, open for reading. Where its mode keeps its owner out, it
-    lets him in for the moment: a change time alone says nothing of what it holds."""
-    flags = os.O_RDONLY | os.O_NONBLOCK
-    try:
-        return store.door.open(path, flags)
-    except PermissionError as error:
-        mode = store.door.lstat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise
-        try:
-            store.door.chmod(path, stat.S_IMODE(mode) | stat.S_IRUSR)
-        except PermissionError:
-            raise error from None
-        try:
-            return store.door.open(path, flags)
-        finally:
-            store.door.chmod(path, stat.S_IMODE(mode))
 
 
 def clear_stages(store: Store, intent: Intent) -> None:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from itertools import chain
 
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.apart import paths_between, unlike
 from metamori.store.read.head import kept_homes, require_kept
 from metamori.store.read.maps import merged
 from metamori.store.read.state import State
@@ -255,16 +256,19 @@ def plan_commit(
 
 
 def plan_names(
-    store: Store, here: int, target: int, settled: Iterable[int] = (), kept: Iterable[KeptHome] = ()
+    store: Store, here: int, target: int, settled: Collection[int] = (), kept: Iterable[KeptHome] = (),
+    is_all_known: bool = False
 ) -> Plan:
     """Names and attributes from one index to another, for files that hold the target's bytes all along.
 
     `settled`: those that were written all the same (mapped shared, or about to leave the scope); their bytes go
-    back too.
+    back too. is_all_known: what the indexes say the same of is as it was, or somebody else's doing, and stays.
     """
     now, then = store.state(here), store.state(target)
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
              if not now.paths(home.inode)}
+    if is_all_known:
+        now, then = _not_the_same(now, then, settled)
     now, then, anew = _without_gone(store, now, then, homes)
     names = NamesPlan(store.door, store.layout, now, then, homes.values(), yields=True)
     places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
@@ -287,6 +291,17 @@ def plan_names(
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
                     tuple(op for op in xattr_ops(now, then) if op.path not in names.blocked))
     return Plan(target, intent, content.saves, content.lost, names.notes)
+
+
+def _not_the_same(now: State, then: State, besides: Iterable[int]) -> tuple[State, State]:
+    """Both with no more than the names of which they may not say the same, their files, those of which the attributes
+    are not the same, and some besides."""
+    paths = paths_between(now, then)
+    files = {entry.inode for state in (now, then) for path in paths
+             if (entry := state.names.get(path)) is not None and entry.kind == "file"}
+    files.update(unlike(now.pifs, then.pifs), besides)
+    paths = paths.union(*(state.paths(inode) for state in (now, then) for inode in files))
+    return now.only(paths, files), then.only(paths, files)
 
 
 def _without_gone(store: Store, now: State, then: State, homes: Container[int]) -> tuple[State, State, set[int]]:

@@ -457,7 +457,7 @@ int mm_table_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_
 void mm_table_clear(struct mm_area *area, struct mm_pif *p, uint64_t from_block);
 uint64_t mm_table_count(struct mm_area *area, struct mm_pif *p, uint64_t from, uint64_t end);
 uint64_t mm_table_get(struct mm_area *area, struct mm_pif *p, uint64_t block);
-long mm_collect_saved(struct mm_area *area, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
+long mm_collect_saved(struct mm_area *area, struct mm_pif *p, int in_place, uint64_t since_epoch, uint64_t since_block,
                       struct mm_range *out, long room);
 int mm_saved(struct mm_area *area, struct mm_pif *p, uint64_t block);
 int mm_saved_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);

@@ -240,9 +240,10 @@ void mm_table_free(struct mm_area *a, struct mm_pif *p)
 void mm_saved_free(struct mm_area *a, struct mm_pif *p) { release(a, &p->saved); }
 
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
- * at since_block or above.  Returns their number; more than room: only the first room are in out. */
-static long collect_entries(struct mm_area *a, const uint32_t *from, uint64_t since_epoch, uint64_t since_block,
-                    struct mm_range *out, long room)
+ * at since_block or above, without those that the other table has.  Returns their number; more than room: only the first room
+ * are in out. */
+static long collect_entries(struct mm_area *a, const uint32_t *from, const uint32_t *without, uint64_t since_epoch,
+                            uint64_t since_block, struct mm_range *out, long room)
 {
     long n = 0;
     struct mm_range last = { 0, 0, 0 };
@@ -259,7 +260,7 @@ static long collect_entries(struct mm_area *a, const uint32_t *from, uint64_t si
             uint64_t *leaf = level_at(a, mid[j]), block = (i * FAN + j) * FAN;
             for (uint64_t k = 0; k < FAN; k++, block++) {
                 uint64_t e = leaf[k];
-                if (!e || e < since_block)
+                if (!e || e < since_block || (without && get(a, without, block)))
                     continue;
                 if (last.count && last.block + last.count == block && last.buffer + last.count == e) {
                     last.count++;
@@ -279,10 +280,12 @@ static long collect_entries(struct mm_area *a, const uint32_t *from, uint64_t si
 long mm_collect(struct mm_area *a, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
                 struct mm_range *out, long room)
 {
-    return collect_entries(a, &p->root, since_epoch, since_block, out, room);
+    return collect_entries(a, &p->root, NULL, since_epoch, since_block, out, room);
 }
-long mm_collect_saved(struct mm_area *a, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,
+
+/* in_place: only those that are not redirected now. */
+long mm_collect_saved(struct mm_area *a, struct mm_pif *p, int in_place, uint64_t since_epoch, uint64_t since_block,
                       struct mm_range *out, long room)
 {
-    return collect_entries(a, &p->saved, since_epoch, since_block, out, room);
+    return collect_entries(a, &p->saved, in_place ? &p->root : NULL, since_epoch, since_block, out, room);
 }
