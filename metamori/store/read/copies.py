@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 
 from metamori.errors import Damaged
-from metamori.store.format.records import NO_LIMIT, UndoEntry
+from metamori.store.format.records import UndoEntry
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import BUFFER, HOME, Piece
@@ -31,8 +31,7 @@ def last_copies(store: Store, state: State, inodes: Collection[int]) -> Copies:
         for index in filter(None, store.history.ancestors(state.index)):
             if not unsaid:                 # which is long before the first
                 break
-            for inode in unsaid & {pif.inode for pif in store.meta(index).pifs
-                                   if pif.cut != NO_LIMIT}:      # else only what it looks like had changed
+            for inode in unsaid & {pif.inode for pif in store.meta(index).pifs}:
                 since[inode] = index
                 unsaid.remove(inode)
         saved = store.undo_log.first_from(since)

@@ -205,7 +205,7 @@ class State:
         return self._is_there(os.path.dirname(path)) and self._is_same_folder(path)
 
     def _is_there(self, folder: bytes) -> bool:
-        entry = self._around(folder + b"/")
+        entry = self._around(os.path.join(folder, b""))        # of b"//" dirname is b"//"
         return entry is None or entry.kind == "dir"
 
     def _is_same_folder(self, path: bytes) -> bool:

@@ -24,7 +24,6 @@ from metamori.store.read import invalidated
 from metamori.store.read.checksums import require_all
 from metamori.store.read.head import identity_now, is_as_noted
 from metamori.store.read.store import Store
-from metamori.store.restore import kept_changes
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore_plan import Part, Plan, Save, make_plan, plan_commit, plan_names
 from metamori.tables.aml import AddressMap
@@ -70,6 +69,8 @@ def move_home(
     if not unknown:
         invalidated.require_none(store, index)
     store.require_restorable(index)
+    from metamori.store.restore import kept_changes  # a run that begins needs none of it
+
     kept_changes.give_up_where_it_costs_nothing(store, index)
     work = plan(store, index, part)
     if work.lost:

@@ -22,7 +22,6 @@ from itertools import chain
 
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.read.apart import paths_between, unlike
 from metamori.store.read.head import kept_homes, require_kept
 from metamori.store.read.maps import merged
 from metamori.store.read.state import State
@@ -296,6 +295,8 @@ def plan_names(
 def _not_the_same(now: State, then: State, besides: Iterable[int]) -> tuple[State, State]:
     """Both with no more than the names of which they may not say the same, their files, those of which the attributes
     are not the same, and some besides."""
+    from metamori.store.read.apart import paths_between, unlike  # after a kill only
+
     paths = paths_between(now, then)
     files = {entry.inode for state in (now, then) for path in paths
              if (entry := state.names.get(path)) is not None and entry.kind == "file"}
