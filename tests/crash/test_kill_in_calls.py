@@ -73,6 +73,19 @@ def test_killed_when_a_file_was_cut(lab: Lab, options: list[str], size: int) -> 
     grown(lab, size)
 
 
+@MODES
+def test_written_behind_the_end_of_a_file_that_was_cut(lab: Lab, options: list[str]) -> None:
+    """Within what it had before: the next write made it no longer, and its bytes were gone at the end."""
+    killed_at(lab, "data.cut", "truncate -s 4500 f", *options)
+    driver = lab.sessions[0]
+    driver.must(["pwrite 3 100 6000 5"])
+    assert driver.ask("pread 3 1000 9000").split()[0] == "0"
+    assert driver.end() == 0
+    found = (lab.work / "f").read_bytes()
+    assert (len(found), found[4500:6000]) == (6100, bytes(1500)) and found[6000:].strip(bytes(1))
+    lab.verb("verify")
+
+
 # -- at any instruction (tests/programs/stepped.c) ---------------------------------------------------------------------
 
 CALLS = ["small", "across", "large", "blocks", "vector", "append", "append-more", "beyond", "shorter", "short-blocks",

@@ -34,9 +34,9 @@ def test_as_natively(lab: Lab, native_lab: Lab, options: list[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, native.stdout, b"")
     assert native.stdout.count(b"on it") == 2 and native.stdout.endswith(b"open\n0\n")
     if options != ["--mode=single"]:
-        end = (lab.work / "image").read_bytes()
+        end, last = (lab.work / "image").read_bytes(), max(lab.messages())
         lab.restore(0, "--force")          # the files on it are not there any more
         assert (lab.work / "image").read_bytes() == before
-        said = lab.restore(max(lab.messages()), "--force", code=12).stderr
+        said = lab.restore(last, "--force", code=12).stderr
         assert "work/at/file is lost; everything else was restored" in said
         assert (lab.work / "image").read_bytes() == end

@@ -85,37 +85,6 @@ def test_a_run_goes_on_there(lab: Lab, way) -> None:  # type: ignore[no-untyped-
         name: entry.content for name, entry in one.items() if entry.kind == "file"}
 
 
-# -- a file of somebody's in a folder of a run's -------------------------------------------------------------------
-
-
-def test_a_file_in_a_folder_that_another_branch_has_made_too(lab: Lab) -> None:
-    """A run uses it there. On the other branch the folder of that name is another one: the file never was in it."""
-    lab.run(["sh", "-c", "mkdir -p d/in; echo a > d/in/a"])
-    lab.restore(0)
-    lab.run(["sh", "-c", "mkdir -p d/in; echo b > d/in/b"])
-    (lab.work / "d/in/mine").write_text("mine\n")
-    (lab.work / "d/own").mkdir()
-    (lab.work / "d/own/mine").write_text("mine\n")
-    lab.run(["sh", "-c", "echo more >> d/in/mine; echo more >> d/own/mine"])
-    mine = {"d/in/mine": b"mine\n", "d/own/mine": b"mine\n"}
-    wants = {0: {}, 1: {"d/in/a": b"a\n"}, 2: {"d/in/b": b"b\n"} | mine,
-             3: {"d/in/b": b"b\n"} | {name: b"mine\nmore\n" for name in mine}}
-    for index in (0, 1, 3):
-        assert copied(lab, index) == sorted(wants[index]), index
-    for index in (1, 3, 0, 1, 2, 1, 2, 3):
-        lab.restore(index)
-        assert files(lab) == wants[index], index
-    lab.verb("verify")
-    lab.run(["sh", "-c", "echo 5 > f"])
-    lab.restore(1)
-    lab.verb("prune", "--keep-last", 1)
-    assert [each["index"] for each in lab.log()["checkpoints"]] == [0, 1, 4]
-    lab.restore(1)
-    assert files(lab) == wants[1]
-    lab.restore(4)
-    assert files(lab) == wants[3] | {"f": b"5\n"}
-
-
 # -- somebody's file where a killed run is to be taken back --------------------------------------------------------
 
 KILLED = """

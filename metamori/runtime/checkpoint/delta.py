@@ -18,7 +18,6 @@ from metamori.store.format.records import (
     OffsetEntry,
     Offsets,
     PifEntry,
-    SeenIn,
     UndoEntry,
 )
 from metamori.store.io.commit import lstat_or_none
@@ -67,7 +66,6 @@ class Fold:
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
         self.initial_names: dict[bytes, NameEntry] = {}
-        self.seen_in: list[SeenIn] = []
         self._new_folders: dict[bytes, bool] = {}   # what _in_new_folder said of each: names are many, folders few
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
@@ -100,8 +98,7 @@ class Fold:
             bool(self.area.head.flags & lib.MM_ISOLATE),
             self.bytes_added, False, tuple(self.cut.processes),
             tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),
-            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited),
-            seen_in=tuple(self.seen_in))
+            tuple(self.initial_pifs.values()), tuple(self._fits()), tuple(self.cut.inherited))
         return meta, Offsets(self.index, process, self.run, tuple(self.offsets))
 
     def undo_entries(self) -> dict[int, list[UndoEntry]]:
@@ -302,9 +299,7 @@ class Fold:
         for path, found in self.cut.examined.items():
             entry = self._name(path, found)
             if path not in self.before.names:
-                self.initial_names[path] = first = self._initial(path, touched.get(path), entry)
-                if first.kind != "absent" and (where := self.before.seen_in(path)):
-                    self.seen_in.append(where)
+                self.initial_names[path] = self._initial(path, touched.get(path), entry)
             if self.in_job or self.before.names.get(path, self.initial_names.get(path)) != entry:
                 self.names[path] = entry
         self._other_names()

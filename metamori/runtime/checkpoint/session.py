@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 
 from metamori._area import lib
@@ -64,9 +64,7 @@ class Session(SessionState):
         over: and after it nobody does anything in the run.
         """
         home = home or self.single
-        with self.area.session_lock(), self.area.frozen() if home else nullcontext():
-            if self.area.head.restoring:   # and nobody is there to carry it through (area/lock_owner.c)
-                raise NotAtRest("the files are half way in a killed restore: repeat it")
+        with self.area.session_lock(), self._frozen_if(home):
             auto_prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and self._has_memory)
             auto_prune.prune(self)
@@ -75,6 +73,15 @@ class Session(SessionState):
             if over:
                 self.area.head.flags |= lib.MM_OVER
             return index
+
+    @contextmanager
+    def _frozen_if(self, home: bool) -> Iterator[None]:
+        """NotAtRest while the files are half way, and nobody is there to carry that through (area/lock_owner.c): before
+        anything thaws."""
+        if self.area.head.restoring:
+            raise NotAtRest("the files are half way in a killed restore: repeat it")
+        with self.area.frozen() if home else nullcontext():
+            yield
 
     def take_now(self, reason: str) -> int:
         """The next checkpoint, as the run is: frozen."""

@@ -32,7 +32,7 @@ class Lines:
         self._who, self._called = {}, {}
         try:
             self._others = Server()
-        except (OSError, zmq.ZMQError):    # no descriptors left, say
+        except (OSError, RuntimeError, zmq.ZMQError):    # no descriptors left, say
             return None
         return self._others.reached
 
@@ -43,7 +43,7 @@ class Lines:
             self._relay = None
         try:
             self._relay = Client(reached, self.counter, _REACH_S, called=called)
-        except NoAnswer:                   # the one that counts goes on speaking with this run itself
+        except (NoAnswer, zmq.ZMQError):                   # the one that counts goes on speaking with this run itself
             return False
         return True
 

@@ -24,8 +24,7 @@ Payloads, fields in this order:
     u8 mode (0 incremental, 1 single), bool isolate, u64 bytes_added, bool head_moved,
     process[], name[] names, name[] initial names, pif[], pif[] initial pifs, fit[], inherited[],
     u64 offset_entries, u64 merged, bool rootless, u64 undos (seq of the last undo record then),
-    launch[], memory[], family[] family, segment[] segments, seen[] seen_in (the last of these are left out while
-    empty)
+    launch[], memory[], family[] family, segment[] segments (the last of these are left out while empty)
   process    u64 process, u64 pid, u64 start_time, bytes exe
   name       bytes path, u8 kind (0 absent, 1 file, 2 dir, 3 symlink, 4 fifo, 5 other), u64 inode, u32 mode,
              u32 uid, u32 gid, i64 mtime_ns, bytes target, xattr[]; xattr is bytes name, bytes value
@@ -48,7 +47,6 @@ Payloads, fields in this order:
   shared     i32 descriptor, u64 pid, i32 other
   segment    u32 kind, u64 inode, u64 size, bytes path, u32 mode, u32 seals, piece[] pieces; piece is u64 start,
              bytes data
-  seen       bytes path, bytes folder, u64 number
   inherited  u64 process, i32 descriptor, bytes path, u64 size, u64 dev, u64 ino
 
 "mtmrMEMO"  a process's memory: checkpoints/<index>.memory.<process>; its payload is described in
@@ -134,7 +132,6 @@ from metamori.store.format.records import (
     PifEntry,
     ProcessEntry,
     Pruning,
-    SeenIn,
     SegmentEntry,
     SharedEntry,
     SizeOp,
@@ -180,15 +177,14 @@ _SHARED = Record(SharedEntry, descriptor=I32, pid=U64, other=I32)
 _FAMILY = Record(FamilyEntry, pid=U64, parent=U64, group=U64, session=U64, status=I64, shared=Many(_SHARED))
 _SEGMENT = Record(SegmentEntry, kind=U32, inode=U64, size=U64, path=BYTES, mode=U32, seals=U32,
                   pieces=Many(Pair(Number(U64), BYTES)))
-_SEEN = Record(SeenIn, path=PATH, folder=PATH, number=U64)
 _META = Record(
     Meta, index=U64, parent=U64, time_ns=I64, message=TEXT, reason=TEXT, run=U64, process=U64,
     mode=Choice("incremental", "single"), isolate=BOOL, bytes_added=U64, head_moved=BOOL,
     processes=Many(_PROCESS), names=Many(_NAME), initial_names=Many(_NAME), pifs=Many(_PIF),
     initial_pifs=Many(_PIF), fits=Many(_FIT), inherited=Many(_INHERITED),
     offset_entries=U64, merged=U64, rootless=BOOL, undos=U64,
-    launch=Many(_LAUNCH), memory=Many(_MEMORY), family=Many(_FAMILY), segments=Many(_SEGMENT),
-    seen_in=Many(_SEEN)).later("launch", "memory", "family", "segments", "seen_in")
+    launch=Many(_LAUNCH), memory=Many(_MEMORY), family=Many(_FAMILY), segments=Many(_SEGMENT)).later(
+        "launch", "memory", "family", "segments")
 _OFFSETS = Record(Offsets, index=U64, process=U64, run=U64, entries=Rows(OffsetEntry, (2, 3), (4, 5)))
 _UNDO = Record(Undo, after_index=U64, seq=U64, entries=Rows(UndoEntry, (1, 2)))
 _IDENTITY = Record(Identity, path=PATH, dev=U64, ino=U64, size=U64, mtime_ns=I64, ctime_ns=I64)

@@ -48,7 +48,6 @@ __all__ = [
     "PifEntry",
     "ProcessEntry",
     "Pruning",
-    "SeenIn",
     "SegmentEntry",
     "SharedEntry",
     "SizeOp",
@@ -237,21 +236,11 @@ class SegmentEntry:
 
 
 @record
-class SeenIn:
-    """A path that was there when it was first seen, and in which folder: the nearest around it of which one knows."""
-
-    path: bytes
-    folder: bytes
-    number: int
-
-
-@record
 class Meta:
     """A checkpoint (thesis fig. 4.6): it exists when this record does. Only what changed since the parent.
 
     names, pifs and fits are the state at the index; initial_names and initial_pifs the state before the run
-    touched those paths and files, valid for every index on whose chain nothing is said of them, but where another
-    folder than the one of `seen_in` is at its path.
+    touched those paths and files, valid for every index on whose chain nothing is said of them.
     merged: how many pruned indexes went into this one. rootless: index 0 was pruned.
     """
 
@@ -281,7 +270,6 @@ class Meta:
     memory: tuple[MemoryEntry, ...] = ()  # of each process, when the index holds the programs' memory too
     family: tuple[FamilyEntry, ...] = ()  # the same processes in the same order, then those that ended
     segments: tuple[SegmentEntry, ...] = ()
-    seen_in: tuple[SeenIn, ...] = ()
 
 
 @record

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from metamori.errors import Damaged
-from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, PifEntry, SeenIn, Undo, UndoEntry
+from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, PifEntry, Undo, UndoEntry
 from metamori.store.io.buffers import Buffers
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.record import replace
@@ -102,15 +102,12 @@ def with_initial(meta: Meta, before: Iterable[Meta]) -> Meta:
     """`meta` with what pruned indexes, oldest first, were the first to say of the time before the runs."""
     names: dict[bytes, NameEntry] = {}
     pifs: dict[int, PifEntry] = {}
-    seen: list[SeenIn] = []
     for each in (*before, meta):
-        seen += [where for where in each.seen_in if where.path not in names]
         for entry in each.initial_names:
             names.setdefault(entry.path, entry)
         for pif in each.initial_pifs:
             pifs.setdefault(pif.inode, pif)
-    return replace(meta, initial_names=tuple(names.values()), initial_pifs=tuple(pifs.values()),
-                   seen_in=tuple(seen))
+    return replace(meta, initial_names=tuple(names.values()), initial_pifs=tuple(pifs.values()))
 
 
 class UndoGroup:

@@ -13,7 +13,7 @@ from itertools import islice
 from metamori.errors import Damaged, NoSuchCheckpoint, StoreBusy
 from metamori.store.format import files
 from metamori.store.format.layout import parse_record_name
-from metamori.store.format.records import Head, Meta, NameEntry, Offsets, PifEntry, SeenIn, Undo
+from metamori.store.format.records import Head, Meta, NameEntry, Offsets, PifEntry, Undo
 from metamori.store.io import commit
 from metamori.store.io.buffers import Buffers
 from metamori.store.io.lock import StoreLock
@@ -56,7 +56,6 @@ class Catalog(StoreLock):
         self._states: Recent[int, State] = Recent(STATES)
         self._initial_names: dict[bytes, NameEntry] = {}
         self._initial_pifs: dict[int, PifEntry] = {}
-        self._seen_in: dict[bytes, SeenIn] = {}
         self._single_floor = 0
         self._merged = 0
         self._rootless = False
@@ -130,7 +129,6 @@ class Catalog(StoreLock):
         """Nothing read so far counts."""
         self._still.clear()
         self._history, self._loaded = History(), False
-        self._seen_in = {}                 # states that somebody has keep theirs
         self._merged, self._rootless, self._single_floor = 0, False, 0
         for known in (self._process_of, self._metas, self._states, self._initial_names, self._initial_pifs,
                       self.damaged):
@@ -216,7 +214,6 @@ class Catalog(StoreLock):
             self._single_floor = meta.index
         names = {entry.path: entry for entry in meta.initial_names if entry.path not in self._initial_names}
         pifs = {entry.inode: entry for entry in meta.initial_pifs if entry.inode not in self._initial_pifs}
-        self._seen_in.update((each.path, each) for each in meta.seen_in if each.path in names)
         self._initial_names.update(names)
         self._initial_pifs.update(pifs)
         if names or pifs:
@@ -348,7 +345,7 @@ class Catalog(StoreLock):
     def root_state(self) -> State:
         """What every history begins with: index 0, or what is left of it when it was pruned."""
         self._load()
-        state = State(0, self.undo_log.saved_for, self._seen_in)
+        state = State(0, self.undo_log.saved_for)
         state.add_initial(self._initial_names, self._initial_pifs)
         return state
 

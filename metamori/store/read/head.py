@@ -14,7 +14,7 @@ from metamori.store.format.records import Head, Identity, KeptHome, PifEntry
 from metamori.store.io import commit, xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
-from metamori.store.read.state import State
+from metamori.store.read.state import State, parents
 from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
@@ -58,17 +58,12 @@ def names_now(door: Door, paths: Iterable[bytes]) -> Iterator[tuple[Identity, Id
     for path in paths:
         found = lstat_or_none(door, path)
         seen = _identity(path, found)
-        if links and found is not None and not links.isdisjoint(_around(path)):
+        if links and found is not None and not links.isdisjoint(parents(path)):
             yield Identity(path, 0, 0, 0, 0, 0), seen
             continue
         if found is not None and stat.S_ISLNK(found.st_mode):
             links.add(path)
         yield seen, seen
-
-
-def _around(path: bytes) -> Iterator[bytes]:
-    while len(path := os.path.dirname(path)) > 1:
-        yield path
 
 
 def same_bytes(one: Identity, other: Identity) -> bool:
@@ -93,7 +88,9 @@ class Noter:
     def noted(self, now: Identity) -> Identity:
         was = self._before.get(now.path)
         if not now.ino and self._there.names[now.path].kind not in ("absent", "other"):
-            return was if was is not None and was.ino else replace(now, ctime_ns=_GONE)
+            one, other = self._here.names.get(now.path), self._there.names[now.path]
+            is_it = one is not None and (one.kind, one.inode) == (other.kind, other.inode)
+            return was if is_it and was is not None and was.ino else replace(now, ctime_ns=_GONE)
         if was is None or was == now or same_bytes(was, now) or not self._same(now.path) or self._alike(was, now):
             return now
         return was

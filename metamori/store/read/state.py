@@ -1,8 +1,8 @@
 """The state of everything tracked at one index: names, files, and where each byte is.
 
 A state is its parent's with the checkpoint's delta folded in; what no checkpoint of the chain speaks of is as
-its `initial` entry says, unless it lies in a folder, or names a file, that is not there yet, or another folder is there
-than the one it was seen in: somebody outside of the runs made it later.
+its `initial` entry says, unless it lies in a folder, or names a file, that is not there yet: somebody outside of the
+runs made it later.
 States are values: whoever holds one must not change it.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from metamori.store.format.records import NO_LIMIT, FitEntry, Meta, NameEntry, Offsets, PifEntry, SeenIn
+from metamori.store.format.records import NO_LIMIT, FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.format.row_table import runs
 from metamori.store.read.maps import Maps, merged
 from metamori.tables.aml import AddressMap
@@ -21,22 +21,25 @@ from metamori.tables.view import HOME, NOTHING, Difference, Piece, differences, 
 _FEW = 8                                   # one of so many is few: not worth a way through all
 
 
+def parents(path: bytes) -> Iterator[bytes]:
+    """The folders around a path, the nearest first."""
+    while len(path := os.path.dirname(path)) > 1:
+        yield path
+
+
 class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_assumed", "_impossible", "_paths", "_seen_in", "_undo_map", "index", "is_doubtful", "maps", "names",
-                 "pifs")
+    __slots__ = ("_assumed", "_impossible", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
 
-    def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap],
-                 seen_in: Mapping[bytes, SeenIn] | None = None) -> None:
+    def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
         self.index = index
         self.is_doubtful = False           # its redirected bytes are not known
         self.names: dict[bytes, NameEntry] = {}
         self.pifs: dict[int, PifEntry] = {}
         self.maps = Maps()
         self._undo_map = undo_map
-        self._seen_in = {} if seen_in is None else seen_in     # where names were first seen: the store's, it grows
         self._paths: dict[int, list[bytes]] | None = None
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
         self._impossible: dict[bytes, NameEntry] = {}   # those whose folder, or file, is not there: absent in `names`
@@ -122,12 +125,6 @@ class State:
         """Names that were first seen later than one of the two states, and not than the other."""
         return self._assumed.keys() ^ other._assumed.keys()
 
-    def seen_in(self, path: bytes) -> SeenIn | None:
-        """For a name that is first seen just after this: the nearest folder around it of which anything is known, if it
-        has a number."""
-        entry = self._around(path)
-        return SeenIn(path, entry.path, entry.inode) if entry is not None and entry.inode else None
-
     def knowing(self, meta: Meta) -> State:
         """This state, with what is first seen just now: the caches of the store stay as they are."""
         new_names = {entry.path: entry for entry in meta.initial_names if entry.path not in self.names}
@@ -147,7 +144,7 @@ class State:
         return new
 
     def _copy(self, index: int) -> State:
-        new = State(index, self._undo_map, self._seen_in)
+        new = State(index, self._undo_map)
         new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
         new._assumed, new._impossible = dict(self._assumed), dict(self._impossible)
         return new
@@ -184,40 +181,24 @@ class State:
         for path in sorted(each for each in paths if self.names[each].kind != "absent"):   # a folder first
             folder, entry = os.path.dirname(path), self.names[path]
             if folder not in there:
-                there[folder] = self._is_there(folder)
-            if not (there[folder] and self._is_same_folder(path) and self._has_file_of(entry)):
+                there[folder] = self._may_hold(folder)
+            if not (there[folder] and self._has_file_of(entry)):
                 self.names[path], self._impossible[path] = NameEntry(path, "absent"), entry
                 found.append(path)
         return found
 
-    def _folder(self, path: bytes) -> int:
-        """The number of a folder, 0 too; -1 where none is known to be."""
-        entry = self.names.get(path)
-        return entry.inode if entry is not None and entry.kind == "dir" else -1
+    def _is_folder(self, path: bytes) -> bool:
+        return path in self.names and self.names[path].kind == "dir"
 
     def _has_file_of(self, entry: NameEntry) -> bool:
         """Whether what a name is said to be exists: somebody may have given it to a file that was made after this."""
         return entry.kind != "file" or entry.inode in self.pifs
 
-    def _may_hold(self, path: bytes) -> bool:
-        """Whether a name may be where it is: a folder is there, or the nearest one around it of which anything is
-        known, and not another one than it was seen in."""
-        return self._is_there(os.path.dirname(path)) and self._is_same_folder(path)
-
-    def _is_there(self, folder: bytes) -> bool:
-        entry = self._around(os.path.join(folder, b""))        # of b"//" dirname is b"//"
-        return entry is None or entry.kind == "dir"
-
-    def _is_same_folder(self, path: bytes) -> bool:
-        where = self._seen_in.get(path)
-        return where is None or self._folder(where.folder) in (-1, 0, where.number)
-
-    def _around(self, path: bytes) -> NameEntry | None:
-        """What is said of the nearest folder around a path of which anything is."""
-        while len(path := os.path.dirname(path)) > 1:
-            if path in self.names:
-                return self.names[path]
-        return None
+    def _may_hold(self, folder: bytes) -> bool:
+        """Whether a folder is there, or the nearest one around it of which anything is known."""
+        while len(folder) > 1 and folder not in self.names:
+            folder = os.path.dirname(folder)
+        return folder not in self.names or self.names[folder].kind == "dir"
 
     def successor(self, steps: list[tuple[Meta, Offsets]]) -> State:
         """The state after these checkpoints, each the parent of the next."""
@@ -229,12 +210,12 @@ class State:
         for path in sorted(self._impossible):
             if path not in new._assumed:
                 del new._impossible[path]
-            elif new._may_hold(path) and new._has_file_of(self._impossible[path]):
+            elif new._may_hold(os.path.dirname(path)) and new._has_file_of(self._impossible[path]):
                 new.names[path] = new._impossible.pop(path)
                 changed.add(path)
-        gone = tuple(path + b"/" for path in changed if self._folder(path) not in (-1, new._folder(path)))
+        gone = {path for path in changed if self._is_folder(path) and not new._is_folder(path)}
         if gone:
-            changed.update(new._without_place([path for path in new._assumed if path.startswith(gone)]))
+            changed.update(new._without_place([path for path in new._assumed if not gone.isdisjoint(parents(path))]))
         if self._paths is not None and len(changed) * _FEW <= len(new.names):
             new._paths = self._paths_after(new, changed)
         return new

@@ -114,7 +114,7 @@ class NamesPlan:
         if entry is not None and entry.kind != "absent":
             cannot_go = entry.kind == "dir" and entry.inode not in new and self._has_others(path)
             return cannot_go or (entry.kind == "dir" and entry.inode == number)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        return found is not None           # then what is to be in it moves one by one
 
     def _has_others(self, folder: bytes) -> bool:
         """Whether something is in a folder, at any depth, that nobody has recorded."""

@@ -184,7 +184,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 11
+#define MM_AREA_VERSION 12
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {

@@ -22,7 +22,7 @@ __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
 {
     uint32_t tid = word & MM_OWNER;
-    return timeouts % LOOK_EACH ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
+    return timeouts % LOOK_EACH != 1 ? sys(SYS_tkill, tid, 0) == -ESRCH : mm_owner_gone(tid, lock);
 }
 
 /* 0; 1: it was taken over from one that is dead; -ETIMEDOUT */

@@ -202,7 +202,10 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
     for (int i = 0; i < MM_NAME_LOCKS; i++)
         mm_release_if(&a->head->name_lock[i], tid);
     for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
-        mm_release_if(&mm_pif_at(a, slot)->lock, tid);
-        mm_release_if(&mm_pif_at(a, slot)->names_lock, tid);
+        struct mm_pif *p = mm_pif_at(a, slot);
+        if ((__atomic_load_n(&p->lock, __ATOMIC_ACQUIRE) & MM_OWNER) == tid)
+            __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
+        mm_release_if(&p->lock, tid);
+        mm_release_if(&p->names_lock, tid);
     }
 }

@@ -95,9 +95,14 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
     struct statx st;
     long looked = 0;
     int follows = how == MM_FOLLOWED;
-    n->way = (struct way){ .again = how == MM_ALL_HELD };
+    n->way = (struct way){ 0 };
     n->name = mm_scratch_take();
     long e = follows ? begin_followed(n, dir, path, &looked, &st) : mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
+    if (e == 0 && how == MM_ALL_HELD && n->name[0] && !n->way.all) {
+        mm_end_way(&n->way);
+        n->way.again = 1;
+        e = mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
+    }
     if (e == 0 && n->name[0])
         e = follows ? mm_touch_looked(n->name, looked, &st) : mm_touch(n->name);
     MM_STOP("noted.begun");

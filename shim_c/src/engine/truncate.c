@@ -31,13 +31,15 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
         if (r < 0)
             return r;
     }
-    long fresh = mm_cut_block(slot, p, fd, length), r = fresh < 0 ? fresh : sys(SYS_ftruncate, fd, length);
-    MM_STOP("data.cut");
-    if (r == 0) {
-        mm_forget_rest(p, length, fresh);
-        if (length < p->fresh_from)
+    long fresh = mm_cut_block(slot, p, fd, length), r = fresh;
+    if (fresh >= 0) {
+        if (length < p->fresh_from)    /* before the cut: the file is known to have as many bytes */
             p->fresh_from = length;
+        r = sys(SYS_ftruncate, fd, length);
     }
+    MM_STOP("data.cut");
+    if (r == 0)
+        mm_forget_rest(p, length, fresh);
     return r;
 }
 

@@ -44,6 +44,16 @@ static int begins_instead(char *path, size_t n, const char *with)
     return 1;
 }
 
+/* Other calls may mean the link itself that stands there. */
+static int call_opens(long number)
+{
+#ifdef SYS_open
+    if (number == SYS_open || number == SYS_creat)
+        return 1;
+#endif
+    return number == SYS_openat || number == SYS_openat2;
+}
+
 /* What means "this process" in a path would be this one: its number instead, as in /dev/stdout, which is a link to such a path. */
 static int means_itself(const struct mm_shown *call, const struct mm_waiting *from, char *path)
 {
@@ -56,7 +66,7 @@ static int means_itself(const struct mm_shown *call, const struct mm_waiting *fr
         snprintf(text, sizeof text, "%.*s", (int)n, path);
         long to = sys_readlink(text, link, sizeof link - 1);
         link[to > 0 ? to : 0] = 0;
-        if (starts_with(link, self[0]) && !begins_instead(path, n, link))
+        if (starts_with(link, self[0]) && (path[n] || call_opens(call->notice.data.nr)) && !begins_instead(path, n, link))
             return 0;
     }
     for (int thread = 0; thread < 2; thread++)
