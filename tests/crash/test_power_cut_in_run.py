@@ -262,10 +262,8 @@ def _with_one_place(folder: Path, epoch: int) -> tuple[str, str]:
     """Two names in this folder that drive each other out of the table of noted paths (hash_of in names/touch.c)."""
     whole, places = (1 << 64) - 1, dict[int, str]()
     for name in map(str, range(10000)):
-        x = 0xcbf29ce484222325 ^ epoch * 0x9e3779b97f4a7c15 & whole
-        for byte in os.fsencode(folder / name):
-            x = (x ^ byte) * 0x100000001b3 & whole
-        x = (x ^ x >> 32) * 0xd6e8feb86659fd93 & whole
+        x = name_journal._mixed(epoch * 0x9e3779b97f4a7c15 & whole, os.fsencode(folder / name))
+        x = x * 0xd6e8feb86659fd93 & whole
         place = x >> 20 & lib.MM_SEEN - 1
         if place in places:
             return places[place], name

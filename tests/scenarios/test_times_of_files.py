@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
-import time
 
 import pytest
 from lab import Lab
@@ -97,35 +95,3 @@ def test_beyond_2262(lab: Lab) -> None:
         name: (mode, data) for name, (mode, _, data) in before.items()}
     assert have["over"][1] == have["gone"][1] == LAST
     lab.verb("verify")
-
-
-CLOCK = """
-#include <time.h>
-int clock_gettime(clockid_t clock, struct timespec *t)
-{
-    *t = (struct timespec){ 1000000000 + clock, 0 };
-    return 0;
-}
-"""
-OVERWRITES = """
-import os, time
-fd = os.open("old", os.O_RDWR)
-os.pwrite(fd, b"new", 5)
-print(round(time.time()), os.fstat(fd).st_mtime_ns)
-"""
-
-
-@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
-def test_a_library_that_tells_another_time(lab: Lab, options: list[str]) -> None:
-    """Preloaded beside ours, as libfaketime is: files have the kernel's time all the same, as natively."""
-    (lab.folder / "clock.c").write_text(CLOCK)
-    library = lab.folder / "clock.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, lab.folder / "clock.c"], check=True)
-    (lab.work / "old").write_bytes(b"old" * 7000)
-    began = time.time_ns()
-    os.utime(lab.work / "old", ns=(0, 0))
-    done = lab.run(["env", f"LD_PRELOAD={library}", sys.executable, "-c", OVERWRITES], *options)
-    assert (done.returncode, done.stderr) == (0, b"")
-    told, seen_inside = map(int, done.stdout.split())
-    assert told == 1_000_000_000           # the program has its own clock
-    assert seen_inside > began - SECOND < lab.work.joinpath("old").stat().st_mtime_ns

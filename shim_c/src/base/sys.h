@@ -80,17 +80,16 @@ static inline void sys_pause_us(long us)
     struct timespec t = { us / 1000000, us % 1000000 * 1000 };
     sys(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &t, 0);
 }
-extern int (*mm_clock)(clockid_t, struct timespec *);           /* clock.c */
 static inline uint64_t sys_now_ns(void)                        /* monotonic; no system call where the kernel's page is */
 {
     struct timespec t;
-    mm_clock(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 static inline uint64_t sys_quartz_ns(void)                     /* no time service hastens or slows it down */
 {
     struct timespec t;
-    mm_clock(CLOCK_MONOTONIC_RAW, &t);
+    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 static inline uint64_t sys_mask_all(void)

@@ -32,7 +32,7 @@ void mm_stamp(struct mm_pif *p, int fd)
 {
     struct timespec t;
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    mm_clock(CLOCK_REALTIME_COARSE, &t);
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
     if (UNLIKELY(!p->mtime_ns))
         mm_stamp_begins(fd, t.tv_sec);
     p->mtime_ns = t.tv_sec * 1000000000 + t.tv_nsec;

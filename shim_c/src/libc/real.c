@@ -17,9 +17,6 @@ void mm_resolve(void)
 #include "libc/calls.def"
 #undef CALL
 #undef ALIAS
-    void *libc = dlmopen(LM_ID_BASE, "libc.so.6", RTLD_LAZY | RTLD_NOLOAD), *clock = libc ? dlsym(libc, "clock_gettime") : NULL;
-    if (clock)
-        mm_clock = (int (*)(clockid_t, struct timespec *))clock;
     const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
     if (word)
         mm_single_threaded = word;
