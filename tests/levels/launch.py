@@ -101,12 +101,13 @@ def run(folder: Path, *words: str, well: bool = True) -> subprocess.CompletedPro
 
 
 def processes(name: str, folder: Path) -> list[int]:
-    """Pids of the job's own processes: those with this program and working folder."""
+    """Pids of the job's own processes: those with this program, if one is asked for, and working folder. One that is
+    about to end has no program any more, and still its files and their locks."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and os.readlink(entry / "cwd") == str(folder) \
-                    and Path(os.readlink(entry / "exe")).name.startswith(name):
+                    and (not name or Path(os.readlink(entry / "exe")).name.startswith(name)):
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -138,7 +139,7 @@ def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True,
                 _kill(pid)
     limit = time.monotonic() + LIMIT
     while left := processes("", folder):   # helpers and supervisors too: until they have ended the run is alive
-        assert time.monotonic() < limit, f"still there: {[os.readlink(f'/proc/{pid}/exe') for pid in left]}"
+        assert time.monotonic() < limit, f"still there: {left}"
         time.sleep(0.02)
 
 
