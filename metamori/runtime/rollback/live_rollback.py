@@ -105,7 +105,7 @@ def carry_through(session: Session) -> None:
     if not area.head.restoring:
         return
     try:
-        with held(area, 0.0):         # a verb that is at it has the lock
+        with held(area, 0.0):              # a verb that is at it has the lock
             session.store.refresh()
             if area.head.restoring:
                 back_or_as_it_is(session, area.head.restoring - 1, reopened=False)
