@@ -7,15 +7,11 @@ import os
 import pickle
 import random
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import rover
 from lab import Lab
-
-STORES = ["beside", "inside", "elsewhere"]
 
 
 class Sessions:
@@ -88,15 +84,6 @@ def play(lab: Lab, seed: int, back: bool) -> None:
         sessions.run(seed * 100 + number)
         sessions.between()
     lab.verb("verify")
-
-
-@pytest.fixture
-def somewhere(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The store beside the folders, in one of them, or on another filesystem."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        where = STORES[request.node.callspec.params["seed"] % 3]
-        lab.store = {"beside": lab.store, "inside": lab.work / ".metamori", "elsewhere": Path(folder, "store")}[where]
-        yield lab
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program changes modes, and reads what it may not as a user")

@@ -13,7 +13,6 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from visitor import Entries, Plan, Seen, Visitor
 from metamori.store.read.store import Store
 
 PROGRAM = "import sys, visitor; visitor.main(sys.argv[1])"
-STORES = ["beside", "inside", "elsewhere"]
 _REFUSED, _DAMAGED = 14, 12
 
 
@@ -245,15 +243,6 @@ def play(lab: Lab, seed: int, runs: int) -> None:
         visits.between()
         if visits.random.random() < 0.7:
             visits.visit(visits.random.randrange(1, 6))
-
-
-@pytest.fixture
-def somewhere(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The store beside the folders, in one of them, or on another filesystem."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        where = STORES[request.node.callspec.params["seed"] % 3]
-        lab.store = {"beside": lab.store, "inside": lab.work / ".metamori", "elsewhere": Path(folder, "store")}[where]
-        yield lab
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program changes modes, and reads what it may not as a user")
