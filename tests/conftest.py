@@ -108,3 +108,12 @@ def elsewhere(lab: Lab) -> Iterator[Lab]:
             pytest.skip("/dev/shm is no other filesystem")
         lab.store = Path(folder) / "store"
         yield lab
+
+
+@pytest.fixture
+def somewhere(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The store beside the folders, in one of them, or on another filesystem, by the test's seed."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        stores = [lab.store, lab.work / ".metamori", Path(folder, "store")]
+        lab.store = stores[request.node.callspec.params["seed"] % 3]
+        yield lab

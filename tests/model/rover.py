@@ -308,7 +308,10 @@ def main(seed: str, count: str, end: str, back: str, pictures: str, outside: str
             except OSError:                # a limit that the manual names
                 continue
             with open(f"{pictures}/{index}", "rb") as file:
-                assert picture(folders) == pickle.load(file), f"not as at checkpoint {index}"
+                have, want = picture(folders), pickle.load(file)
+            assert have == want, f"not as at checkpoint {index}" + "".join(
+                f"\n{path}: have {have.get(path)}, want {want.get(path)}"
+                for path in sorted(have.keys() | want.keys()) if have.get(path) != want.get(path))
     leave("last")
     if end == "kill all":
         os.kill(os.getppid(), signal.SIGKILL)
