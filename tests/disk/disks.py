@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,8 +22,8 @@ def _do(*words: object) -> None:
 
 
 @contextmanager
-def mounted(folder: Path, kind: str, megabytes: int, options: str = "") -> Iterator[Path]:
-    """A file system of this kind and size, mounted at folder/disk. NoMount."""
+def mounted(folder: Path, kind: str, megabytes: int, options: str = "", make: Sequence[str] = ()) -> Iterator[Path]:
+    """A file system of this kind and size, mounted at folder/disk; `make` is said to mkfs too. NoMount."""
     if os.getuid() != 0:
         raise NoMount("mounting a file system needs root")
     disk, image = folder / "disk", folder / "image"
@@ -33,7 +33,7 @@ def mounted(folder: Path, kind: str, megabytes: int, options: str = "") -> Itera
     else:
         with image.open("wb") as file:
             file.truncate(megabytes * MB)
-        _do(f"mkfs.{kind}", "-q", *(["-m", "0", "-F"] if kind == "ext4" else ["-f"]), image)
+        _do(f"mkfs.{kind}", "-q", *(["-m", "0", "-F"] if kind == "ext4" else ["-f"]), *make, image)
         _do("mount", "-o", ",".join(filter(None, ["loop", options])), image, disk)
     try:
         yield disk

@@ -145,10 +145,11 @@ class Fold:
         return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
 
     def _was_another(self, inode: int, identity: Identity) -> bool:
-        """Whether a file of which this run has not spoken yet was another one when it began: a restore had made it
-        anew, and this is what had been it, by a name out of the scope."""
+        """Whether a file was another one when the run began: a restore had made it anew, and this is what had been it,
+        by a name out of the scope, or a new file with its old number. Its birth may be the same: the clock has steps.
+        Of a file that the interval has spoken of it is known what it was."""
         if inode in self.pifs:
-            return False
+            return inode not in self._met.get(identity, ())
         then = self.store.state(self.store.head.index)
         if self._seen_at_head is None:
             head = self.store.head
