@@ -14,6 +14,7 @@ from lab import Lab, gone, wait_until
 from stops import Stops
 
 import metamori
+from metamori.runtime.area.run_area import Area
 
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"],
                                             ["--mode", "single"]], ids=["default", "isolate", "no cache", "single"])
@@ -83,6 +84,19 @@ def test_written_behind_the_end_of_a_file_that_was_cut(lab: Lab, options: list[s
     assert driver.end() == 0
     found = (lab.work / "f").read_bytes()
     assert (len(found), found[4500:6000]) == (6100, bytes(1500)) and found[6000:].strip(bytes(1))
+    lab.verb("verify")
+
+
+def test_killed_amid_what_is_counted(lab: Lab) -> None:
+    """Room is held for what is redirected: when that was gone, blocks were taken away that nobody had counted."""
+    killed_at(lab, "table.set", "dd if=/dev/zero bs=8192 seek=4 count=1 of=f conv=notrunc 2> /dev/null", "--isolate")
+    driver = lab.sessions[0]
+    driver.must(["ftruncate 3 0"])
+    area = Area(str(lab.store))
+    assert area.head.owed == 0
+    area.close()
+    driver.must(["pwrite 3 9000 0 5"])
+    assert driver.end() == 0 and (lab.work / "f").stat().st_size == 9000
     lab.verb("verify")
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built, comes_back
+from comeback import METAMORI, Memory, built, comes_back
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -80,3 +80,53 @@ def test_a_command_ignores_them_as_whoever_started_it(tmp_path: Path) -> None:
 def test_who_is_told_of_an_end(tmp_path: Path) -> None:
     """And who takes the orphan then, by prctl."""
     comes_back(Memory(tmp_path, [built(tmp_path, "prctl.c")]))
+
+
+ALONE = """
+import os, sys, time
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.001)
+if len(sys.argv) == 1:
+    if os.fork() == 0:
+        open("first", "w")
+        wait_for("exec")
+        os.execv("/usr/bin/python3", ["python3", sys.argv[0], "again"])
+    sys.exit(os.wait()[1] >> 8)
+open("second", "w")
+wait_for("go")
+try:
+    print(os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+except ChildProcessError:
+    print("none")
+"""
+
+
+def test_who_writes_an_image_is_no_child_of_the_next_program(tmp_path: Path) -> None:
+    """What a child became had one that the library had forgotten; a restart made it one that the program sees."""
+    (tmp_path / "script").write_text(ALONE)
+    names = ["first", "exec", "second", "go"]
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"], setup=dict.fromkeys(names, b""))
+    for name in names:
+        (case.work / name).unlink()
+    run = case.start()
+    try:
+        wait_until((case.work / "first").exists, f"it begins: {case.errors()}")
+        case.verb("checkpoint")
+        (case.work / "exec").touch()
+        wait_until((case.work / "second").exists, f"it is another: {case.errors()}")
+        case.verb("checkpoint")
+        index = case.verb("checkpoint").stdout.decode().strip()
+        case.kill_with(run)
+        run.wait()
+    finally:
+        run.kill()
+    back = subprocess.Popen([*METAMORI, "restart", index], cwd=case.work, env=case.environment(), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: len(case.of_the_run()) >= 2 or back.poll() is not None, "it is back")
+        (case.work / "go").touch()
+        out, said = back.communicate(timeout=60)
+    finally:
+        back.kill()
+    assert (back.returncode, out) == (0, "none\n"), said

@@ -40,30 +40,9 @@ static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
     return mm_page(a, page);
 }
 
-/* owed: how many more entries there are. */
-static int set(struct mm_area *a, const uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count, long *owed)
-{
-    uint64_t *root = mm_page(a, *at);
-    while (count) {
-        uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
-        uint64_t *leaf = mid ? step_down(a, &mid[INDEX(block, 1)]) : NULL;
-        if (!leaf)
-            return -ENOSPC;
-        do {
-            *owed += !!buffer - !!leaf[INDEX(block, 0)];
-            __atomic_store_n(&leaf[INDEX(block, 0)], buffer, __ATOMIC_RELEASE);
-            block++, count--;
-            if (buffer)
-                buffer++;
-        } while (count && INDEX(block, 0));
-    }
-    return 0;
-}
-
-uint64_t mm_table_get(struct mm_area *a, struct mm_pif *p, uint64_t block) { return get(a, &p->root, block); }
-
 /* The header counts the blocks that are redirected: room is held for them (space_reserve.c). The PIF counts its own: they are
- * blocks that the file has (wrap_stat.c). */
+ * blocks that the file has (wrap_stat.c).  More are counted before they are there, fewer when they are gone: whoever is killed
+ * in between leaves too many, and none that would be taken away uncounted. */
 static void owes(struct mm_area *a, struct mm_pif *p, long more)
 {
     if (more) {
@@ -71,6 +50,34 @@ static void owes(struct mm_area *a, struct mm_pif *p, long more)
         __atomic_store_n(&p->redirected, p->redirected + more, __ATOMIC_RELAXED);
     }
 }
+
+/* p: whose entries are counted, or NULL. */
+static int set(struct mm_area *a, struct mm_pif *p, const uint32_t *at, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    uint64_t *root = mm_page(a, *at);
+    while (count) {
+        uint64_t *mid = step_down(a, &root[INDEX(block, 2)]);
+        uint64_t *leaf = mid ? step_down(a, &mid[INDEX(block, 1)]) : NULL;
+        if (!leaf)
+            return -ENOSPC;
+        uint64_t *entry = &leaf[INDEX(block, 0)], n = FAN - INDEX(block, 0) < count ? FAN - INDEX(block, 0) : count;
+        long more = 0;
+        for (uint64_t i = 0; i < n && p; i++)
+            more += !!buffer - !!entry[i];
+        if (more > 0)
+            owes(a, p, more);
+        for (uint64_t i = 0; i < n; i++)
+            __atomic_store_n(&entry[i], buffer ? buffer + i : 0, __ATOMIC_RELEASE);
+        MM_STOP("table.set");
+        if (more < 0)
+            owes(a, p, more);
+        block += n, count -= n;
+        buffer += buffer ? n : 0;
+    }
+    return 0;
+}
+
+uint64_t mm_table_get(struct mm_area *a, struct mm_pif *p, uint64_t block) { return get(a, &p->root, block); }
 
 /* The page of the upper level. */
 static int make_root(struct mm_area *a, uint32_t *at)
@@ -85,7 +92,6 @@ static int make_root(struct mm_area *a, uint32_t *at)
 /* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
 int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {
-    long owed = 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
     int r = block + count > LIMIT ? -EFBIG : make_root(a, &p->pages);
@@ -93,9 +99,7 @@ int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t b
         return r;
     MM_ASSERT(!p->root || p->root == p->pages);
     __atomic_store_n(&p->root, p->pages, __ATOMIC_RELEASE);
-    r = set(a, &p->root, block, buffer, count, &owed);
-    owes(a, p, owed);
-    return r;
+    return set(a, p, &p->root, block, buffer, count);
 }
 
 /* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier
@@ -114,7 +118,6 @@ int mm_saved(struct mm_area *a, struct mm_pif *p, uint64_t block)
 int mm_wrote(struct mm_area *a, struct mm_pif *p, uint64_t start, uint64_t end)
 {
     int r = 0;
-    long unused = 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     for (uint64_t block = start / MM_BLOCK; block * MM_BLOCK < end && r == 0; block++) {
         uint64_t at = block * MM_BLOCK, entry = get(a, &p->saved, block);
@@ -125,7 +128,7 @@ int mm_wrote(struct mm_area *a, struct mm_pif *p, uint64_t start, uint64_t end)
             first = FIRST(entry);
         if (END(entry) > last)
             last = END(entry);
-        r = set(a, &p->saved, block, (entry & NUMBER) | first << 38 | last << 51, 1, &unused);
+        r = set(a, NULL, &p->saved, block, (entry & NUMBER) | first << 38 | last << 51, 1);
     }
     return r;
 }
@@ -141,10 +144,9 @@ struct mm_written mm_written(struct mm_area *a, struct mm_pif *p, uint64_t block
 
 int mm_saved_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
 {
-    long unused = 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     int r = block + count > LIMIT ? -EFBIG : make_root(a, &p->saved);
-    return r < 0 ? r : set(a, &p->saved, block, buffer, count, &unused);
+    return r < 0 ? r : set(a, NULL, &p->saved, block, buffer, count);
 }
 
 /* The next run of neighbouring blocks from a block on, neighbours in the buffer too; 0: there is none. */

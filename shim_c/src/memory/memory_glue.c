@@ -144,11 +144,14 @@ void mm_memory_joined(void)
     mm_memory_head = h;
     mm_as_a_call = &mm_self->calls;
     MM_STOP("memory.joins");
+    uint32_t me = (uint32_t)sys_getpid();
+    mm_engine_in_child(mm_known_number(mm_area, me), me);
+    if (mm_my_memory->pid == me)           /* of the program that it was: no new one may be started before that is waited for */
+        ENGINE->writer = mm_my_memory->writer;
     mm_handler_install();
     unblock();
     mm_as_program.hold_term();
     struct mm_member *member = mm_this_member();
     if (member && __atomic_exchange_n(&member->comes_back, 0, __ATOMIC_ACQ_REL))
         mm_come_back(member);
-    mm_engine_in_child(mm_known_number(mm_area, (uint32_t)sys_getpid()), (uint32_t)sys_getpid());
 }

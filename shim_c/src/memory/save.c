@@ -240,8 +240,6 @@ static int start_writer(void)
     /* Beside the program under `metamori run`; elsewhere the parent would see a child that it never had.  There it is a child of
      * ours that ends without a signal: no wait of the program's sees it. */
     long whose = CLONE_FILES | ((uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0);
-    if (e->writer)
-        sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0);
     m->written = m->write_error = m->writer_ready = m->writes = 0;
     from_stage = page_bytes <= STAGE_KEPT || (page_bytes <= STAGE && page_bytes < existing_bytes / FORK_PAYS);
     if (from_stage) {
@@ -335,8 +333,9 @@ static void name_own(struct mm_memory *m)
     struct mm_engine *e = ENGINE;
     siginfo_t info;
     int own = 0;
-    if (e->writer && sys(SYS_wait4, e->writer, 0, WRITERS | WNOHANG, 0) == (long)e->writer)
-        e->writer = 0;
+    if (e->writer)                         /* nobody asks again before it has written, or was killed; of the first it only ends */
+        sys(SYS_wait4, e->writer, 0, WRITERS | (__atomic_load_n(&m->written, __ATOMIC_ACQUIRE) ? 0 : WNOHANG), 0);
+    e->writer = 0;
     m->childless = sys_getpid() != 1
         && sys(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL, 0) == -ECHILD;
     for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))
