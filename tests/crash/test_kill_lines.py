@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 from honest import assert_honest, verb
-from lab import Lab, Session
+from lab import PATIENCE, Lab, Session, gone
 
-from metamori.errors import MetamoriError
+from metamori.errors import RUN_FAILED, MetamoriError
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import run_controller
 from metamori.runtime.rollback import live_rollback
+from metamori.store.read.store import Store
 
 FOLDERS = ("/metamori/runtime/", "/metamori/store/")
 
@@ -141,10 +143,38 @@ def test_it_cannot_be_carried_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(live_rollback, "carry_through", fails)
     live: Any = object.__new__(run_controller.Live)
+    live._half_way_since = 0.0
     live.session, said = SimpleNamespace(area=SimpleNamespace(head=SimpleNamespace(restoring=2))), []
     live._tell = said.append
     live.look_at_restore()
     assert said == ["a killed restore cannot be carried through: bytes are damaged"]
+
+
+IMPATIENT = """
+import sys
+from metamori.cli.main import main
+from metamori.runtime.lifecycle import run_controller
+run_controller._HALF_WAY_S = 0
+sys.exit(main())
+"""
+
+
+def test_it_cannot_be_carried_through_for_good(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs would wait for ever: the run is ended, and the next command completes it when it can."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lab, "argv", lambda *words: [sys.executable, "-c", IMPATIENT, *Lab.argv(lab, *words)[3:]])
+        session, trees = begun(lab)
+    program, intent = session.program(), Path(os.fsdecode(Store(str(lab.store)).layout.run_intent))
+    intent.mkdir()                         # it cannot be read
+    area = Area(str(lab.store))
+    area.head.restoring = 2
+    assert session.process.wait(PATIENCE) == RUN_FAILED and gone(program)
+    assert "the run has ended: a killed restore could not be carried through: " in session.stderr()
+    area.close()
+    assert "Is a directory" in lab.verb("log", code=1).stderr
+    intent.rmdir()
+    lab.verb("log")
+    assert_honest(lab.store, lab.work, trees | {3: trees[1]})
 
 
 # -- a checkpoint ------------------------------------------------------------------------------------------------------

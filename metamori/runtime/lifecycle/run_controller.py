@@ -50,10 +50,11 @@ else:
 
 _ENDED, _GONE = "the program has ended", "the store of the run was removed or moved"
 _BEGINS_S = 10.0
+_HALF_WAY_S = 60.0                         # somebody may make room meanwhile
 
 
 class NobodyLeft(MetamoriError):
-    """The program was ended for a rollback, and its new process does not start."""
+    """The program was ended: its new process after a rollback does not start, or its files are half way for good."""
 
 
 class StoreGone(MetamoriError):
@@ -74,6 +75,7 @@ class Live:
         self._requeued = False
         self._is_gone = False
         self._term_answered = False
+        self._half_way_since = 0.0
 
     def _go_on_with(self, session: Session, pid: int) -> None:
         self.session, self.pid = session, pid
@@ -97,14 +99,23 @@ class Live:
                 self._tell(why)
 
     def look_at_restore(self) -> None:
-        """A verb may have been killed while it moved the run's files."""
-        if self.session.area.head.restoring:
-            from metamori.runtime.rollback import live_rollback
+        """A verb may have been killed while it moved the run's files; its programs wait until that is carried through.
+        NobodyLeft where it cannot be: half of the files are at another index, and nothing may be made of them."""
+        if not self.session.area.head.restoring:
+            self._half_way_since = 0.0
+            return
+        from metamori.runtime.rollback import live_rollback
 
-            try:
-                live_rollback.carry_through(self.session)
-            except (MetamoriError, OSError) as error:
-                self._tell(f"a killed restore cannot be carried through: {error}")
+        try:
+            live_rollback.carry_through(self.session)
+        except (MetamoriError, OSError) as error:
+            self._tell(f"a killed restore cannot be carried through: {error}")
+            now = time.monotonic()
+            self._half_way_since = self._half_way_since or now
+            if self.session.area.head.restoring and now - self._half_way_since >= _HALF_WAY_S:
+                self._end_all()
+                raise NobodyLeft(f"the run has ended: a killed restore could not be carried through: {error}; "
+                                 "'metamori log' completes it") from None
 
     def look_at_proxy(self) -> str:
         """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""
@@ -299,7 +310,8 @@ class Live:
             pids = {self.pid, *self.session.area.pids()}
             for pid in pids:
                 with suppress(OSError):    # it has ended
-                    sockets.reset_at_end(pid)
+                    if self.config.memory:
+                        sockets.reset_at_end(pid)
                     os.kill(pid, signal.SIGKILL)
             if os.waitpid(self.pid, os.WNOHANG)[0]:
                 break
