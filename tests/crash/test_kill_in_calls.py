@@ -100,6 +100,27 @@ def test_killed_amid_what_is_counted(lab: Lab) -> None:
     lab.verb("verify")
 
 
+def test_killed_when_a_file_is_known(lab: Lab) -> None:
+    """Who had it open for reading had found it unknown, and was not told: it did not see what others wrote then."""
+    (lab.work / "f").write_bytes(b"old" * 3000)
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    driver = lab.start("--exclude", "pid")
+    driver.must(["open f r", "pread 3 9000 0"])
+    stops.arm("pif.made")
+    driver.ask(f"sh dd if=/dev/zero bs=9000 count=1 of=f conv=notrunc 2> /dev/null & echo $! > {lab.folder}/pid")
+    stops.wait("pif.made")
+    killed = int((lab.folder / "pid").read_text())
+    os.kill(killed, signal.SIGKILL)
+    (stops.folder / "pif.made").unlink(missing_ok=True)
+    wait_until(lambda: gone(killed), "the killed process is gone")
+    driver.must(["pread 3 9000 0", "checkpoint"])
+    driver.ask("sh dd if=/dev/zero bs=9000 count=1 of=f conv=notrunc 2> /dev/null")
+    assert driver.ask("pread 3 9000 0") == zeros(9000)
+    assert driver.end() == 0 and (lab.work / "f").read_bytes() == bytes(9000)
+    lab.verb("verify")
+
+
 # -- at any instruction (tests/programs/stepped.c) ---------------------------------------------------------------------
 
 CALLS = ["small", "across", "large", "blocks", "vector", "append", "append-more", "beyond", "shorter", "short-blocks",

@@ -230,7 +230,7 @@ static void first_values(struct mm_header *h)
     h->fit_count = h->pif_count = h->process_high = h->frame_count = 1;
     h->journal_tail = h->strings_tail = 8;
     h->ahead_tail = MM_BLOCK;
-    h->pif_generation = 1;
+    h->pif_generation = 2;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     memcpy(h->magic, MM_MAGIC, 8);
 }

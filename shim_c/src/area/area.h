@@ -124,6 +124,13 @@ void mm_table_end(int locked_here);
 uint32_t mm_stable(int fd);
 uint32_t mm_pif_again(int fd);
 
+/* What is found from here on may be noted as of this one; 0 is none, and looked at again. */
+static inline uint32_t mm_generation(void)
+{
+    uint32_t now = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+    return now & 1 ? 0 : now;
+}
+
 static inline uint32_t pif_of(int fd)
 {
     if (UNLIKELY((unsigned)fd >= MM_FDS) || !__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE) || UNLIKELY(!mm_area))

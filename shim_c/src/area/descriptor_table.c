@@ -41,7 +41,7 @@ static int look_again(int fd, uint32_t *slot, int *appeared)
     if (!fit)
         return 1;
     struct mm_fit *f = mm_fit_at(mm_area, fit);
-    uint32_t generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE), found = 0, known = 0;
+    uint32_t generation = mm_generation(), found = 0, known = 0;
     uint64_t dev = f->dev, ino = f->ino;
     if (!__atomic_load_n(&f->slot, __ATOMIC_ACQUIRE) && (found = mm_pif_find(mm_area, dev, ino, 0))
         && !mm_pif_ref(mm_area, found, dev, ino))

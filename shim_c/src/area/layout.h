@@ -230,7 +230,7 @@ struct mm_header {
     uint32_t next_page, free_page;
     uint32_t pif_count, free_pif;
     uint32_t fit_count, free_fit;
-    uint32_t pif_generation;   /* grows when a PIF appears: readers look again */
+    uint32_t pif_generation;   /* grows when a PIF appears: readers look again; odd: one is being made */
     uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;

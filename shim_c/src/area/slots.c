@@ -160,9 +160,14 @@ static int has_unborn(struct mm_area *a, uint64_t dev, uint64_t ino)
     return 0;
 }
 
+/* Which PIFs there are changes, while the area is locked.  Odd as long as one is being made: whoever was killed meanwhile may have
+ * made it, and nobody who looked before may rely on having found none. */
+static void changing(struct mm_header *h) { __atomic_store_n(&h->pif_generation, h->pif_generation | 1, __ATOMIC_SEQ_CST); }
+static void changed(struct mm_header *h) { __atomic_store_n(&h->pif_generation, (h->pif_generation | 1) + 1, __ATOMIC_RELEASE); }
+
 /* A PIF for a file that has none; another thread or process may have been first.  as: what it is from the first moment
  * on, since whoever finds it acts on that.  It says the file's birth where the filesystem knows it: a file with two PIFs
- * has its bytes in two places.  0: no room (ENOSPC). */
+ * has its bytes in two places; so it is in use when all else is there.  0: no room (ENOSPC). */
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path)
 {
     struct mm_header *h = a->head;
@@ -190,9 +195,9 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.listed = p->listed;
         made.reused = p->reused;
         made.names_lock = p->names_lock;   /* whoever waits for it, or has just dropped the slot, is true to it */
+        made.flags = 0;
         *p = made;
         if (mm_set_path(a, p, path) < 0) {
-            p->flags = 0;
             p->next_hash = h->free_pif;
             h->free_pif = slot;
             slot = 0;
@@ -200,7 +205,10 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
             uint32_t *bucket = bucket_of(a, as->dev, as->ino);
             p->next_hash = *bucket;
             __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
-            __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
+            changing(h);
+            __atomic_store_n(&p->flags, as->flags, __ATOMIC_RELEASE);
+            MM_STOP("pif.made");
+            changed(h);
         }
     }
     mm_unlock(&h->lock);
@@ -236,7 +244,7 @@ void mm_pif_identify(struct mm_area *a, uint32_t slot, uint64_t dev, uint64_t in
     uint32_t *bucket = bucket_of(a, dev, ino);
     p->next_hash = *bucket;
     __atomic_store_n(bucket, slot, __ATOMIC_RELEASE);
-    __atomic_add_fetch(&a->head->pif_generation, 1, __ATOMIC_RELEASE);
+    changed(a->head);
     mm_unlock(&a->head->lock);
 }
 
@@ -245,7 +253,7 @@ void mm_pif_hide(struct mm_area *a, uint32_t slot)
 {
     mm_lock(&a->head->lock, MM_LOCK_AREA);
     unhash(a, slot);
-    __atomic_add_fetch(&a->head->pif_generation, 1, __ATOMIC_RELEASE);
+    changed(a->head);
     mm_unlock(&a->head->lock);
 }
 
@@ -284,7 +292,7 @@ static void drop(struct mm_area *a, uint32_t slot)
     if (done_with(a, p) && !__atomic_load_n(&p->refs, __ATOMIC_SEQ_CST) && (flags = p->flags) & MM_USED) {
         unhash(a, slot);
         p->flags = 0;
-        __atomic_add_fetch(&h->pif_generation, 1, __ATOMIC_RELEASE);
+        changed(h);
     }
     mm_unlock(&h->lock);
     if (!(flags & MM_USED))

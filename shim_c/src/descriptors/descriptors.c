@@ -177,7 +177,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
         if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))
             return 0;
-        generation = __atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE);
+        generation = mm_generation();
         /* a file without a name that a restore brought back is opened in the store: known by what it is */
         slot = pif_of_opened(fd, &st);
         long e = 0;
