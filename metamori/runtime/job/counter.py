@@ -44,8 +44,8 @@ class Refused(MetamoriError):
     """No checkpoint of the job."""
 
 
-class Died(Refused):
-    """A run was killed meanwhile."""
+class Ended(Refused):
+    """A run has ended meanwhile, or was killed."""
 
 
 class Round:
@@ -107,7 +107,7 @@ class Round:
         return None
 
     def leave(self, who: bytes) -> None:
-        self.is_short = self.is_short or who in self.frozen or who in self.written
+        self.is_short = self.is_short or who in self.written
 
     def give_up(self, why: str) -> Message:
         self.why = why
@@ -156,6 +156,7 @@ class Counter(threading.Thread):
         self._left = disks.left(store)     # machines
         self._hosts: dict[bytes, str] = {}
         self._completed: dict[bytes, Message] = {}
+        self._leaving: set[bytes] = set()  # names: their commands have ended, and they record what these did
         self._round = 0
         self._over = threading.Event()
         self._looked = self._since = self._arranged = time.monotonic()
@@ -172,9 +173,7 @@ class Counter(threading.Thread):
                 self._hear(0.05)
                 if self._asked:
                     self._serve()
-            for who, _ in self._asked:
-                self._server.send(who, {"what": "refused", "why": f"no job is alive in {self.store.path}"})
-        finally:
+        finally:                           # who has asked since asks the next one that counts
             self._server.close()
 
     def _hear(self, wait_s: float, round_: Round | None = None) -> None:
@@ -206,6 +205,8 @@ class Counter(threading.Thread):
         elif what == "linked":
             self._tree.linked(who, bytes.fromhex(message["relay"]))
         elif what == "leave":
+            if who in self._runs:
+                self._leaving.add(self._runs[who].name)
             self._forget(who)
             if round_ is not None:
                 round_.leave(who)
@@ -255,7 +256,7 @@ class Counter(threading.Thread):
         while True:
             try:
                 return self._take(message)
-            except Died:
+            except Ended:
                 continue                   # each time one less
 
     def _take(self, message: str) -> int:
@@ -270,7 +271,7 @@ class Counter(threading.Thread):
                           ended)
 
     def _agree(self, round_: Round) -> None:
-        """Until all have written. Refused, Died."""
+        """Until all have written. Refused, Ended."""
         for whom, start in round_.start():
             self._server.send_all(whom, start)
         since, awaited, look = time.monotonic(), round_.awaited, time.monotonic() + DIED_S
@@ -278,7 +279,7 @@ class Counter(threading.Thread):
             if round_.awaited is not awaited:
                 since, awaited = time.monotonic(), round_.awaited
             now = time.monotonic()
-            if round_.is_short or now >= since + round_.limit_s:
+            if now >= since + round_.limit_s:
                 self._tell(round_.give_up(self._who_fails(awaited)))
                 break
             if now > since + LATE_S and (late := round_.late()):
@@ -288,13 +289,13 @@ class Counter(threading.Thread):
                 if silent := self._silent(round_) if awaited is round_.written else ():
                     self._tell(round_.give_up(self._who_fails(silent)))
                     break
-                dead = self._killed(round_.written)
+                for who in self._killed(round_.written):
+                    self._forget(who)
+                    round_.leave(who)
                 look = time.monotonic() + DIED_S
-                if dead:
-                    self._tell(round_.give_up("a run ended meanwhile"))
-                    for who in dead:
-                        self._forget(who)
-                    raise Died
+            if round_.is_short and not round_.is_over:
+                self._tell(round_.give_up("a run ended meanwhile"))
+                raise Ended
         if round_.why:
             raise Refused(round_.why)
 
@@ -321,13 +322,11 @@ class Counter(threading.Thread):
 
     def _who_fails(self, awaited: set[bytes]) -> str:
         names = sorted(os.fsdecode(self._runs[who].name) for who in awaited if who in self._runs)
-        if not names:
-            return "a run ended meanwhile"
         return f"no answer from {', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
 
     def _settle(self) -> set[bytes]:
         """Before a round: all that live have joined, the others are ended, completed where they were killed; these."""
-        limit = time.monotonic() + _JOIN_S
+        began = time.monotonic()
         while True:
             joined = {run.name for run in self._runs.values()}
             silent = {run.name for run in self._runs.values() if time.monotonic() - run.heard > SILENT_S}
@@ -336,8 +335,10 @@ class Counter(threading.Thread):
             alive = [name for name in missing if folder.is_alive(self.store, name)]
             if not alive and not self._complete(missing):
                 break
-            if alive and time.monotonic() > limit:
-                raise Refused(f"no answer from {os.fsdecode(alive[0])}")
+            self._leaving &= {*alive}
+            limits = {name: WRITE_S if name in self._leaving else _JOIN_S for name in alive}
+            if late := [name for name in alive if time.monotonic() > began + limits[name]]:
+                raise Refused(f"no answer from {os.fsdecode(late[0])}")
             self._hear(0.02)
         for who in [who for who, run in self._runs.items() if run.name in missing]:
             self._forget(who)
@@ -371,34 +372,42 @@ class Counter(threading.Thread):
         return self._hosts[name]
 
     def _complete_there(self, who: bytes, names: list[bytes]) -> list[str]:
-        """What it says. Refused; Died."""
+        """What it says. Refused; Ended."""
         self._completed.pop(who, None)
         self._server.send(who, {"what": "complete", "names": [os.fsdecode(name) for name in names]})
         limit = time.monotonic() + WRITE_S
         while who not in self._completed:
             self._hear(0.05)
             if who not in self._runs:
-                raise Died
+                raise Ended
             run, now = self._runs[who], time.monotonic()
             if now - run.heard > SILENT_S or now > limit:
                 self._forget(who)
-                raise Died
+                raise Ended
         answer = self._completed.pop(who)
         if "why" in answer:
             raise Refused(answer["why"])
         said: list[str] = answer["said"]
         return said
 
+    def _part(self, name: bytes) -> Part:
+        """Its store is read on; what else is known of the run stays once it has recorded something: it may begin just
+        now."""
+        part = self._parts.get(name)
+        if part is None:
+            node = Store.open(self.store.layout.node(name), door=self.store.door)
+            part = Part(name, node, Stamps(node), places.read(self.store, name), 0, 0)
+        part.store.refresh()
+        if part.store.newest:
+            self._parts[name] = part
+        return part
+
     def _fold(self, message: str, reason: str, indexes: dict[bytes, int], ended: set[bytes]) -> int:
         self.store.refresh()
         upto, mapped = folder.folded(self.store)
         parts = []
         for name in sorted({*indexes, *ended}):
-            part = self._parts.get(name)
-            if part is None:
-                node = Store.open(self.store.layout.node(name), door=self.store.door)
-                part = self._parts[name] = Part(name, node, Stamps(node), places.read(self.store, name), 0, 0)
-            part.store.refresh()
+            part = self._part(name)
             part.since, part.live = upto.get(name, 0), name in indexes
             part.upto = indexes.get(name, part.store.newest)
             if part.upto > part.since:
