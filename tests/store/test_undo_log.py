@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from metamori.store.format.records import UndoEntry
 from metamori.store.read import undos
 from metamori.store.read.store import Store
+from metamori.store.read.verify import verify
 
 ENTRIES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 20)), min_size=1, max_size=6)
 STEPS = st.lists(st.tuples(st.integers(0, 5), ENTRIES), max_size=12)
@@ -57,3 +59,27 @@ def test_bounded_as_unbounded(steps: list, room: int) -> None:  # type: ignore[t
                     assert have == want
             assert [(each.after_index, len(each.entries)) for each in log.records] == sorted(
                 ((index, len(entries)) for index, entries in added), key=lambda each: each[0])
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_verify_where_a_record_names_many_runs(tmp_path: Path, is_damaged: bool) -> None:
+    """As of a job, whose runs save turn by turn: more of them than a store holds open."""
+    store, count = Store.create_or_open(str(tmp_path / "store")), 40
+    places = {run: (4096 * (run % 7), 4096 * (8 + run % 5)) for run in range(1, count + 1)}   # each has others' holes
+    for run, both in places.items():
+        fd = store.buffers.writer(run)
+        for start in both:
+            os.pwrite(fd, b"%03d" % run, start)
+        os.ftruncate(fd, 4096 * 14)
+        os.close(fd)
+    rows = [(run, places[run][part]) for part in (0, 1) for run in places]
+    store.add_undo(tuple(UndoEntry(1, 10 * at, 10 * at + 3, run, start, store.buffers.checksum(run, start, 3))
+                         for at, (run, start) in enumerate(rows)), 0, durable=False)
+    if is_damaged:
+        fd = store.buffers.writer(20)
+        os.pwrite(fd, b"x", places[20][1])
+        os.close(fd)
+    report = verify(Store.open(str(tmp_path / "store")))
+    assert report.ranges == 2 * count
+    assert len(report.problems) == is_damaged, report.problems
+    assert all("20: checksum mismatch" in each for each in report.problems)

@@ -12,10 +12,11 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from metamori.errors import Damaged
 from metamori.store.io import commit
-from metamori.store.io.coalesced_io import Stretches
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import image, invalidated, scope
 from metamori.store.read.apart import objects_between
@@ -161,20 +162,17 @@ def _ranges(
     store: Store, what: str, ranges: Iterable[tuple[int, int, int, int]], report: Report
 ) -> Iterator[str]:
     """(run, start, length, crc) of buffer ranges; crc 0 was not recorded, so only the length is checked."""
-    sizes: dict[int, int] = {}
-    stretches: dict[int, Stretches] = {}
-    for run, start, length, crc in ranges:
-        report.ranges += 1
-        report.buffer_bytes += length
-        if run not in sizes:
-            sizes[run] = store.buffers.size(run)
-        if start + length > sizes[run]:
-            yield f"{_name(store, run)} ends at byte {sizes[run]}, not {start + length} ({what})"
-        elif crc and report.whole:
-            if run not in stretches:
-                stretches[run] = store.buffers.stretches(run)
-            if store.buffers.checksum(run, start, length, stretches[run]) != crc:
-                yield f"{_name(store, run)}: checksum mismatch at bytes {start}-{start + length} ({what})"
+    for run, group in groupby(sorted(ranges, key=itemgetter(0)), itemgetter(0)):
+        size, stretches = store.buffers.size(run), None
+        for _, start, length, crc in group:
+            report.ranges += 1
+            report.buffer_bytes += length
+            if start + length > size:
+                yield f"{_name(store, run)} ends at byte {size}, not {start + length} ({what})"
+            elif crc and report.whole:
+                stretches = stretches or store.buffers.stretches(run)
+                if store.buffers.checksum(run, start, length, stretches) != crc:
+                    yield f"{_name(store, run)}: checksum mismatch at bytes {start}-{start + length} ({what})"
 
 
 def _name(store: Store, run: int) -> str:
