@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import subprocess
 import sys
@@ -11,17 +10,22 @@ from typing import Any
 
 import pytest
 from lab import Lab, Tree, picture, wait_until
+from machines import Machine, net
 from ranks import RANK, Rank, checkpoint, end
 from test_job import counter, everything_back
+from test_job_disks import Disks, disks
+from test_job_disks import everything_back as all_disks_back
 
 pytest.importorskip("zmq")
+
+__all__ = ["disks", "net"]                 # pytest finds them here
 
 HELD = r"""
 import os, sys, time
 from pathlib import Path
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.job import counter, member, places, wire
+from metamori.runtime.job import counter, member, places, start, wire
 
 where = Path(os.environ["HOLDS"])
 
@@ -57,6 +61,7 @@ def hears(self, wait_s):
     return got
 wire.Server.receive = hears
 before(Session, "checkpoint", "end", lambda *args, **named: named.get("home"))
+before(start, "_lock", "lock")             # its store is there by then, and nobody's
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")
 before(counter.Counter, "join", "stop")
@@ -67,16 +72,19 @@ sys.exit(main())
 class Held(Rank):
     """A run that stops at points for which there is a file in `holds`, until that is gone."""
 
-    def __init__(self, lab: Lab, holds: Path, **env: str) -> None:
-        self.holds = holds
-        holds.mkdir()
-        words = lab.argv("run", "--job")
-        assert words[:3] == [sys.executable, "-m", "metamori"]
+    def __init__(self, lab: Lab, *armed: str, machine: Machine | None = None, **env: str) -> None:
+        self.holds = lab.folder / f"holds.{len(list(lab.folder.glob('holds.*')))}"
+        self.holds.mkdir()
+        for point in armed:
+            self.arm(point)
+        words = lab.on(machine, "run", "--job") if isinstance(lab, Disks) and machine else lab.argv("run", "--job")
+        at = words.index("metamori") - 1
         variables = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"}
+        more = {"HOLDS": str(self.holds)} | env
+        start = [*words[:at - 1], *(f"{name}={value}" for name, value in more.items())] if machine else []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", HELD, *words[3:], "--", sys.executable, "-c", RANK], cwd=lab.work, text=True,
-            env=variables | {"HOLDS": str(holds)} | env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE)
+            [*start, sys.executable, "-c", HELD, *words[at + 2:], "--", sys.executable, "-c", RANK], cwd=lab.work,
+            text=True, env=variables | more, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def arm(self, point: str) -> None:
         (self.holds / point).touch()
@@ -118,7 +126,7 @@ def exits(rank: Rank) -> None:
 
 def three(lab: Lab, seen: dict[int, Tree], **env: str) -> list[Any]:
     """The first counts. Each has written something since checkpoint 1."""
-    ranks = [Held(lab, lab.folder / f"holds.{number}", **env).ready() for number in range(3)]
+    ranks = [Held(lab, **env).ready() for _ in range(3)]
     assert counter(lab, ranks) is ranks[0]
     for step in range(2):
         for number, rank in enumerate(ranks):
@@ -186,3 +194,39 @@ def test_who_asks_while_the_one_that_counts_ends_asks_the_next(lab: Lab) -> None
     assert sorted(map(index_of, verbs)) == [2, 3]
     finish(lab, ranks, seen)
     assert [lab.messages()[index] for index in (2, 3)] == ["first", "second"]
+
+
+@pytest.mark.parametrize("point", ["lock", "note"])
+def test_a_run_begins_while_a_checkpoint_is_taken(lab: Lab, point: str) -> None:
+    """It has no command yet, and nobody waits for it."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = three(lab, seen, JOIN_S="0.3")
+    ranks.append(Held(lab, point))
+    ranks[3].wait(point)
+    assert index_of(asked(lab)) == 2
+    seen[2] = picture(lab.work)
+    ranks[3].go(point)
+    ranks[3].ready().do("append", "common", "late")
+    checkpoint(lab, seen)
+    ranks[3].do("write", "common", 0, "later")
+    checkpoint(lab, seen)
+    finish(lab, ranks, seen)
+
+
+def test_where_the_disk_of_a_run_is_that_began_with_a_checkpoint(disks: Disks, net: list[Machine]) -> None:
+    """What is known of it is looked up once it is noted."""
+    seen = {0: disks.all()}
+    ranks = [Held(disks, machine=net[1]).ready()]
+    ranks[0].do("append", "common", "one")
+    ranks.append(Held(disks, "lock", machine=net[2]))
+    ranks[1].wait("lock")
+    seen[disks.checkpoint()] = disks.all()
+    ranks[1].go("lock")
+    ranks[1].ready()
+    for text in ("first", "more"):
+        ranks[1].do("append", "own/file", text)
+        seen[disks.checkpoint()] = disks.all()
+    for rank in ranks:
+        rank.ask("exit", "0")
+    assert [rank.end() for rank in ranks] == ["", ""]
+    all_disks_back(disks, seen)

@@ -156,6 +156,7 @@ class Counter(threading.Thread):
         self._left = disks.left(store)     # machines
         self._hosts: dict[bytes, str] = {}
         self._completed: dict[bytes, Message] = {}
+        self._begun = {*folder.names(store)}           # names: of those that have joined, or one before us
         self._leaving: set[bytes] = set()  # names: their commands have ended, and they record what these did
         self._round = 0
         self._over = threading.Event()
@@ -176,14 +177,15 @@ class Counter(threading.Thread):
         finally:                           # who has asked since asks the next one that counts
             self._server.close()
 
-    def _hear(self, wait_s: float, round_: Round | None = None) -> None:
+    def _hear(self, wait_s: float, round_: Round | None = None) -> bool:
+        """One message; whether there was one."""
         if round_ is None and not self._tree.is_settled and time.monotonic() > self._arranged + ARRANGE_S:
             self._arranged = time.monotonic()
             for who, message in self._tree.arrange(self._runs):
                 self._server.send(who, message)
         got = self._server.receive(wait_s)
         if got is None:
-            return
+            return False
         who, message = got
         what = message.get("what")
         if what == "hello?":
@@ -217,6 +219,7 @@ class Counter(threading.Thread):
             self._runs[who].heard = time.monotonic()
             if round_ is not None and (answer := round_.take(who, message)):
                 self._server.send_all(round_.told(answer), answer)
+        return True
 
     def _forget(self, who: bytes) -> None:
         if self._runs.pop(who, None):
@@ -226,7 +229,8 @@ class Counter(threading.Thread):
         name = os.fsencode(message["name"])
         for other in [other for other, run in self._runs.items() if run.name == name]:
             self._forget(other)            # its line was cut
-        self._runs[who] = Run(os.fsencode(message["name"]), time.monotonic())
+        self._runs[who] = Run(name, time.monotonic())
+        self._begun.add(name)
         self._tree.drop(who)               # joined before, it was taken for dead
         self._server.send(who, {"what": "joined"})
 
@@ -325,20 +329,24 @@ class Counter(threading.Thread):
         return f"no answer from {', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
 
     def _settle(self) -> set[bytes]:
-        """Before a round: all that live have joined, the others are ended, completed where they were killed; these."""
+        """Before a round: all that live have joined, the others are ended, completed where they were killed; these.
+        Who has never joined has no command yet."""
         began = time.monotonic()
         while True:
+            while self._hear(0):           # all that was said while the last record was written
+                pass
             joined = {run.name for run in self._runs.values()}
             silent = {run.name for run in self._runs.values() if time.monotonic() - run.heard > SILENT_S}
-            missing = [name for name in folder.names(self.store)
-                       if (name not in joined or name in silent)]
-            alive = [name for name in missing if folder.is_alive(self.store, name)]
-            if not alive and not self._complete(missing):
+            unheard = [name for name in folder.names(self.store) if name not in joined or name in silent]
+            alive = {name for name in unheard if folder.is_alive(self.store, name)}
+            missing = [name for name in unheard if name not in alive]
+            awaited = sorted(alive & self._begun)
+            if not awaited and not self._complete(missing):
                 break
-            self._leaving &= {*alive}
-            limits = {name: WRITE_S if name in self._leaving else _JOIN_S for name in alive}
-            if late := [name for name in alive if time.monotonic() > began + limits[name]]:
-                raise Refused(f"no answer from {os.fsdecode(late[0])}")
+            self._leaving &= alive
+            for name in awaited:
+                if time.monotonic() > began + (WRITE_S if name in self._leaving else _JOIN_S):
+                    raise Refused(f"no answer from {os.fsdecode(name)}")
             self._hear(0.02)
         for who in [who for who, run in self._runs.items() if run.name in missing]:
             self._forget(who)
