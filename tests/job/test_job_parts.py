@@ -15,6 +15,7 @@ import pytest
 from conftest import Compile
 from lab import Lab, Tree, picture
 from ranks import checkpoint, end, job
+from test_job import everything_back
 
 pytest.importorskip("zmq")
 
@@ -24,6 +25,7 @@ from metamori.runtime.job.counter import Round
 from metamori.runtime.job.member import dial, identity, name_of
 from metamori.runtime.job.places import Place
 from metamori.runtime.job.wire import Client, NoAnswer, Server
+from metamori.runtime.lifecycle import recover
 from metamori.store.format.records import UndoEntry
 from metamori.store.read.store import Store
 
@@ -314,3 +316,30 @@ def test_a_signal_takes_a_checkpoint_of_all(lab: Lab) -> None:
     ranks[0].process.wait()                # the program has the signal too, and knows no answer
     end(ranks[1:])
     assert lab.log()["checkpoints"][1]["message"] == "checkpoint"
+
+
+def test_a_run_is_completed_twice(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time by one that is killed before its run area is gone: what lies in place then is no pre-image."""
+    (lab.work / "file").write_bytes(b"." * 9000)
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 2)
+    for number, rank in enumerate(ranks):
+        rank.do("write", "file", 4000 * number, "first" * 800)
+    checkpoint(lab, seen)
+    for number, rank in enumerate(ranks):
+        rank.do("write", "file", 100 + number, "other" * 1000)
+    seen[2] = picture(lab.work)
+    for rank in ranks:
+        rank.kill()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    store = Store.open(str(lab.store))
+    with monkeypatch.context() as patch:
+        patch.setattr(recover, "close", killed)
+        for name in folder.names(store):
+            with pytest.raises(KeyboardInterrupt):
+                finish.complete_run(store, name)
+    lab.verb("log")
+    everything_back(lab, seen)

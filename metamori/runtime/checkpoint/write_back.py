@@ -63,7 +63,8 @@ def put_home(session: SessionState, index: int) -> None:
         with no_collection():
             restore.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
                              durable=True, kept=kept_homes(session))
-            if not session.single:         # after the commit, which has the room that is left
+            # after the commit, which has the room that is left; of a job whoever ends it does (runtime/job/finish.py)
+            if not session.single and not area.head.flags & lib.MM_JOB:
                 safety_copies.keep(store, index, area.head.run, clone=session.durable)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
