@@ -113,7 +113,7 @@ class Live:
             now = time.monotonic()
             self._half_way_since = self._half_way_since or now
             if self.session.area.head.restoring and now - self._half_way_since >= _HALF_WAY_S:
-                self._end_all()
+                self._end_all(returns=False)
                 raise NobodyLeft(f"the run has ended: a killed restore could not be carried through: {error}; "
                                  "'metamori log' completes it") from None
 
@@ -288,7 +288,7 @@ class Live:
         if not index or not store.meta(index).memory:
             raise NotThere(f"checkpoint {index} does not hold the program's memory")
         process_restart.check(store, index)
-        self._end_all()
+        self._end_all(returns=True)
         end_run.finish(session, f"rolled back to {index}", killed=True)
         first_index, term = session.area.head.first_index, session.area.head.tree.term
         self._store_watch.close()
@@ -301,16 +301,16 @@ class Live:
         self.session.area.head.tree.term = term    # one that the program had held back when it was ended
         return self.pid
 
-    def _end_all(self) -> None:
-        """Every process of the run, and what they start meanwhile."""
-        from metamori.runtime.memory import sockets
-
+    def _end_all(self, returns: bool) -> None:
+        """Every process of the run, and what they start meanwhile. returns: it will want its ports again at once."""
+        if returns:
+            from metamori.runtime.memory import sockets
         deadline = time.monotonic() + _BEGINS_S
         while time.monotonic() < deadline:
             pids = {self.pid, *self.session.area.pids()}
             for pid in pids:
                 with suppress(OSError):    # it has ended
-                    if self.config.memory:
+                    if returns:
                         sockets.reset_at_end(pid)
                     os.kill(pid, signal.SIGKILL)
             if os.waitpid(self.pid, os.WNOHANG)[0]:
