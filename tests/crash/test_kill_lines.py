@@ -128,12 +128,14 @@ def test_nobody_carries_it_through(lab: Lab) -> None:
     """`metamori run` was killed, too: no checkpoint is taken of half of each. The restore can be repeated."""
     session, trees = begun(lab)
     area = Area(str(lab.store))
+    session.process.send_signal(signal.SIGSTOP)    # it would, after a second
     area.head.restoring, area.head.supervisor = 2, 0
     said = lab.verb("checkpoint", code=1).stderr
     assert "the files are half way in a killed restore: repeat it" in said
     assert lab.restore(1).returncode == 0 and area.head.restoring == 0
     assert session.ask("tree") == trees[1]
     area.close()
+    session.process.send_signal(signal.SIGCONT)
     assert session.end() == 0
 
 
