@@ -34,7 +34,7 @@ def park(case: Memory) -> tuple[Area, int, int]:
     area = Area(str(case.store))
     slot, = area.processes()
     pid: int = area.process(slot).pid
-    assert lib.mm_memory_ask(area.pointer, slot, pid) == 0
+    lib.mm_memory_ask(area.pointer, [slot], [pid], 1)
     assert lib.mm_memory_held(area.pointer, slot, 5000) == 0
     return area, slot, pid
 
@@ -50,7 +50,7 @@ def test_it_opens_nothing(counting: Memory) -> None:
     time.sleep(0.9)
     assert reads(pid) == before
     assert (counting.folder / "out").stat().st_size == count
-    lib.mm_memory_go(area.pointer, slot)
+    lib.mm_memory_go(area.pointer, [slot], 1)
     wait_until(lambda: (counting.folder / "out").stat().st_size > count, "it goes on")
     area.close()
 
@@ -72,7 +72,7 @@ def test_one_that_joins_after_it_was_asked_is_not_taken_for_parked(counting: Mem
     slot, = area.processes()
     memory = lib.mm_memory_of(area.pointer, slot)
     os.kill(area.process(slot).pid, signal.SIGSTOP)
-    assert lib.mm_memory_ask(area.pointer, slot, area.process(slot).pid) == 0
+    lib.mm_memory_ask(area.pointer, [slot], [area.process(slot).pid], 1)
     memory.state = lib.MM_MEMORY_IDLE
     os.kill(area.process(slot).pid, signal.SIGCONT)
     assert lib.mm_memory_held(area.pointer, slot, 5000) == -errno.EINPROGRESS

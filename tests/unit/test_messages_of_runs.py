@@ -47,7 +47,7 @@ def area(pids: list[int], high: int = 2) -> Any:
     """With processes of these numbers."""
     return SimpleNamespace(
         processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1], outside=0),
-        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=None,
+        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=images.ffi.NULL, path="",
         thaw=lambda: None)
 
 
@@ -62,6 +62,12 @@ def opened(fd: int) -> open_files.Open:
     """Of this process."""
     seen, = proc_look.looks([(os.getpid(), images.ffi.new("struct mm_memory *", {"own": [-1]}))])
     return next(each for each in open_files.of_process(seen) if each.fd == fd)
+
+
+def run_of(this: open_files.Open) -> open_files.Run:
+    run = open_files.Run(1)
+    run.add([this])
+    return run
 
 
 def all_images(pids: list[int]) -> Any:
@@ -100,12 +106,15 @@ def test_stopped_processes_stand_again_when_all_others_run(monkeypatch: pytest.M
     made = all_images([])
     made.all = [image(pid) for pid in (1, 2, 3)]
     made.area.thaw = lambda: did.append("thaw")
-    monkeypatch.setattr(images, "lib", SimpleNamespace(mm_memory_write=lambda *_: did.append("write"),
-                                                       mm_memory_go=lambda area, _: did.append("go")))
+    monkeypatch.setattr(tree, "lib", SimpleNamespace(
+        mm_memory_write=lambda area, slots, count: did.append(f"write {[*slots]}"),
+        mm_memory_go=lambda area, slots, count: did.append(f"go {[*slots]}")))
+    for slot, each in enumerate(made.all):
+        each.slot = slot
     for each in made.all[:2]:
         each.stopped = SimpleNamespace(leave=lambda is_held: did.append("stand"))
     made.go()
-    assert did == ["go"] * 3 + ["thaw"] + ["stand"] * 2 + ["write"] * 3
+    assert did == ["go [2, 0, 1]", "thaw", "stand", "stand", "write [0, 1, 2]"]
 
 
 def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +179,9 @@ def test_a_pipe_whose_other_end_is_outside() -> None:
     reader, writer = os.pipe()
     this = opened(reader)
     with pytest.raises(Refused, match=f"descriptor {reader} is a pipe to another process"):
-        open_files._pipe(this, open_files.Run([[this]]))
+        open_files._pipe(this, run_of(this))
     os.close(writer)
-    assert open_files._pipe(this, open_files.Run([[this]])).kind == "pipe"   # at its end
+    assert open_files._pipe(this, run_of(this)).kind == "pipe"   # at its end
     os.close(reader)
 
 
@@ -261,7 +270,7 @@ def test_a_socket_that_cannot_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     found = sockets.Found(what="a socket", why_not="cannot be looked at (Operation not permitted)")
     monkeypatch.setattr(sockets, "look", lambda *_: found)
     with pytest.raises(Refused, match="descriptor 5 is a socket, which cannot be looked at"):
-        open_files._socket(SimpleNamespace(pid=1, fd=5), open_files.Run([]))  # type: ignore[arg-type]
+        open_files._socket(SimpleNamespace(pid=1, fd=5), open_files.Run(0))  # type: ignore[arg-type]
 
 
 def test_a_connection_without_a_name() -> None:

@@ -92,9 +92,6 @@ class Image:
         if self.memory == ffi.NULL or process.executing or not proc_inspect.catches(self.pid, _SIGNAL):
             raise NotBegun(f"{self.named} is becoming another program, or cannot be tracked")
 
-    def ask(self) -> None:
-        lib.mm_memory_ask(self.area.pointer, self.slot, self.pid)
-
     def hold(self) -> None:
         """Every thread parked. Refused, NotAtRest, NotBegun."""
         while (held := lib.mm_memory_held(self.area.pointer, self.slot, int(_PATIENCE_S * 1000))) == -errno.EALREADY:
@@ -122,12 +119,8 @@ class Image:
             self._run_stopped()
         return made
 
-    def gather(self) -> None:
-        """Its image, now that all processes are held; `stop` waits until nothing more is taken from the process."""
-        lib.mm_memory_gather(self.area.pointer, self.slot)
-        self.gathers = True
-
     def stop(self) -> None:
+        """Waits until nothing more is taken from the process."""
         self.gathers = False
         self._require(self._gathered())
         self.is_written = True
@@ -146,8 +139,7 @@ class Image:
             raise NotAtRest(f"a thread of {self.named} does not stop: no checkpoint was taken")
         raise Refused(f"the memory of {self.named} cannot be saved: {os.strerror(-result)}")
 
-    @property
-    def followed(self) -> dict[int, open_files.Followed]:
+    def _followed(self) -> dict[int, open_files.Followed]:
         """Descriptors that the run knows."""
         descriptors = self.area.descriptors(self.slot)
         fits = {slot: self.area.fit(slot) for slot in set(descriptors.values())}
@@ -159,6 +151,7 @@ class Image:
         """While it is parked: what the kernel keeps for the process."""
         self.seen = seen
         self.opens = open_files.of_process(seen)
+        self.followed = self._followed()
         self.owner = proc_inspect.owner(self.seen)
         self.was_started = not self.memory.come_from
 
@@ -180,17 +173,10 @@ class Image:
         before = launch_record.of_process(self.area, self.known)
         return replace(now, argv=before.argv, env=before.env)
 
-    def go(self) -> None:
-        lib.mm_memory_go(self.area.pointer, self.slot)
-
     def stand(self) -> None:
         """Where job control has stopped it, as before."""
         if self.stopped:
             self.stopped.leave(self.is_held)
-
-    def write(self) -> None:
-        """Every process runs again."""
-        lib.mm_memory_write(self.area.pointer, self.slot)
 
     def written(self) -> MemoryEntry:
         """Waits for the writer. OSError as the disk gave it."""

@@ -114,10 +114,11 @@ class Run:
     """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio); known: a
     process's number as the run knows it; members: processes of the run, ended ones too; area: its folder."""
 
-    def __init__(self, opens: Sequence[Sequence[Open]], outside: str = "refuse",
-                 known: Callable[[int], int] = int, members: Collection[int] = (), area: str = "") -> None:
+    def __init__(self, processes: int, outside: str = "refuse", known: Callable[[int], int] = int, area: str = "",
+                 ) -> None:
         self.watched = os.path.join(area, "inotify")
-        self.opens, self.outside, self.known, self.members = opens, outside, known, members
+        self.processes, self.outside, self.known = processes, outside, known
+        self.members: Collection[int] = ()
         self.sockets: dict[int, Open] = {}     # by inode
         self.inside: Inside | None = None
         self.ends: dict[bytes, int] = {}       # of pipes: bits, of O_RDONLY and the others
@@ -125,17 +126,21 @@ class Run:
         self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
-        own = {fd: _identity(fd) for fd in (0, 1, 2)}          # this process's own: device and inode
-        self.inherited, given = own, {*own.values()}
-        for this in (each for opens in self.opens for each in opens):
+        self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
+        self._given = {*self.inherited.values()}
+
+    def add(self, opens: Sequence[Open]) -> None:
+        """Of one of the processes; all are added before the first `entries`."""
+        own = self.inherited
+        for this in opens:
             identity, fd = this.st[1:3], this.fd
             if fd not in own:
                 own[fd] = _identity(fd)
-            if identity in given or own[fd] == identity:
+            if identity in self._given or own[fd] == identity:
                 this.standard = self._standard(this)
             if stat.S_ISFIFO(this.st.st_mode):
                 self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
-            elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (len(self.opens) > 1 and this.standard < 0)):
+            elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (self.processes > 1 and this.standard < 0)):
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
                 self.terminals.update(int(each) for each in proc_inspect.numbers(this.info, "tty-index"))

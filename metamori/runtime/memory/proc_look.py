@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -112,19 +112,24 @@ class ProcLook:
         return self._status[start + len(name) + 1:self._status.find(b"\n", start)].strip() if start else b""
 
 
-def looks(processes: Sequence[tuple[int, mm_memory]]) -> list[ProcLook]:
-    """Of each, by two threads that need nothing of Python's meanwhile."""
-    seen, taken = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *")
-    other = threading.Thread(target=lib.mm_proc_looks, args=(seen, len(seen), taken))
-    if len(seen) > 1:
+def looks(processes: Sequence[tuple[int, mm_memory]]) -> Generator[ProcLook]:
+    """Of each, in this order; to be closed. Another thread, which needs nothing of Python's, looks on while what is
+    there is taken apart."""
+    seen, next_one, count = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *"), len(processes)
+    other = threading.Thread(target=lib.mm_proc_looks, args=(seen, count, next_one, count))
+    if count > 1:
         other.start()
-    lib.mm_proc_looks(seen, len(seen), taken)
-    if len(seen) > 1:
-        other.join()
     try:
-        return [ProcLook(each.pid, bytes(ffi.buffer(each.text, _must(each.length)))) for each in seen]
+        for each in seen:
+            while not each.length:
+                if not lib.mm_proc_looks(seen, count, next_one, 1):
+                    other.join()           # it is at the last one
+            yield ProcLook(each.pid, bytes(ffi.buffer(each.text, _must(each.length))))
     finally:
-        lib.mm_proc_looked(seen, len(seen))
+        next_one[0] = count                # nobody takes another
+        if count > 1:
+            other.join()
+        lib.mm_proc_looked(seen, count)
 
 
 def _must(length: int) -> int:

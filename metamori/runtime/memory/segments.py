@@ -45,8 +45,10 @@ def _kind(path: bytes) -> int:
 
 
 @lru_cache(maxsize=64)                     # a fork's are its parent's
-def _shared(maps: bytes) -> list[tuple[bytes, ...]]:
-    return _SHARED.findall(maps)
+def _shared(maps: bytes) -> list[tuple[int, int, int, int, int, bytes]]:
+    """Kind, start, end, offset, inode, path."""
+    return [(kind, int(start, 16), int(end, 16), int(offset, 16), int(inode), path)
+            for start, end, offset, inode, path in _SHARED.findall(maps) if (kind := _kind(path))]
 
 
 def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
@@ -54,10 +56,7 @@ def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple
     segments: dict[tuple[int, int], _Segment] = {}
     attached: sysv.Mapped = {}
     for pid, text in maps.items():
-        for *numbers, inode_, path in _shared(text):
-            if not (kind := _kind(path)):
-                continue
-            (start, end, offset), inode = (int(each, 16) for each in numbers), int(inode_)
+        for kind, start, end, offset, inode, path in _shared(text):
             if kind == SYSV:
                 attached.setdefault(inode, []).append((pid, start - offset, end - start))
                 continue

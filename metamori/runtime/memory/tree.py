@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
@@ -24,6 +24,8 @@ from metamori.store.read.store import Store
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from metamori._area import Array
 
 _BEGINS_S = 2.0                            # that a process may take to begin
 _BACK_S = 30.0                             # to come back
@@ -74,6 +76,10 @@ def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]
     return looks
 
 
+def _slots(images: Sequence[Image]) -> Array[int]:
+    return ffi.new("uint32_t[]", [image.slot for image in images])
+
+
 class Images:
     """Of all processes. The run is frozen until `go` or `give_up`."""
 
@@ -101,13 +107,15 @@ class Images:
         except BaseException:
             self.go()
             raise
-        for image in self.all:
-            image.ask()
+        pids = ffi.new("uint32_t[]", [image.pid for image in self.all])
+        lib.mm_memory_ask(self.area.pointer, _slots(self.all), pids, len(self.all))
         self._each_held()
         try:
-            seen = looks([(image.pid, image.memory) for image in self.all])
-            for image, each in zip(self.all, seen, strict=True):
-                image.look(each)
+            self.run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
+            with closing(looks([(image.pid, image.memory) for image in self.all])) as seen:
+                for image, each in zip(self.all, seen, strict=True):
+                    image.look(each)
+                    self.run.add(image.opens)
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
                 raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
@@ -167,12 +175,12 @@ class Images:
         ffi.memmove(tree.suffix, after + b"\0", len(after) + 1)
         ffi.buffer(tree.claimed)[:] = bytes(8 * len(tree.claimed))
         for image in self.all:
-            image.gather()
+            image.gathers = True
+        lib.mm_memory_gather(self.area.pointer, _slots(self.all), len(self.all))
 
     def _look(self) -> None:
-        run = open_files.Run([image.opens for image in self.all], self.outside,
-                             lambda real: int(lib.mm_known_number(self.area.pointer, real)),
-                             {pid for image in self.all for pid in (image.pid, *image.seen.children)}, self.area.path)
+        run = self.run
+        run.members = {pid for image in self.all for pid in (image.pid, *image.seen.children)}
         kept = b" " + self.store.layout.kept_folder + b"/"
         for image in self.all:
             try:
@@ -196,6 +204,9 @@ class Images:
             with suppress(OSError):
                 self.stats[path] = os.stat(path)
 
+    def _known(self, real: int) -> int:
+        return int(lib.mm_known_number(self.area.pointer, real))
+
     def _look_at_queues(self, run: open_files.Run) -> None:
         from metamori.runtime.memory import queues  # which few programs have
 
@@ -217,14 +228,13 @@ class Images:
 
     def go(self) -> None:
         self._go_on(self.all)
-        for image in self.all:
-            image.write()
+        lib.mm_memory_write(self.area.pointer, _slots(self.all), len(self.all))
 
     def _go_on(self, images: Sequence[Image]) -> None:
         """Those that job control has stopped take their time to stand again: all others run before. Whoever of these
         continues one of them changes nothing: it runs when it has stood."""
-        for image in sorted(images, key=lambda image: image.stopped is not None):
-            image.go()
+        in_order = sorted(images, key=lambda image: image.stopped is not None)
+        lib.mm_memory_go(self.area.pointer, _slots(in_order), len(images))
         self.thaw()
         for image in images:
             image.stand()

@@ -409,12 +409,12 @@ struct mm_ahead {
 
 struct mm_area;
 struct mm_memory *mm_memory_of(struct mm_area *area, uint32_t process);
-int mm_memory_ask(struct mm_area *area, uint32_t process, uint32_t pid);
+void mm_memory_ask(struct mm_area *area, const uint32_t *processes, const uint32_t *pids, uint32_t count);
 int mm_memory_held(struct mm_area *area, uint32_t process, int timeout_ms);
-void mm_memory_gather(struct mm_area *area, uint32_t process);
+void mm_memory_gather(struct mm_area *area, const uint32_t *processes, uint32_t count);
 int mm_memory_gathered(struct mm_area *area, uint32_t process);
-void mm_memory_go(struct mm_area *area, uint32_t process);
-void mm_memory_write(struct mm_area *area, uint32_t process);
+void mm_memory_go(struct mm_area *area, const uint32_t *processes, uint32_t count);
+void mm_memory_write(struct mm_area *area, const uint32_t *processes, uint32_t count);
 uint32_t mm_known_number(struct mm_area *area, uint32_t real);
 uint32_t mm_real_number(struct mm_area *area, uint32_t known);
 int32_t mm_sysv_known(struct mm_area *area, uint32_t kind, int32_t real);

@@ -34,18 +34,18 @@ static void ask(struct mm_memory *m)
     queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK);
 }
 
-/* All threads of the process are to park; mm_memory_held waits for it.  The caller has filled in index, base and durable. */
-int mm_memory_ask(struct mm_area *a, uint32_t process, uint32_t pid)
+/* All threads of these processes are to park; mm_memory_held waits for each.  The caller has filled in index, base and durable, and
+ * knows that each has room for it.  From the first to the last all stand still: so many are asked, and let go, at once. */
+void mm_memory_ask(struct mm_area *a, const uint32_t *processes, const uint32_t *pids, uint32_t count)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
-    if (!m)
-        return -ESRCH;
-    m->pid = pid;
-    m->asker = (uint32_t)sys_getpid();
-    m->error = 0;
-    m->message[0] = 0;
-    ask(m);
-    return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        m->pid = pids[i];
+        m->asker = (uint32_t)sys_getpid();
+        m->error = 0;
+        m->message[0] = 0;
+        ask(m);
+    }
 }
 
 /* Idle it is when it joined the run after it was asked: it runs, and nobody has answered. */
@@ -101,13 +101,17 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
     return state == MM_MEMORY_HELD ? 0 : has_failed(m);
 }
 
-/* Every process is parked: this one's image; mm_memory_gathered waits until all is known of it that it takes from the process. */
-void mm_memory_gather(struct mm_area *a, uint32_t process)
+static void go_on(struct mm_area *a, const uint32_t *processes, uint32_t count, uint32_t state)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
-    __atomic_store_n(&m->state, MM_MEMORY_GATHER, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&m->state, 1 << 30);
+    for (uint32_t i = 0; i < count; i++) {
+        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        __atomic_store_n(&m->state, state, __ATOMIC_SEQ_CST);
+        sys_futex_wake(&m->state, 1 << 30);
+    }
 }
+
+/* Every process is parked: their images; mm_memory_gathered waits until all is known of one that it takes from the process. */
+void mm_memory_gather(struct mm_area *a, const uint32_t *processes, uint32_t count) { go_on(a, processes, count, MM_MEMORY_GATHER); }
 
 int mm_memory_gathered(struct mm_area *a, uint32_t process)
 {
@@ -123,19 +127,16 @@ int mm_memory_gathered(struct mm_area *a, uint32_t process)
     return state == MM_MEMORY_STOPPED ? 0 : has_failed(m);
 }
 
-void mm_memory_go(struct mm_area *a, uint32_t process)
-{
-    struct mm_memory *m = mm_memory_of(a, process);
-    __atomic_store_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_RELEASE);
-    sys_futex_wake(&m->state, 1 << 30);
-}
+void mm_memory_go(struct mm_area *a, const uint32_t *processes, uint32_t count) { go_on(a, processes, count, MM_MEMORY_IDLE); }
 
-/* All run again: the writer may have the processor, too. */
-void mm_memory_write(struct mm_area *a, uint32_t process)
+/* All run again: the writers may have the processors, too. */
+void mm_memory_write(struct mm_area *a, const uint32_t *processes, uint32_t count)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
-    __atomic_store_n(&m->writes, 1, __ATOMIC_RELEASE);
-    sys_futex_wake(&m->writes, 1 << 30);
+    for (uint32_t i = 0; i < count; i++) {
+        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        __atomic_store_n(&m->writes, 1, __ATOMIC_RELEASE);
+        sys_futex_wake(&m->writes, 1 << 30);
+    }
 }
 
 /* The image is written: 0, -EAGAIN (not yet), or what its writing failed with. */

@@ -12,7 +12,7 @@
 
 #define PATH_ROOM 4096
 #define RLIMITS 16
-#define USUAL_ROOM (1u << 18)          /* for what is said of a process */
+#define USUAL_ROOM (1u << 16)          /* for what is said of a process: no more than malloc takes without asking the kernel */
 
 struct out { char *at, *end; long error; };
 
@@ -238,24 +238,25 @@ static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_
     return out.error ? out.error : out.at - out_;
 }
 
-/* The next one that nobody has looked at, until there is none: the kernel takes the time, and two threads share it. */
-void mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next)
+/* The next ones that nobody has looked at, at most so many: the kernel takes the time, and two threads share it.  0: there was none. */
+int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most)
 {
     uint64_t room = USUAL_ROOM;
     char *text = malloc(room);
-    for (uint32_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
+    uint32_t looked = 0;
+    for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count; looked++) {
         long n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
         while (n == -ENOSPC) {
             free(text);
             text = malloc(room *= 4);
             n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
         }
-        seen[i].text = n > 0 ? malloc((size_t)n) : NULL;
-        seen[i].length = n > 0 && !seen[i].text ? -ENOMEM : n;
-        if (seen[i].text)
+        if (n > 0 && (seen[i].text = malloc((size_t)n)))
             memcpy(seen[i].text, text, (size_t)n);
+        __atomic_store_n(&seen[i].length, n > 0 && !seen[i].text ? -ENOMEM : n, __ATOMIC_RELEASE);
     }
     free(text);
+    return (int)looked;
 }
 
 void mm_proc_looked(struct mm_seen *seen, uint32_t count)

@@ -24,10 +24,10 @@ struct mm_seen {
     uint32_t pid;
     struct mm_memory *memory;
     char *text;
-    int64_t length;            /* or -errno */
+    int64_t length;            /* or -errno; 0: not yet */
 };
 
-void mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next);
+int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most);
 void mm_proc_looked(struct mm_seen *seen, uint32_t count);
 int mm_proc_catches(uint32_t pid, int number);
 int mm_proc_ended(uint32_t pid);
