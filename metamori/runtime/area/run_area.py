@@ -331,7 +331,7 @@ class Area:
 
     def descriptors(self, process: int) -> dict[int, int]:
         """Descriptor -> FIT slot of one process."""
-        room, count = 1024, 1025
+        room, count = 32, 33
         while count > room:                # one that opens more meanwhile makes another round
             room = max(2 * room, count)
             fds, fits = ffi.new("int32_t[]", room), ffi.new("uint32_t[]", room)

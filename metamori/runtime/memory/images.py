@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from metamori._area import ffi, lib
@@ -63,8 +63,9 @@ class Image:
     stopped: Stopped | None = None         # by job control
     is_held = False
 
-    def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int, saved: Collection[int]) -> None:
-        """saved: processes, as the run knows them, of which the parent of the index has an image."""
+    def __init__(self, store: Store, area: Area, index: int, durable: bool, slot: int,
+                 saved: Mapping[int, MemoryEntry]) -> None:
+        """saved: what the parent of the index has, by process as the run knows it."""
         self.store, self.area, self.index, self.slot = store, area, index, slot
         process = area.process(slot)
         self.pid, self.number = process.pid, process.number
@@ -72,11 +73,12 @@ class Image:
         self.final = store.layout.memory(index, self.number)
         self.path = layout.temporary(self.final)
         self.memory = lib.mm_memory_of(area.pointer, slot)
+        self.before = saved.get(self.known)
         self.shared: tuple[SharedEntry, ...] = ()
         if self.memory != ffi.NULL:
             m = self.memory
             # the engine makes a complete one unless the base is this process's last
-            m.index, m.base, m.durable = index, area.head.parent if self.known in saved else 0, durable
+            m.index, m.base, m.durable = index, area.head.parent if self.before else 0, durable
 
     @property
     def named(self) -> str:
@@ -166,11 +168,14 @@ class Image:
         return {(fit.dev, fit.ino), (pif.dev, pif.ino)}
 
     def _launch(self) -> Launch:
-        """How the program was started; /proc does not know it of one that came back."""
+        """How the program was started; /proc does not know it of one that came back, and is asked once of others."""
         now = self.seen.launch()
-        if self.was_started:
+        if not self.was_started:
+            before: Launch | MemoryEntry = launch_record.of_process(self.area, self.known)
+        elif self.memory.same_program and self.before:
+            before = self.before
+        else:
             return now
-        before = launch_record.of_process(self.area, self.known)
         return replace(now, argv=before.argv, env=before.env)
 
     def stand(self) -> None:

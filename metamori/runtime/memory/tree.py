@@ -132,7 +132,7 @@ class Images:
             raise Refused("the run's process has ended, or cannot be tracked")
         if len(slots) > lib.MM_MEMBERS // 4:
             raise Refused(f"{len(slots)} processes are alive, more than can come back")
-        saved = {each.pid for each in self.store.meta(head.parent).memory} if head.parent else set()
+        saved = {each.pid: each for each in self.store.meta(head.parent).memory} if head.parent else {}
         found = [Image(self.store, self.area, self.index, self.durable, slot, saved) for slot in slots]
         for image in found:
             if proc_inspect.state(image.pid) == b"t":

@@ -122,6 +122,7 @@ struct mm_memory {
     int32_t own[80];           /* descriptors of the library itself, ended by -1 */
     char message[256];
     uint32_t childless;        /* it stands still and has no child, and gets none before it goes on */
+    uint32_t same_program;     /* as its image of index base is of: how it was started is known */
 };
 
 /* A process that comes back, a child that ended and was not waited for, or a group that outlives its leader: the number that the

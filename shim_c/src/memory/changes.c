@@ -90,7 +90,7 @@ static int fetched(const struct mm_vma *v, struct mm_span s, struct list *writte
 static int scan(const struct mm_vma *v, int changes, struct list *written, struct list *existing)
 {
     struct mm_engine *e = ENGINE;
-    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = REGIONS };
+    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = REGIONS_FEW };
     a.any = PRESENT | SWAPPED;             /* a page that was never touched counts as written: it must be there, too */
     a.inverted = a.mask = ZERO_PAGE | (v->inode ? OF_FILE : 0);
     a.ret = PRESENT | (changes ? WRITTEN : 0);
@@ -111,9 +111,10 @@ static int scan(const struct mm_vma *v, int changes, struct list *written, struc
             if (written && e->region[i].categories & WRITTEN && append_span(written, start, end, v) < 0)
                 return -E2BIG;
         }
-        if (r < REGIONS)                   /* the walk is through; walk_end does not tell, it can be that of its first buffer */
+        if ((uint64_t)r < a.vec_len)       /* the walk is through; walk_end does not tell, it can be that of its first buffer */
             return 0;
         a.start = e->region[r - 1].end;
+        a.vec_len = REGIONS;
     }
     return 0;
 }

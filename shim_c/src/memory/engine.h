@@ -39,6 +39,7 @@
 #define STAGE_FEW (4ul << 20)          /* in small pages: of many processes, most have little that changes */
 #define STAGE_KEPT (32ul << 20)         /* of them stay in memory from one image to the next */
 #define REGIONS 4096                    /* that the kernel names at once */
+#define REGIONS_FEW 128                 /* of most mappings: it keeps room for so many */
 #define KEEP 131072
 #define COMEBACK (4u << 20)
 

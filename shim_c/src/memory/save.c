@@ -326,8 +326,8 @@ static void make_image(uint64_t begun)
         await_writer();
 }
 
-/* For whoever looks at the process while all are parked: which descriptors are the library's, and whether there are children to be
- * looked for: whoever has none has no descendants either, of whom one could become its child while it is parked. */
+/* For whoever looks at the process while all are parked: which descriptors are the library's, whether another program has taken its
+ * place since its last image, and whether there are children to be looked for: whoever has none has no descendants either, of whom one could become its child while it is parked. */
 static void name_own(struct mm_memory *m)
 {
     struct mm_engine *e = ENGINE;
@@ -336,6 +336,7 @@ static void name_own(struct mm_memory *m)
     if (e->writer)                         /* nobody asks again before it has written, or was killed; of the first it only ends */
         sys(SYS_wait4, e->writer, 0, WRITERS | (__atomic_load_n(&m->written, __ATOMIC_ACQUIRE) ? 0 : WNOHANG), 0);
     e->writer = 0;
+    m->same_program = m->base && m->base == e->last;
     m->childless = sys_getpid() != 1
         && sys(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL, 0) == -ECHILD;
     for (int fd = mm_next_own(0); fd >= 0 && own < 79; fd = mm_next_own(fd + 1))

@@ -8,6 +8,7 @@
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <ucontext.h>
 
 #define PATIENCE_NS 3000000000ul
@@ -111,6 +112,13 @@ static void ask_thread(uint32_t tid, uint32_t slot)
     sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
 }
 
+/* Known for a sixth of what a look at all takes.  One that has ended and was not yet waited for counts. */
+static int is_alone(void)
+{
+    struct stat st;
+    return sys(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 && st.st_nlink == 3;
+}
+
 /* One look at the threads: asks those that were not; returns how many live ones there are beside this, or -errno. */
 static long ask_threads(uint32_t *asked)
 {
@@ -162,7 +170,7 @@ int mm_stop_others(void)
     e->main_gone = 0;
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
     for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
-        long alive = ask_threads(&asked);
+        long alive = is_alone() ? 0 : ask_threads(&asked);
         /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not; where this
          * one is alone nobody is left who could start another */
         if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && (!alive || ask_threads(&asked) == alive))

@@ -211,7 +211,7 @@ int mm_proc_ended(uint32_t pid)
     return r == -ENOENT || r == -ESRCH;
 }
 
-/* m: which descriptors are not told, whether there are children.  Bytes in out, -ENOSPC: it was too small, or -errno. */
+/* m: which descriptors are not told, what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */
 static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_t size)
 {
     char path[40] = "/proc/";
@@ -226,8 +226,9 @@ static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_
     length[n++] = append_file(&out, process, "status");
     length[n++] = m->childless ? 0 : append_children(&out, process, "task");
     length[n++] = append_file(&out, process, "maps");
-    length[n++] = append_file(&out, process, "cmdline");
-    length[n++] = append_file(&out, process, "environ");
+    int known = m->come_from || m->same_program;   /* how it was started */
+    length[n++] = known ? 0 : append_file(&out, process, "cmdline");
+    length[n++] = known ? 0 : append_file(&out, process, "environ");
     length[n++] = append_limits(&out, pid);
     length[n++] = append_link(&out, process, "exe");
     length[n++] = append_link(&out, process, "cwd");
