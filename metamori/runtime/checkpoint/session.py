@@ -8,6 +8,7 @@ A stop before the fourth leaves no trace but what the next checkpoint takes with
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -121,6 +122,7 @@ class Session(SessionState):
                     raise Refused(str(error)) from None
             finally:
                 (image or self.area).thaw()
+                gc.enable()
                 if self.stopped:
                     self.stopped.go()
         self._write(cut, index, message, reason, image.written() if image else (), image)
@@ -145,13 +147,18 @@ class Session(SessionState):
                 self.area.pif(slot).object = fold.objects[slot]
 
     def _freeze(self, index: int, with_memory: bool) -> Images | None:
-        """With memory every process is held, too."""
-        if not with_memory:
-            self.area.freeze()
-            return None
-        from metamori.runtime.memory.tree import held
+        """With memory every process is held, too. What is made meanwhile is searched for cycles when they run again."""
+        gc.disable()
+        try:
+            if not with_memory:
+                self.area.freeze()
+                return None
+            from metamori.runtime.memory.tree import held
 
-        return held(self.store, self.area, index, self.durable, self.outside)
+            return held(self.store, self.area, index, self.durable, self.outside)
+        except BaseException:
+            gc.enable()
+            raise
 
     def _instant(self, index: int, parent: State, image: Images | None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""

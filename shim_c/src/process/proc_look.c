@@ -23,8 +23,9 @@ static int open_in(int folder, const char *name, int flags)
     return (int)sys_openat(folder, name, O_RDONLY | O_CLOEXEC | flags, 0);
 }
 
-/* Bytes that were read; out->error: there was no room, or the process is gone. */
-static uint32_t append_file(struct out *out, int folder, const char *name)
+/* Bytes that were read; out->error: there was no room, or the process is gone.  at_once: the kernel says all that it has to say in one
+ * read, if there is room. */
+static uint32_t append_file(struct out *out, int folder, const char *name, int at_once)
 {
     char *start = out->at;
     long n = 1, fd = out->error ? -1 : open_in(folder, name, 0);
@@ -32,9 +33,12 @@ static uint32_t append_file(struct out *out, int folder, const char *name)
         out->error = out->error ? out->error : fd;
         return 0;
     }
-    while (n > 0 && out->at < out->end)
+    while (n > 0 && out->at < out->end) {
         if ((n = sys(SYS_read, fd, out->at, out->end - out->at)) > 0)
             out->at += n;
+        if (at_once && out->at < out->end)
+            n = n < 0 ? n : 0;
+    }
     sys_close((int)fd);
     out->error = n < 0 ? n : n > 0 ? -ENOSPC : 0;
     return (uint32_t)(out->at - start);
@@ -89,7 +93,7 @@ static uint32_t append_children(struct out *out, int process, const char *folder
         out->error = tasks;
     for (const char *number; !out->error && (number = next_number(tasks, &e, &out->error));) {
         strcpy(stpcpy(name, number), "/children");
-        append_file(out, tasks, name);
+        append_file(out, tasks, name, 0);
         if (out->error == -ENOENT || out->error == -ESRCH)         /* a thread that has just ended */
             out->error = 0;
     }
@@ -161,7 +165,7 @@ static void append_descriptor(struct out *out, int links, int infos, const char 
     it.path_length = append_link(out, links, number);
     if (!out->error && !named_as_pipe(out->at - it.path_length, it.path_length, &st))
         out->error = sys(SYS_newfstatat, links, number, &st, 0);
-    it.info_length = append_file(out, infos, number);
+    it.info_length = append_file(out, infos, number, 1);
     if (out->error)
         return;
     if (it.info_length > sizeof "pos:\t0\nflags:\t0" - 1 && !memcmp(out->at - it.info_length, "pos:\t", 5)) {
@@ -223,12 +227,12 @@ static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_
     uint32_t length[MM_SEEN_TEXTS], n = 0;
     void *lengths = append_room(&out, sizeof length);
     length[n++] = append_groups(&out, pid);
-    length[n++] = append_file(&out, process, "status");
+    length[n++] = append_file(&out, process, "status", 1);
     length[n++] = m->childless ? 0 : append_children(&out, process, "task");
-    length[n++] = append_file(&out, process, "maps");
+    length[n++] = append_file(&out, process, "maps", 0);
     int known = m->come_from || m->same_program;   /* how it was started */
-    length[n++] = known ? 0 : append_file(&out, process, "cmdline");
-    length[n++] = known ? 0 : append_file(&out, process, "environ");
+    length[n++] = known ? 0 : append_file(&out, process, "cmdline", 0);
+    length[n++] = known ? 0 : append_file(&out, process, "environ", 0);
     length[n++] = append_limits(&out, pid);
     length[n++] = append_link(&out, process, "exe");
     length[n++] = append_link(&out, process, "cwd");
