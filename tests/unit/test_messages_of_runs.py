@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,7 +61,8 @@ def image(pid: int) -> Any:
 
 def opened(fd: int) -> open_files.Open:
     """Of this process."""
-    seen, = proc_look.looks([(os.getpid(), images.ffi.new("struct mm_memory *", {"own": [-1]}))])
+    with closing(proc_look.Looks([(os.getpid(), images.ffi.new("struct mm_memory *", {"own": [-1]}))])) as looks:
+        seen, = looks.first()
     return next(each for each in open_files.of_process(seen) if each.fd == fd)
 
 

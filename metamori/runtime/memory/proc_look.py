@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,7 +22,7 @@ else:
     from metamori.tables.record import NamedTuple
 
 _FD = struct.Struct("=iIIIQQQQQQqQ")        # struct mm_seen_fd
-_LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I")
+_LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I"), struct.Struct(f"={lib.MM_SEEN_REST}I")
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
@@ -57,15 +57,22 @@ def _files(maps: bytes) -> Iterable[bytes]:
     return dict.fromkeys(_FILE.findall(maps))
 
 
+def _texts(data: bytes, lengths: struct.Struct) -> tuple[Iterable[bytes], int]:
+    """And where they end."""
+    ends = [*accumulate(lengths.unpack_from(data), initial=lengths.size)]
+    return map(data.__getitem__, map(slice, ends, ends[1:])), ends[-1]
+
+
 class ProcLook:
     """A process."""
 
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid, self._data = pid, data
-        ends = [*accumulate(_LENGTHS.unpack_from(data), initial=_LENGTHS.size)]
-        self._groups, self._status, self._children, self.maps, self._cmdline, self._environ, self._limits, self._exe, \
-            self._cwd = map(data.__getitem__, map(slice, ends, ends[1:]))
-        self._at = ends[-1]
+        (self._groups, self._status, self._children), self._at = _texts(data, _LENGTHS[0])
+
+    def know_rest(self, data: bytes) -> None:
+        """What can wait."""
+        (self.maps, self._cmdline, self._environ, self._limits, self._exe, self._cwd), _ = _texts(data, _LENGTHS[1])
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
@@ -112,24 +119,39 @@ class ProcLook:
         return self._status[start + len(name) + 1:self._status.find(b"\n", start)].strip() if start else b""
 
 
-def looks(processes: Sequence[tuple[int, mm_memory]]) -> Generator[ProcLook]:
-    """Of each, in this order; to be closed. Another thread, which needs nothing of Python's, looks on while what is
-    there is taken apart."""
-    seen, next_one, count = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *"), len(processes)
-    other = threading.Thread(target=lib.mm_proc_looks, args=(seen, count, next_one, count))
-    if count > 1:
-        other.start()
-    try:
-        for each in seen:
-            while not each.length:
-                if not lib.mm_proc_looks(seen, count, next_one, 1):
-                    other.join()           # it is at the last one
-            yield ProcLook(each.pid, bytes(ffi.buffer(each.text, _must(each.length))))
-    finally:
-        next_one[0] = count                # nobody takes another
-        if count > 1:
-            other.join()
-        lib.mm_proc_looked(seen, count)
+class Looks:
+    """At processes, to be closed. Another thread, which needs nothing of Python's, looks on while what is there is
+    taken apart."""
+
+    def __init__(self, processes: Sequence[tuple[int, mm_memory]]) -> None:
+        self._seen, self._next = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *")
+        self._count, self._end = len(processes), lib.MM_SEEN_PARTS * len(processes)
+        all_of_it = self._seen, self._count, self._next, self._end
+        self._other = threading.Thread(target=lib.mm_proc_looks, args=all_of_it)
+        if self._count > 1:
+            self._other.start()
+
+    def first(self) -> Iterator[ProcLook]:
+        """Of each, in their order."""
+        return (ProcLook(each.pid, data) for each, data in zip(self._seen, self._data(0), strict=True))
+
+    def rest(self) -> Iterator[bytes]:
+        """For `know_rest` of each."""
+        return self._data(1)
+
+    def _data(self, part: int) -> Iterator[bytes]:
+        for each in self._seen:
+            while not each.length[part]:
+                if not lib.mm_proc_looks(self._seen, self._count, self._next, 1):
+                    self._other.join()     # it is at the last one
+            yield bytes(ffi.buffer(each.text[part], _must(each.length[part])))
+
+    def close(self) -> None:
+        self._next[0] = self._end          # nobody takes another
+        if self._count > 1:
+            self._other.join()
+        lib.mm_proc_looked(self._seen, self._count)
+        self._count = 0
 
 
 def _must(length: int) -> int:

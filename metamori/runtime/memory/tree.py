@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.memory import family, open_files, proc_inspect, segments
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
-from metamori.runtime.memory.proc_look import looks
+from metamori.runtime.memory.proc_look import Looks
 from metamori.store.format import layout
 from metamori.store.format.records import FamilyEntry, MemoryEntry, SegmentEntry
 from metamori.store.read.store import Store
@@ -91,6 +91,7 @@ class Images:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
         self.all: list[Image] = []
         self.failed: list[Exception] = []
+        self.looks: Looks | None = None
         self.stats: dict[bytes, os.stat_result] = {}           # of mapped files
 
     @_unless_one_ends
@@ -112,14 +113,15 @@ class Images:
         self._each_held()
         try:
             self.run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
-            with closing(looks([(image.pid, image.memory) for image in self.all])) as seen:
-                for image, each in zip(self.all, seen, strict=True):
-                    image.look(each)
-                    self.run.add(image.opens)
+            self.looks = looks = Looks([(image.pid, image.memory) for image in self.all])
+            for image, seen in zip(self.all, looks.first(), strict=True):
+                image.look(seen)
+                self.run.add(image.opens)
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
                 raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
         except BaseException:
+            self._look_away()
             self.go()
             raise
 
@@ -164,7 +166,10 @@ class Images:
         """What the kernel keeps for them is known, and their images are on the way; all are parked until `go`. If that
         cannot be, nothing was taken from any of them."""
         try:
-            self._look()
+            try:
+                self._look()
+            finally:
+                self._look_away()
         except BaseException:
             self.go()
             raise
@@ -179,18 +184,20 @@ class Images:
         lib.mm_memory_gather(self.area.pointer, _slots(self.all), len(self.all))
 
     def _look(self) -> None:
-        run = self.run
+        run, looks, image = self.run, self.looks, self.all[0]
+        assert looks
         run.members = {pid for image in self.all for pid in (image.pid, *image.seen.children)}
         kept = b" " + self.store.layout.kept_folder + b"/"
-        for image in self.all:
-            try:
-                if kept in image.seen.maps:    # of one that came back without its name
-                    raise Refused("it maps a file that was deleted")
+        try:
+            for image in self.all:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
-            except Refused as error:
-                if len(self.all) == 1:
-                    raise
-                raise type(error)(f"{image.named}: {error}") from None
+        except Refused as error:
+            raise self._said_of(image, error) from None
+        self.family = family.found(self.area, self.all)
+        for image, rest in zip(self.all, looks.rest(), strict=True):
+            image.seen.know_rest(rest)
+            if kept in image.seen.maps:    # of one that came back without its name
+                raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
                                        (each for image in self.all for each in image.opens))
         if os.path.exists(run.watched):
@@ -199,10 +206,17 @@ class Images:
             watches.forget(self.area, (each for image in self.all for each in image.descriptors))
         if run.queues or self.area.head.tree.queues:
             self._look_at_queues(run)
-        self.family = family.found(self.area, self.all)
         for path in {path for image in self.all for path in image.seen.files}:
             with suppress(OSError):
                 self.stats[path] = os.stat(path)
+
+    def _said_of(self, image: Image, error: Refused) -> Refused:
+        return error if len(self.all) == 1 else type(error)(f"{image.named}: {error}")
+
+    def _look_away(self) -> None:
+        if self.looks:
+            self.looks.close()
+            self.looks = None
 
     def _known(self, real: int) -> int:
         return int(lib.mm_known_number(self.area.pointer, real))

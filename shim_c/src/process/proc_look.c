@@ -216,7 +216,7 @@ int mm_proc_ended(uint32_t pid)
 }
 
 /* m: which descriptors are not told, what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */
-static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_t size)
+static long look_at(uint32_t pid, const struct mm_memory *m, int part, char *out_, uint64_t size)
 {
     char path[40] = "/proc/";
     struct out out = { out_, out_ + size, 0 };
@@ -224,41 +224,47 @@ static long look_at(uint32_t pid, const struct mm_memory *m, char *out_, uint64_
     int process = open_in(AT_FDCWD, path, O_DIRECTORY);
     if (process < 0)
         return process;
-    uint32_t length[MM_SEEN_TEXTS], n = 0;
-    void *lengths = append_room(&out, sizeof length);
-    length[n++] = append_groups(&out, pid);
-    length[n++] = append_file(&out, process, "status", 1);
-    length[n++] = m->childless ? 0 : append_children(&out, process, "task");
-    length[n++] = append_file(&out, process, "maps", 0);
     int known = m->come_from || m->same_program;   /* how it was started */
-    length[n++] = known ? 0 : append_file(&out, process, "cmdline", 0);
-    length[n++] = known ? 0 : append_file(&out, process, "environ", 0);
-    length[n++] = append_limits(&out, pid);
-    length[n++] = append_link(&out, process, "exe");
-    length[n++] = append_link(&out, process, "cwd");
+    uint32_t length[MM_SEEN_REST], n = 0, texts = (part ? MM_SEEN_REST : MM_SEEN_TEXTS) * sizeof *length;
+    void *lengths = append_room(&out, texts);
+    if (part) {
+        length[n++] = append_file(&out, process, "maps", 0);
+        length[n++] = known ? 0 : append_file(&out, process, "cmdline", 0);
+        length[n++] = known ? 0 : append_file(&out, process, "environ", 0);
+        length[n++] = append_limits(&out, pid);
+        length[n++] = append_link(&out, process, "exe");
+        length[n++] = append_link(&out, process, "cwd");
+    } else {
+        length[n++] = append_groups(&out, pid);
+        length[n++] = append_file(&out, process, "status", 1);
+        length[n++] = m->childless ? 0 : append_children(&out, process, "task");
+        append_descriptors(&out, process, m->own);
+    }
     if (lengths)
-        memcpy(lengths, length, sizeof length);
-    append_descriptors(&out, process, m->own);
+        memcpy(lengths, length, texts);
     sys_close(process);
     return out.error ? out.error : out.at - out_;
 }
 
-/* The next ones that nobody has looked at, at most so many: the kernel takes the time, and two threads share it.  0: there was none. */
+/* What nobody has looked at of all, part after part, at most so many: the kernel takes the time, and two threads share it.  0: there
+ * was nothing. */
 int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most)
 {
     uint64_t room = USUAL_ROOM;
     char *text = malloc(room);
     uint32_t looked = 0;
-    for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count; looked++) {
-        long n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
+    for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < MM_SEEN_PARTS * count; looked++) {
+        struct mm_seen *it = &seen[i % count];
+        int part = i >= count;
+        long n = text ? look_at(it->pid, it->memory, part, text, room) : -ENOMEM;
         while (n == -ENOSPC) {
             free(text);
             text = malloc(room *= 4);
-            n = text ? look_at(seen[i].pid, seen[i].memory, text, room) : -ENOMEM;
+            n = text ? look_at(it->pid, it->memory, part, text, room) : -ENOMEM;
         }
-        if (n > 0 && (seen[i].text = malloc((size_t)n)))
-            memcpy(seen[i].text, text, (size_t)n);
-        __atomic_store_n(&seen[i].length, n > 0 && !seen[i].text ? -ENOMEM : n, __ATOMIC_RELEASE);
+        if (n > 0 && (it->text[part] = malloc((size_t)n)))
+            memcpy(it->text[part], text, (size_t)n);
+        __atomic_store_n(&it->length[part], n > 0 && !it->text[part] ? -ENOMEM : n, __ATOMIC_RELEASE);
     }
     free(text);
     return (int)looked;
@@ -266,6 +272,6 @@ int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t
 
 void mm_proc_looked(struct mm_seen *seen, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
-        free(seen[i].text);
+    for (uint32_t i = 0; i < MM_SEEN_PARTS * count; i++)
+        free(seen[i % count].text[i >= count]);
 }

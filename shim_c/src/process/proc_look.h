@@ -15,16 +15,18 @@ struct mm_seen_fd {
     int64_t position;
     uint64_t flags;
 };
-/* Lengths of the texts of a process and the texts: group and session, status, children, maps, cmdline, environ, limits (16 pairs),
- * exe, cwd; then its descriptors. */
-#define MM_SEEN_TEXTS 9
+/* Lengths of the texts of a process and the texts: group and session, status, children; then its descriptors.  The rest can be taken
+ * apart later, and is read meanwhile: maps, cmdline, environ, limits (16 pairs), exe, cwd. */
+#define MM_SEEN_TEXTS 3
+#define MM_SEEN_REST 6
+#define MM_SEEN_PARTS 2
 
 /* A process, and what is said of it. */
 struct mm_seen {
     uint32_t pid;
     struct mm_memory *memory;
-    char *text;
-    int64_t length;            /* or -errno; 0: not yet */
+    char *text[2];
+    int64_t length[2];         /* or -errno; 0: not yet */
 };
 
 int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most);
