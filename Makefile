@@ -32,10 +32,14 @@ $(TESTED): $(STAMP)
 	@tools/install-requirements $(PY) tests
 	@touch $@
 
+# the package's folder is on the path, as where it is installed; pip's other way imports pathlib and re at each start (10 ms)
+IN_PLACE := --config-settings editable_mode=compat -e .
+FINDER := ls $(VENV)/lib/python*/site-packages/__editable___metamori_*_finder.py >/dev/null 2>&1
+
 build: $(STAMP)  ## compile the preload library and the runtime in place, into metamori/
 	@METAMORI_CHECKED=1 $(PY) setup.py -q build_ext --inplace
 	@$(PY) -m compileall -q metamori
-	@[ $(VENV)/bin/metamori -nt tools/metamori ] || $(PY) -m pip install -qq --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@[ $(VENV)/bin/metamori -nt tools/metamori ] && ! $(FINDER) || $(PY) -m pip install -qq --no-deps --no-build-isolation $(IN_PLACE)
 
 demo: build  ## a real program, killed, and taken back to each of its checkpoints (about a minute)
 	@tools/prepare "$(PYTHON)" demo
@@ -118,7 +122,7 @@ bench-bonnie: $(TESTED) build  ## Bonnie++ beside native, the thesis's figure 5.
 	@$(PY) -m bench bonnie $(BENCH)
 
 docs: build  ## the manual as HTML in docs/_build: offline, warnings are errors
-	@$(PY) -c 'import sphinx, furo, myst_parser' 2>/dev/null || $(PY) -m pip install -qq -e '.[docs]' --no-build-isolation
+	@$(PY) -c 'import sphinx, furo, myst_parser' 2>/dev/null || $(PY) -m pip install -qq --no-build-isolation $(IN_PLACE)'[docs]'
 	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
