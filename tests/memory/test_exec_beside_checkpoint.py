@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from comeback import Memory, built
 from lab import gone, wait_until
+
+from metamori.store.read.store import Store
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -45,3 +48,33 @@ def test_a_program_that_cannot_be_followed(tmp_path: Path) -> None:
         assert run.wait(300) == 6, case.errors()
     finally:
         run.kill()
+
+
+WAITS = "import os, time\nopen({ready!r}, 'w').close()\nwhile not os.path.exists({go!r}): time.sleep(0.01)\n"
+
+
+def test_how_each_program_was_started(tmp_path: Path) -> None:
+    """Read once of each, and known in the checkpoints that follow; an exec keeps the process's number."""
+    python = "/usr/bin/python3"
+    second = WAITS.format(ready="second", go="end")
+    becomes = f"os.execve({python!r}, ['second', '-c', {second!r}], {{'WHICH': '2'}})"
+    first = WAITS.format(ready="first", go="go") + becomes
+    case = Memory(tmp_path, [python, "-c", first], ends=False)
+    case.added["WHICH"] = "1"
+    run = case.start()
+    try:
+        for ready in "first", "second":
+            wait_until((case.work / ready).exists, f"it has begun: {case.errors()}")
+            for _ in range(2):
+                assert case.verb("checkpoint").returncode == 0, case.errors()
+            (case.work / "go").touch()
+        store = Store.open(os.fspath(case.store))
+        entries = [entry for index in range(1, 5) for entry in store.meta(index).memory]
+        store.close()
+        assert [entry.argv[0] for entry in entries] == [b"/usr/bin/python3"] * 2 + [b"second"] * 2
+        assert [[each for each in entry.env if each.startswith(b"WHICH=")] for entry in entries] \
+            == [[b"WHICH=1"]] * 2 + [[b"WHICH=2"]] * 2
+        assert len({entry.process for entry in entries}) == 1
+    finally:
+        case.kill_with(run)
+        run.wait()
