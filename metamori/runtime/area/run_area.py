@@ -113,7 +113,7 @@ def touch_of(record: CData) -> Touch:
 def proc_folder(pid: int) -> bytes:
     """Where the kernel shows a process's descriptors and memory: its leader may have ended while other threads live."""
     folder = b"/proc/%d" % pid
-    if not lib.mm_proc_ended(pid):
+    if not lib.mm_proc_ended(ffi.new("uint32_t[]", [pid]), 1):
         return folder
     try:
         return next(folder + b"/task/" + task for task in os.listdir(folder + b"/task") if int(task) != pid)

@@ -80,6 +80,10 @@ def _slots(images: Sequence[Image]) -> Array[int]:
     return ffi.new("uint32_t[]", [image.slot for image in images])
 
 
+def _pids(images: Sequence[Image]) -> Array[int]:
+    return ffi.new("uint32_t[]", [image.pid for image in images])
+
+
 class Images:
     """Of all processes. The run is frozen until `go` or `give_up`."""
 
@@ -108,8 +112,7 @@ class Images:
         except BaseException:
             self.go()
             raise
-        pids = ffi.new("uint32_t[]", [image.pid for image in self.all])
-        lib.mm_memory_ask(self.area.pointer, _slots(self.all), pids, len(self.all))
+        lib.mm_memory_ask(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all))
         self._each_held()
         try:
             self.run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
@@ -237,7 +240,7 @@ class Images:
 
     def require_alive(self) -> None:
         """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
-        if any(lib.mm_proc_ended(image.pid) for image in self.all):
+        if lib.mm_proc_ended(_pids(self.all), len(self.all)):
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:

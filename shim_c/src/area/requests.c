@@ -30,7 +30,8 @@ struct mm_memory *mm_memory_of(struct mm_area *a, uint32_t process)
 static void ask(struct mm_memory *m)
 {
     __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&m->stands, 1 << 30);
+    if (m->stands)
+        sys_futex_wake(&m->stands, 1 << 30);
     queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK);
 }
 

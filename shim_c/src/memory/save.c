@@ -327,7 +327,8 @@ static void make_image(uint64_t begun)
 }
 
 /* For whoever looks at the process while all are parked: which descriptors are the library's, whether another program has taken its
- * place since its last image, and whether there are children to be looked for: whoever has none has no descendants either, of whom one could become its child while it is parked. */
+ * place since its last image, and whether there are children to be looked for: whoever has none has no descendants either, of whom
+ * one could become its child while it is parked. */
 static void name_own(struct mm_memory *m)
 {
     struct mm_engine *e = ENGINE;

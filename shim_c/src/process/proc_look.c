@@ -206,13 +206,17 @@ int mm_proc_catches(uint32_t pid, int number)
     return caught && strtoull(caught + strlen("\nSigCgt:\t"), NULL, 16) >> (number - 1) & 1;
 }
 
-/* Whether no program is behind the number any more: it has ended, or its first thread has.  For a third of what its state takes. */
-int mm_proc_ended(uint32_t pid)
+/* Whether no program is behind one of the numbers any more: it has ended, or its first thread has.  For a third of what a state takes. */
+int mm_proc_ended(const uint32_t *pids, uint32_t count)
 {
     char path[40] = "/proc/", one;
-    strcpy(mm_digits(path + 6, pid), "/exe");
-    long r = sys(SYS_readlinkat, AT_FDCWD, path, &one, 1);
-    return r == -ENOENT || r == -ESRCH;
+    for (uint32_t i = 0; i < count; i++) {
+        strcpy(mm_digits(path + 6, pids[i]), "/exe");
+        long r = sys(SYS_readlinkat, AT_FDCWD, path, &one, 1);
+        if (r == -ENOENT || r == -ESRCH)
+            return 1;
+    }
+    return 0;
 }
 
 /* m: which descriptors are not told, what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */

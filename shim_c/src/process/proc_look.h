@@ -32,7 +32,7 @@ struct mm_seen {
 int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most);
 void mm_proc_looked(struct mm_seen *seen, uint32_t count);
 int mm_proc_catches(uint32_t pid, int number);
-int mm_proc_ended(uint32_t pid);
+int mm_proc_ended(const uint32_t *pids, uint32_t count);
 /* CDEF-END */
 
 #endif
