@@ -115,8 +115,7 @@ struct mm_memory {
     uint32_t writer_ready;     /* futex: its descriptors are its own */
     uint32_t writes;           /* futex: all programs run again */
     uint32_t written;          /* futex */
-    uint32_t write_error, crc;
-    uint32_t threads, known_pid;
+    uint32_t write_error, crc, threads, known_pid;
     uint64_t file_bytes, page_bytes, stop_ns, gather_ns, copy_ns, pause_ns;
     uint64_t come_from;        /* index of its image; 0: the process is one that the kernel started with its present program */
     int32_t own[80];           /* descriptors of the library itself, ended by -1 */

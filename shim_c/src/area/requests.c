@@ -102,7 +102,7 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
     return state == MM_MEMORY_HELD ? 0 : has_failed(m);
 }
 
-static void go_on(struct mm_area *a, const uint32_t *processes, uint32_t count, uint32_t state)
+static void wake_in(struct mm_area *a, const uint32_t *processes, uint32_t count, uint32_t state)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct mm_memory *m = mm_memory_of(a, processes[i]);
@@ -112,7 +112,7 @@ static void go_on(struct mm_area *a, const uint32_t *processes, uint32_t count, 
 }
 
 /* Every process is parked: their images; mm_memory_gathered waits until all is known of one that it takes from the process. */
-void mm_memory_gather(struct mm_area *a, const uint32_t *processes, uint32_t count) { go_on(a, processes, count, MM_MEMORY_GATHER); }
+void mm_memory_gather(struct mm_area *a, const uint32_t *processes, uint32_t count) { wake_in(a, processes, count, MM_MEMORY_GATHER); }
 
 int mm_memory_gathered(struct mm_area *a, uint32_t process)
 {
@@ -128,7 +128,7 @@ int mm_memory_gathered(struct mm_area *a, uint32_t process)
     return state == MM_MEMORY_STOPPED ? 0 : has_failed(m);
 }
 
-void mm_memory_go(struct mm_area *a, const uint32_t *processes, uint32_t count) { go_on(a, processes, count, MM_MEMORY_IDLE); }
+void mm_memory_go(struct mm_area *a, const uint32_t *processes, uint32_t count) { wake_in(a, processes, count, MM_MEMORY_IDLE); }
 
 /* All run again: the writers may have the processors, too. */
 void mm_memory_write(struct mm_area *a, const uint32_t *processes, uint32_t count)
