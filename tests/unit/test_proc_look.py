@@ -1,0 +1,77 @@
+"""What /proc says of several processes: in their order, in two parts, whatever the other thread is at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from metamori._area import ffi
+from metamori.runtime.memory.proc_look import Looks, ProcLook
+
+LONG = "x" * 100_000                       # an environment that the usual room does not hold
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started = [subprocess.Popen(["sleep", "1000"], env={"NUMBER": str(i), "LONG": LONG if i % 7 == 3 else ""})
+               for i in range(40)]
+    yield started
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def looks(pids: list[int], **known: int) -> Looks:
+    looks.kept = [ffi.new("struct mm_memory *", {"own": [2, -1], **known}) for _ in pids]   # type: ignore[attr-defined]
+    return Looks([*zip(pids, looks.kept, strict=True)])                                     # type: ignore[attr-defined]
+
+
+def test_each_is_told_of_itself(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    pids = [each.pid for each in sleepers]
+    before = threading.active_count()
+    with closing(looks(pids)) as all_of_them:
+        found: list[ProcLook] = []
+        for seen in all_of_them.first():
+            assert seen.family == (os.getpid(), os.getpgid(0), os.getsid(0))
+            assert [each.fd for each in seen.descriptors()] == [0, 1]      # 2 is one that is not told
+            found.append(seen)
+        for seen, rest in zip(found, all_of_them.rest(), strict=True):
+            seen.know_rest(rest)
+    assert [each.pid for each in found] == pids
+    assert threading.active_count() == before
+    for number, seen in enumerate(found):
+        launch = seen.launch()
+        assert launch.argv == (b"sleep", b"1000")
+        assert {b"NUMBER=%d" % number, b"LONG=" + (LONG.encode() if number % 7 == 3 else b"")} <= {*launch.env}
+        assert launch.cwd == os.getcwdb()
+        assert launch.exe in seen.files
+
+
+def test_what_is_known_is_not_read(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    with closing(looks([sleepers[0].pid], same_program=1)) as one:
+        seen, = one.first()
+        seen.know_rest(*one.rest())
+    assert seen.launch().argv == seen.launch().env == ()
+
+
+def test_one_has_ended(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    """Those before it are told of, and no thread is left behind."""
+    before = threading.active_count()
+    sleepers[5].kill()
+    sleepers[5].wait()
+    told = []
+    with closing(looks([each.pid for each in sleepers])) as all_of_them, pytest.raises(FileNotFoundError):
+        for seen in all_of_them.first():
+            told.append(seen.pid)
+    assert told == [each.pid for each in sleepers[:5]]
+    assert threading.active_count() == before
+
+
+def test_nobody(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    with closing(looks([])) as nobody:
+        assert [*nobody.first()] == [*nobody.rest()] == []
