@@ -70,7 +70,7 @@ def _status(words: list[str]) -> int:
     gc.set_threshold(_COLLECT_AFTER)
     verb = words[0] if words and words[0] in VERBS else ""
     try:
-        _step_out()
+        _step_out(begins=verb in ("run", "restart"))
         if not verb:
             from metamori.cli.options import parser
 
@@ -123,11 +123,11 @@ def _sentence(error: OSError) -> str:
     return f"{name_text(error.filename)}: {error.strerror}"
 
 
-def _step_out() -> None:
+def _step_out(begins: bool) -> None:
     """A verb started by a script of a live run is no part of the run."""
     from metamori.runtime.lifecycle import leave_run
 
-    leave_run.step_out()
+    leave_run.step_out(begins)
 
 
 def _say(message: str) -> None:

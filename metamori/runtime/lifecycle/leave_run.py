@@ -16,13 +16,24 @@ def given() -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def step_out() -> None:
-    """Nothing to do, and nothing imported, unless the preload library is in this process."""
+_around = ""                               # the store of the run that was left
+
+
+def step_out(begins: bool) -> None:
+    """Nothing to do, and nothing imported, unless the preload library is in this process. begins: the verb starts a
+    run; the programs of one with another store find their files in place."""
+    global _around
     if "/libmetamori" not in given().get("LD_PRELOAD", ""):
         return
     import ctypes
 
     try:
-        ctypes.CDLL(None).metamori_step_out()
+        if ctypes.CDLL(None).metamori_step_out(begins):
+            _around = given().get("METAMORI_STORE", "")
     except AttributeError:
         return
+
+
+def around() -> str:
+    """A line for a person, if the run that begins is not tracked by one around it."""
+    return f"the run around this one, in {_around}, does not track it" if _around else ""

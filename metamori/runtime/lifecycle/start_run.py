@@ -13,7 +13,7 @@ from metamori.errors import Damaged, StoreBusy
 from metamori.runtime.area import launch_record, wal
 from metamori.runtime.area.run_area import BLOCK, Area, make_folder
 from metamori.runtime.checkpoint import auto_prune
-from metamori.runtime.lifecycle import run_scope
+from metamori.runtime.lifecycle import child_loop, leave_run, run_scope
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
 from metamori.store.read.store import Store
@@ -89,6 +89,8 @@ def begin_area(
         launch_record.note(area, launch)
     # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
     commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
+    if others := leave_run.around():
+        child_loop.say(others)
     return area, said
 
 

@@ -56,7 +56,7 @@ class Buffers:
         return data
 
     def stretches(self, run: int) -> Stretches:
-        """For `checksum` of many ranges, while nobody writes there; who reads many other buffers meanwhile closes it."""
+        """For `checksum` of many ranges, while nobody writes there; reading many other buffers meanwhile closes it."""
         return Stretches(self._door, self._reader(run))
 
     def checksum(self, run: int, start: int, length: int, stretches: Stretches | None = None) -> int:

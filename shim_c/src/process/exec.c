@@ -106,7 +106,7 @@ static void begin_outside(void)
  * still write its files back. */
 static void leave_run(uint64_t key, const char *why)
 {
-    if (mm_first_time(key))
+    if (why && mm_first_time(key))
         mm_say("%s %s: from now on its files are not checkpointed", program_invocation_name, why);
     mm_self->outside = 1;
     enter();
@@ -117,6 +117,12 @@ static void leave_run(uint64_t key, const char *why)
     mm_hold_calls();                   /* other threads come to the end of theirs */
     mm_leave();
     mm_let_calls_go();
+}
+
+/* It begins a run with another store, whose programs find their files as the kernel has them. */
+void mm_leave_for_another(void)
+{
+    leave_run(0, NULL);
 }
 
 /* It becomes another user: can that one write the store?  1: it has left. */

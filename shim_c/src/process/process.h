@@ -34,6 +34,7 @@ long mm_close(int fd);
 void mm_onto_begin(struct mm_onto *onto, int fd, int to);
 void mm_onto_end(const struct mm_onto *onto, int done);
 void mm_leave(void);
+void mm_leave_for_another(void);
 void mm_threads_past(void);
 void mm_hold_calls(void);
 void mm_let_calls_go(void);

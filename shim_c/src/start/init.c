@@ -218,17 +218,22 @@ __attribute__((constructor)) static void constructed(int count, char **argv, cha
     sys(SYS_exit_group, errno == ENOENT ? 127 : 126);
 }
 
-/* A metamori verb that was started inside a run: it is no part of it. */
-EXPORT void metamori_step_out(void)
+/* A metamori verb that was started inside a run: it is no part of it.  begins: another run, or another program of this one.
+ * Returns whether it was. */
+EXPORT int metamori_step_out(int begins)
 {
+    int was = mm_active;
+    if (was && begins)                 /* its slot says how long there may be programs that nobody tracks here */
+        mm_leave_for_another();
     mm_holding++;
-    if (mm_area)
+    if (mm_area && !begins)
         mm_process_leave(mm_area, mm_self_process);
     mm_active = 0;
     mm_forget_descriptors();
     mm_ready = 1;
     mm_holding--;
     mm_deliver_if_free();
+    return was;
 }
 
 static int others_live(void)
