@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <aio.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -466,11 +467,32 @@ static void case_refused(void)
     SAY(memcmp(&was.st_ctim, &is.st_ctim, sizeof is.st_ctim));
 }
 
+/* What is no descriptor, and never can be: nothing is done to the tracked one beside it. */
+static void case_no_descriptors(void)
+{
+    static const int none[] = { -1, -100, INT_MIN, INT_MAX, 1 << 20, 1 << 30 };
+    scatter(fd);
+    for (unsigned i = 0; i < sizeof none / sizeof *none; i++) {
+        printf("%d: ", none[i]);
+        SAY(dup2(none[i], fd));
+        SAY(dup3(none[i], fd, O_CLOEXEC));
+        SAY(dup2(fd, none[i] == 1 << 20 ? -1 : none[i]));
+        SAY(close_range(none[i], none[i], 0));
+        SAY(close_range(none[i], ~0u, 0));
+        SAY(close(none[i]));
+        SAY(pwrite(fd, "still there", 11, 100 * i));
+    }
+    SAY(close_range(~0u, ~0u, CLOSE_RANGE_UNSHARE));
+    SAY(close_range(~0u, ~0u, 64));
+    sums("old");
+}
+
 CASES = {
     CASE(aio_and_close), CASE(size_limit), CASE(mapping_outlives), CASE(collapse_and_insert),
     CASE(copy_within), CASE(splice), CASE(flags), CASE(nameless_gets_a_name), CASE(exchanged_folders),
     CASE(descriptor_passed), CASE(memory_of_a_device), CASE(blocks),
     CASE(exec_of_a_fifo), CASE(memfd_by_its_name), CASE(stream_that_maps), CASE(into_itself), CASE(longest_path), CASE(refused),
+    CASE(no_descriptors),
 };
 
 MAIN

@@ -7,9 +7,11 @@
 
 uint32_t mm_table_lock;
 
-/* The FIT of a descriptor whose number means the same file as a moment ago, or 0. */
+/* The FIT of a descriptor whose number means the same file as a moment ago, or 0: also of what can be no descriptor. */
 uint32_t mm_stable(int fd)
 {
+    if (UNLIKELY((unsigned)fd >= MM_FDS))
+        return 0;
     while (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE) == MM_CHANGING))
         sys_pause_us(50);
     return __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);

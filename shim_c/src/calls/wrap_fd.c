@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <elf.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <pthread.h>
 
@@ -333,7 +334,7 @@ EXPORT int daemon(int keep_folder, int keep_standard)
 /* Closes by number pass over our own descriptors. */
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-    if (!active() || (flags & CLOSE_RANGE_CLOEXEC))
+    if (!active() || (flags & CLOSE_RANGE_CLOEXEC) || first > INT_MAX)   /* no descriptor is there */
         return REAL(close_range)(first, last, flags);
     if (first > last)
         return fail(-EINVAL);
