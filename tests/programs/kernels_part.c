@@ -3,6 +3,7 @@
 #include "corners.h"
 #include <linux/openat2.h>
 #include <mntent.h>
+#include <pthread.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -249,10 +250,51 @@ static void case_memory_that_is_guarded(void)
     sums("old");
 }
 
+static int ends[2], twin;
+
+static long moved(int how)
+{
+    loff_t at = 4090, to = 200;
+    switch (how) {
+    case 0: return copy_file_range(fd, &at, twin, &to, 9000, 0);
+    case 1: return fallocate(fd, 0, 0, PAGE);
+    case 2: return splice(fd, &at, ends[1], NULL, 100, 0);
+    case 3: return splice(ends[0], NULL, fd, &at, 50, 0);
+    default: return sendfile(twin, fd, &at, 9000);
+    }
+}
+
+static void *cancelled_before(void *how)
+{
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    return (void *)moved((int)(long)how);
+}
+
+/* A thread ends at the calls that are cancellation points, and in the midst of none: the next checkpoint waits for no call. */
+static void case_cancelled(void)
+{
+    pipe(ends), write(ends[1], room, 100);
+    twin = open("twin", O_RDWR);
+    scatter(fd), scatter(twin);
+    for (long how = 0; how < 5; how++) {
+        pthread_t thread;
+        void *answer;
+        printf("%ld: ", how);
+        SAY(pthread_create(&thread, NULL, cancelled_before, (void *)how));
+        SAY(pthread_join(thread, &answer));
+        SAY((long)answer);
+        metamori_checkpoint();
+    }
+    sums("old"), sums("twin");
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
+    CASE(cancelled),
 };
 
 MAIN

@@ -124,6 +124,7 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 {
+    pthread_testcancel();
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
     if (!slot)
         return REAL(fallocate)(fd, mode, at, length);

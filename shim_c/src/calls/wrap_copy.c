@@ -37,6 +37,15 @@ static int kernel_writes(int fd)
     return 1;
 }
 
+/* The calls here read and write by others that are cancellation points: a thread that ended in one would leave its call under
+ * way, and no checkpoint came to an end. */
+static int hold_cancellation(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
 static int readable_offset(const off_t *at) { return !at || mm_usable(at, sizeof *at, 1) == sizeof *at; }
 
 /* Bytes from a place (a file, or from < 0 position) to a place or a stream; none is lost when the other end is full.
@@ -114,6 +123,8 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
 {
     if (!active() || flags || (!pif_of(from) && !pif_of(to)) || !readable_offset(from_at) || !readable_offset(to_at))
         return REAL(copy_file_range)(from, from_at, to, to_at, count, flags);
+    pthread_testcancel();
+    int cancels = hold_cancellation();
     enter();
     long r;
     if (kernel_reads(from) && kernel_writes(to)) {
@@ -125,6 +136,7 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
         r = result(r < 0 ? r : copy_file(from, from_at, to, to_at, count));
     }
     leave();
+    pthread_setcancelstate(cancels, NULL);
     return r;
 }
 
@@ -152,11 +164,13 @@ EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t count)
         r = -EINVAL;
     if (r < 0)
         return result(r);
+    int cancels = hold_cancellation();
     if (!waits)
         enter();
     r = pieces(from, at, to, NULL, count);
     if (!waits)
         leave();
+    pthread_setcancelstate(cancels, NULL);
     return result(r);
 }
 
@@ -268,7 +282,11 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
         || (in && (open_flags(to) & O_APPEND))
         || (at && (*at < 0 || __builtin_add_overflow(*at, (off_t)count, &sum))))
         return REAL(splice)(from, from_at, to, to_at, count, flags);
-    return result(out ? splice_out(from, from_at, to, count, flags) : splice_in(from, to, to_at, count, flags));
+    pthread_testcancel();
+    int cancels = hold_cancellation();
+    long r = out ? splice_out(from, from_at, to, count, flags) : splice_in(from, to, to_at, count, flags);
+    pthread_setcancelstate(cancels, NULL);
+    return result(r);
 }
 
 /* Does the filesystem share blocks?  A range that no filesystem can share tells. */
