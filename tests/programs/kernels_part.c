@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -290,11 +291,29 @@ static void case_cancelled(void)
     sums("old"), sums("twin");
 }
 
+/* descriptors that are sent from no memory, or from too little */
+static void case_sent_from_nowhere(void)
+{
+    int pair[2];
+    char *end = (char *)mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + PAGE;
+    struct iovec v = { room, 1 };
+    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1 };
+    SAY(munmap(end, PAGE));
+    SAY(mprotect(end - PAGE, PAGE, PROT_READ));
+    SAY(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+    void *at[] = { (void *)-1, (void *)1, end, end - 8 };
+    for (int i = 0; i < 4; i++) {
+        message.msg_control = at[i], message.msg_controllen = CMSG_SPACE(sizeof(int));
+        SAY(sendmsg(pair[0], &message, 0));
+        SAY(sendmsg(pair[0], at[i], 0));
+    }
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
-    CASE(cancelled),
+    CASE(cancelled), CASE(sent_from_nowhere),
 };
 
 MAIN

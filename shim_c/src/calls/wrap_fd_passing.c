@@ -35,6 +35,8 @@ static void each_of(const struct msghdr *message, int socket, int sends)
 {
     if (!message || !message->msg_control || message->msg_controllen < sizeof(struct cmsghdr))
         return;
+    if (sends && mm_usable(message->msg_control, message->msg_controllen, 0) < message->msg_controllen)
+        return;                        /* the kernel says what is wrong with it */
     struct msghdr *m = (struct msghdr *)message;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
@@ -61,7 +63,7 @@ static void received(const struct msghdr *message)
 
 EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
-    if (active() && message && message->msg_controllen)
+    if (active() && message && mm_usable(message, sizeof *message, 0) == sizeof *message && message->msg_controllen)
         each_of(message, socket, 1);
     return mm_sendmsg_held_up(socket, message, flags);
 }
