@@ -306,6 +306,7 @@ static void case_sent_from_nowhere(void)
         message.msg_control = at[i], message.msg_controllen = CMSG_SPACE(sizeof(int));
         SAY(sendmsg(pair[0], &message, 0));
         SAY(sendmsg(pair[0], at[i], 0));
+        SAY(sendmmsg(pair[0], at[i], 1, 0));
     }
 }
 

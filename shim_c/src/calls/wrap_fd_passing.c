@@ -70,7 +70,7 @@ EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 
 EXPORT int sendmmsg(int socket, struct mmsghdr *list, unsigned count, int flags)
 {
-    for (unsigned i = 0; active() && list && i < count; i++)
+    for (unsigned i = 0; active() && list && i < count && mm_usable(&list[i], sizeof *list, 0) == sizeof *list; i++)
         if (list[i].msg_hdr.msg_controllen)
             each_of(&list[i].msg_hdr, socket, 1);
     return REAL(sendmmsg)(socket, list, count, flags);
