@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -126,10 +126,10 @@ int main(void) { return !makes("before") || setfsgid(1234) || !makes("after"); }
 """
 
 
-def built(folder: Path, text: str) -> str:
+def built(folder: Path, text: str, flags: Sequence[str] = ("-static",)) -> str:
     program = folder / "program"
     program.with_suffix(".c").write_text(text)
-    command = ["gcc", "-w", "-static", program.with_suffix(".c"), "-o", program]
+    command = ["gcc", "-w", *flags, program.with_suffix(".c"), "-o", program]
     if not shutil.which("gcc") or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no static C library")
     return str(program)

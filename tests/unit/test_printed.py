@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metamori._area import ffi
 from metamori.printed import columns, cut, line_text, name_text
+from metamori.runtime.area.scope import outside, outside_text
 
 
 @pytest.mark.parametrize("name, printed", [
@@ -38,3 +42,10 @@ def test_what_is_cut_fits(text: str, width: int) -> None:
     short = cut(text, width)
     assert columns(short) <= width
     assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
+
+
+def test_files_in_the_root_folder() -> None:
+    rows = [SimpleNamespace(folder=ffi.new("char[]", folder), files=files)
+            for folder, files in [(b"", 2), (b"/tmp", 1), (b"", 0)]]
+    area: Any = SimpleNamespace(head=SimpleNamespace(outside_files=3, outside=rows))
+    assert outside_text(*outside(area)) == "3 files (2 in /, 1 in /tmp)"

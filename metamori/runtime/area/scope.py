@@ -107,7 +107,7 @@ def _rule(kind: int, folder: bytes = b"", pattern: bytes = b"") -> bytes:
 
 def outside(area: Area) -> tuple[int, list[tuple[bytes, int]]]:
     """How many files the run wrote out of its scope, and in which folders most of them are."""
-    found = [(bytes(ffi.string(each.folder)), int(each.files)) for each in area.head.outside if each.files]
+    found = [(bytes(ffi.string(each.folder)) or b"/", int(each.files)) for each in area.head.outside if each.files]
     return int(area.head.outside_files), sorted(found, key=lambda each: (-each[1], each[0]))
 
 

@@ -243,7 +243,7 @@ static struct mm_pif *hold_linked(int dir, const char *path, int flags, struct l
 {
     struct stat st;
     uint32_t slot;
-    if (!mm_usable(path, 1, 2) || sys(SYS_newfstatat, dir, path, &st, flags & AT_EMPTY_PATH) < 0
+    if (!mm_usable(path, 1, 2) || sys(SYS_newfstatat, dir, path, &st, flags & AT_EMPTY_PATH) < 0 || !S_ISREG(st.st_mode)
         || !(slot = mm_pif_there(mm_area, dir, path, flags & AT_EMPTY_PATH, st.st_dev, st.st_ino)))
         return NULL;
     struct mm_pif *p = mm_pif_at(mm_area, slot);

@@ -142,7 +142,8 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     case SYS_removexattrat: return mm_attributes_at(I(c), number, a, b, c, d, e, f);
     ON(fchown, fchown(I(a), (uid_t)b, (gid_t)c));
     ON(fchownat, fchownat(I(a), S(b), (uid_t)c, (gid_t)d, I(e)));
-    case SYS_utimensat: return b ? utimensat(I(a), S(b), P(c), I(d)) : futimens(I(a), P(c));
+    case SYS_utimensat:                /* without a name it is refused where that is wanted */
+        return b ? utimensat(I(a), S(b), P(c), I(d)) : I(a) == AT_FDCWD || d ? REAL(syscall)(number, a, b, c, d) : futimens(I(a), P(c));
     ON(setxattr, setxattr(S(a), S(b), P(c), (size_t)d, I(e)));
     ON(lsetxattr, lsetxattr(S(a), S(b), P(c), (size_t)d, I(e)));
     ON(fsetxattr, fsetxattr(I(a), S(b), P(c), (size_t)d, I(e)));

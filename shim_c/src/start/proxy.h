@@ -40,7 +40,7 @@ extern struct mm_proxy_shared *mm_proxy_shared;
 /* What is known of a program that waits, as long as it lives: descriptors of its process. */
 struct mm_waiting {
     uint32_t tid, tgid;
-    int process, folder, status;       /* pidfd; its folder and its status in /proc */
+    int process, folder, status;       /* pidfd, of the thread since Linux 6.9; its folder and its status in /proc */
     int goes, is_at;                   /* our thread goes where it likes, and is in that folder between calls */
     int here;                          /* it has the root, the namespaces and the groups that we have */
     int umask;                         /* when it was first seen; -1: it is not known */
@@ -81,6 +81,8 @@ int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size
 /* A descriptor of it, here too.  -errno. */
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
+/* A thread may have a table of descriptors that is not its process's. */
+int mm_has_own_table(const struct mm_waiting *from);
 int mm_take_umask(const struct mm_shown *call, const struct mm_waiting *from);
 /* May we look into a process? */
 int mm_may_look_into(int pid);

@@ -159,6 +159,8 @@ static enum mm_answer set_times(const struct mm_shown *call, const struct mm_wai
 #endif
                   a[1], times, &said))
         return MM_ANSWER_KERNEL;
+    if (nr == SYS_utimensat && !a[1] && a[3])
+        return MM_ANSWER_KERNEL;       /* flags are for names */
     if (nr == SYS_utimensat && (!a[1] || means_descriptor(call, a[1], (int)a[3])))
         return on_descriptor(call, from, nr, a, said, result);
     if (nr == SYS_utimensat)

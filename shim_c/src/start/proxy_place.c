@@ -181,7 +181,8 @@ int mm_find_open(const struct mm_shown *call, const struct mm_waiting *from, int
         fd = dir;
         if (may_link_own())
             *flags = AT_SYMLINK_FOLLOW;
-    } else if (n > 0 && (*flags & AT_SYMLINK_FOLLOW) && sscanf(place->path, "/proc/self/fd/%d%n", &fd, &end) == 1 && place->path[end]) {
+    } else if (n > 0 && (*flags & AT_SYMLINK_FOLLOW) && sscanf(place->path, "/proc/self/fd/%d%n", &fd, &end) == 1
+               && (place->path[end] || mm_has_own_table(from))) {     /* the name is in its process's table */
         fd = -1;
     }
     if (fd < 0)

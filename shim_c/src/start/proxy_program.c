@@ -6,12 +6,16 @@
 #include "start/proxy.h"
 
 #include <linux/capability.h>
+#include <linux/kcmp.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/vfs.h>
 
+#ifndef PIDFD_THREAD
+#define PIDFD_THREAD O_EXCL            /* Linux 6.9 */
+#endif
 #define STATUS_ROOM 1024
 #define FIRST_PIECE 256                /* few paths are longer */
 
@@ -19,6 +23,7 @@ struct mm_proxy_shared *mm_proxy_shared;
 static struct { uid_t uid; gid_t gid; struct __user_cap_data_struct caps[2]; } own;    /* the proxy never changes them */
 #define KERNELS 3
 static dev_t kernels[KERNELS];
+static int has_threads;                /* pidfds of threads */
 
 int mm_still_waits(const struct mm_shown *call)
 {
@@ -102,6 +107,11 @@ static int is_itself(const char *status)
     return 1;
 }
 
+int mm_has_own_table(const struct mm_waiting *from)
+{
+    return from->tid != from->tgid && sys(SYS_kcmp, from->tid, from->tgid, KCMP_FILES, 0, 0) > 0;
+}
+
 static int is_here(const struct mm_waiting *from)
 {
     char theirs[STATUS_ROOM], ours[STATUS_ROOM];
@@ -109,8 +119,8 @@ static int is_here(const struct mm_waiting *from)
     int alike = same_line(status_of(from->status, theirs, "\nGroups:"), status_of((int)own, ours, "\nGroups:"));
     if (own >= 0)
         sys_close((int)own);
-    return alike && is_itself(theirs) && leads_to_same(from->folder, "root", "/") && leads_to_same(from->folder, "ns/mnt", "/proc/self/ns/mnt")
-        && leads_to_same(from->folder, "ns/user", "/proc/self/ns/user");
+    return alike && (has_threads || !mm_has_own_table(from)) && is_itself(theirs) && leads_to_same(from->folder, "root", "/")
+        && leads_to_same(from->folder, "ns/mnt", "/proc/self/ns/mnt") && leads_to_same(from->folder, "ns/user", "/proc/self/ns/user");
 }
 
 static void forget(struct mm_waiting *from)
@@ -144,19 +154,19 @@ int mm_waiting_look(const struct mm_shown *call, struct mm_waiting *from)
         return 1;
     }
     forget(from);
-    snprintf(text, sizeof text, "/proc/%u", call->notice.pid);
+    from->tid = call->notice.pid;
+    snprintf(text, sizeof text, "/proc/%u", from->tid);
     from->folder = (int)sys_openat(AT_FDCWD, text, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     from->is_at = from->goes && from->folder >= 0 && sys(SYS_fchdir, from->folder) == 0;
     from->status = from->folder < 0 ? -1 : (int)sys_openat(from->folder, "status", O_RDONLY | O_CLOEXEC, 0);
     from->tgid = (uint32_t)strtoul(status_of(from->status, text, "\nTgid:"), NULL, 10);
     from->umask = umask_in(text);
-    from->process = from->tgid ? (int)sys(SYS_pidfd_open, from->tgid, 0) : -1;
+    from->process = !from->tgid ? -1 : (int)sys(SYS_pidfd_open, has_threads ? from->tid : from->tgid, has_threads ? PIDFD_THREAD : 0);
     from->here = from->process >= 0 && is_here(from);
     if (from->process < 0 || !look_at_folder(from) || !mm_still_waits(call)) {
         forget(from);
         return 0;
     }
-    from->tid = call->notice.pid;
     return 1;
 }
 
@@ -169,6 +179,10 @@ void mm_proxy_know_itself(void)
     own.uid = geteuid();
     own.gid = getegid();
     sys(SYS_capget, &head, own.caps);
+    long thread = sys(SYS_pidfd_open, sys_getpid(), PIDFD_THREAD);
+    has_threads = thread >= 0;
+    if (has_threads)
+        sys_close((int)thread);
     for (int i = 0; i < KERNELS; i++)
         if (sys(SYS_newfstatat, AT_FDCWD, folder[i], &st, 0) == 0 && sys(SYS_statfs, folder[i], &fs) == 0
             && (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC || fs.f_type == CGROUP2_SUPER_MAGIC))

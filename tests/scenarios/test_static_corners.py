@@ -1,0 +1,110 @@
+"""Static programs: threads with descriptors of their own, refused flags, inode numbers of files that are gone."""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab
+from test_static_paths import built
+from test_static_programs import OPTIONS, every_index, prepare
+
+THREADS = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int its;
+
+static void *other_table(void *nothing)
+{
+    struct timespec times[2] = { { 1000, 5 }, { 2000, 7 } };
+    char name[64];
+    printf("%d\\n", unshare(CLONE_FILES));
+    close(its);
+    int fd = open("log", O_RDWR);
+    printf("%d %d\\n", fd == its, fchmod(fd, 0600));
+    printf("%ld\\n", syscall(SYS_utimensat, fd, NULL, times, 0));
+    printf("%d\\n", linkat(fd, "", AT_FDCWD, "by number", AT_EMPTY_PATH));
+    sprintf(name, "/proc/self/fd/%d", its);        /* of the process, not of the thread */
+    printf("%d\\n", linkat(AT_FDCWD, name, AT_FDCWD, "by name", AT_SYMLINK_FOLLOW));
+    return nothing;
+}
+
+int main(void)
+{
+    struct stat st;
+    pthread_t one;
+    its = open("old", O_RDWR);
+    pthread_create(&one, NULL, other_table, NULL);
+    pthread_join(one, NULL);
+    printf("%d\\n", fchmod(its, 0640));
+    fstat(its, &st);
+    printf("%o %d\\n", st.st_mode, (int)st.st_nlink);
+    return 0;
+}
+"""
+
+FLAGS = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(void)
+{
+    struct timespec times[2] = { { 1000, 5 }, { 2000, 7 } };
+    int fd = open("log", O_RDWR), flags[] = { AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, 0 };
+    for (int i = 0; i < 3; i++) {
+        printf("%ld", syscall(SYS_utimensat, fd, NULL, times, flags[i]));
+        printf(" %d\\n", errno);
+        printf("%ld", syscall(SYS_utimensat, AT_FDCWD, NULL, times, flags[i]));
+        printf(" %d\\n", errno);
+    }
+    return 0;
+}
+"""
+
+NUMBERS = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int main(void)
+{
+    char name[16];
+    int fd = open("gone", O_CREAT | O_WRONLY, 0600);
+    close(fd);
+    printf("%d\\n", unlink("gone"));
+    for (int i = 0; i < 20; i++) {             /* one of them gets its number, on most filesystems */
+        sprintf(name, "%d", i);
+        mkfifo(name, 0600);
+        printf("%d\\n", linkat(AT_FDCWD, name, AT_FDCWD, "link", AT_SYMLINK_FOLLOW));
+        unlink("link");
+    }
+    return 0;
+}
+"""
+
+
+@OPTIONS
+@pytest.mark.parametrize("text", [THREADS, FLAGS, NUMBERS], ids=["threads", "flags", "numbers"])
+def test_as_natively(lab: Lab, native_lab: Lab, text: str, options: list[str]) -> None:
+    every_index(lab, native_lab, [built(lab.folder, text)], [""], options)
+
+
+def test_flags_by_the_library(lab: Lab, native_lab: Lab) -> None:
+    """The same calls through syscall(), of a program that the library is in."""
+    program = built(lab.folder, FLAGS, [])
+    prepare(native_lab)
+    prepare(lab)
+    natively, done = (each.run([program], native=each is native_lab) for each in (native_lab, lab))
+    assert (done.returncode, done.stdout, done.stderr) == (0, natively.stdout, b"")
