@@ -115,9 +115,8 @@ def mark(area: Area, kind: int, index: int) -> int:
         os.close(fd)
     head.ahead_tail = at + len(record)
     if gives_back(area) and head.flags & lib.MM_MOVES:  # older indexes need them, and what lies before goes
-        for each in read(area.path):
-            if each.kind == lib.MM_AHEAD_MOVED and each.whole and each.at < at:
-                moved(area, (each.dev, each.ino, each.btime_ns), each.copy())
+        for was, now in _moved(read(area.path)).items():   # each once: a restore's mark gives nothing back yet
+            moved(area, was, now)
     return at
 
 
@@ -135,8 +134,7 @@ def moved(area: Area, was: Identity, now: Identity) -> None:
 
 def followed(area: Area) -> dict[Identity, Identity]:
     """What files are by now that a restore made other inodes: copies of themselves."""
-    found = {(each.dev, each.ino, each.btime_ns): each.copy() for each in read(area.path)
-             if each.kind == lib.MM_AHEAD_MOVED and each.whole}
+    found = _moved(read(area.path))
     for was, at in found.items():
         passed = {was}
         while at in found and at not in passed:
@@ -144,6 +142,12 @@ def followed(area: Area) -> dict[Identity, Identity]:
             at = found[at]
         found[was] = at
     return found
+
+
+def _moved(records: list[Record]) -> dict[Identity, Identity]:
+    """By each file the copy that it was last."""
+    return {(each.dev, each.ino, each.btime_ns): each.copy() for each in records
+            if each.kind == lib.MM_AHEAD_MOVED and each.whole}
 
 
 def sync(area: Area) -> None:
