@@ -162,16 +162,15 @@ class Visits:
         after = self.look()
         if found["recorded"]:
             self.known[found["recorded"]] = Known(before, set(self.tracked))
-        self.nothing_of_nobody_is_lost(before, after, index, found["recorded"] or 0)
+        self.nothing_of_nobody_is_lost(before, after, index, found["from"])
         if known:
             self.compare(known.seen, after, known.exact, f"restore {index}", lost)
         self.known.setdefault(found["index"], Known(after, set(self.tracked)))
 
-    def nothing_of_nobody_is_lost(self, before: Seen, after: Seen, index: int, recorded: int) -> None:
-        """What is in the index that the restore took first is not."""
+    def nothing_of_nobody_is_lost(self, before: Seen, after: Seen, index: int, left: int) -> None:
+        """What is in the index that the restore left is not, also where no run but an index brought it there."""
         with Store.open(str(self.lab.store)) as store:
-            names = store.state(recorded).names if recorded else {}
-            saved = {os.fsdecode(path) for path, entry in names.items() if entry.kind == "file"}
+            saved = {os.fsdecode(path) for path, entry in store.state(left).names.items() if entry.kind == "file"}
         have = {entry[2:4] for entry in after.entries.values() if entry[0] == "file"}
         out = visitor.look([str(self.outside)])
         have |= {entry[2:4] for entry in out.entries.values() if entry[0] == "file"}
