@@ -38,7 +38,7 @@ def checkpoint(message: str | None = None) -> int:
 def restore(index: int) -> None:
     """Bring files, names and descriptors back to a checkpoint that this process took part in (metamori_restore).
 
-    OSError: EINVAL, ESRCH, EBUSY, ENOSYS, ENOSPC, EIO.
+    OSError: EINVAL, ESRCH, EBUSY, ENOENT, EXDEV, ENOSYS, ENOSPC, EIO.
     """
     from metamori.runtime.inside import client
 

@@ -153,3 +153,71 @@ def test_what_an_older_index_knows_by_a_pre_image(lab: Lab, options: list[str]) 
     for index in (lab.log()["head"], 1, 2, lab.log()["head"]):
         assert (lab.work / "h").read_bytes() == b"H" * 9000, index
         lab.restore(index)
+
+
+OUT_OF_SCOPE = """
+import errno, metamori, os, sys, tempfile
+out, way = sys.argv[1:]
+if way == "nameless":
+    temporary = tempfile.TemporaryFile(dir=out)
+    fd = temporary.fileno()
+else:
+    fd = os.open("moved" if way == "moved" else f"{out}/f", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"hello")
+if way == "unlinked before":
+    os.unlink(f"{out}/f")
+elif way == "moved":
+    os.rename("moved", f"{out}/f")
+with open("inside", "w") as file:
+    file.write("one")
+index = metamori.checkpoint()
+with open("inside", "w") as file:
+    file.write("two")
+if way in ("unlinked", "moved", "closed"):
+    os.unlink(f"{out}/f")
+elif way == "replaced":
+    os.rename(f"{out}/f", f"{out}/g")
+    with open(f"{out}/f", "w") as file:
+        file.write("another")
+if way == "closed":
+    os.close(fd)
+for _ in range(2):
+    try:
+        metamori.restore(index)
+    except FileNotFoundError:
+        assert way == "closed" and open("inside").read() == "two"
+    else:
+        assert way != "closed" and open("inside").read() == "one"
+        assert os.lseek(fd, 0, os.SEEK_CUR) == 5 and os.pread(fd, 10, 0) == b"hello"
+        assert os.pwrite(fd, b"h", 0) == 1
+"""
+
+
+@pytest.mark.parametrize("way", ["nameless", "unlinked before", "unlinked", "moved", "replaced", "closed"])
+def test_what_has_left_its_name_out_of_the_scope(lab: Lab, way: str) -> None:
+    """It is no file of the run: the program has it as before. If that is not possible, nothing goes back."""
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    done = lab.run([sys.executable, "-c", OUT_OF_SCOPE, lab.folder / "out", way])
+    assert done.returncode == 0, done.stderr.decode()
+
+
+COPIES = """
+import metamori, os, sys
+with open("file", "w") as file:
+    file.write("text")
+index = metamori.checkpoint()
+sizes = []
+for _ in range(12):
+    os.unlink("file")
+    metamori.restore(index)
+    sizes.append(os.path.getsize(sys.argv[1]))
+assert open("file").read() == "text"
+assert sizes[-1] < 12 * sizes[0], sizes
+"""
+
+
+def test_the_log_of_copies_grows_with_their_number(elsewhere: Lab) -> None:
+    """Each restore makes the file anew, and what it has been is written again by each."""
+    done = elsewhere.run([sys.executable, "-c", COPIES, elsewhere.store / "run" / "ahead"])
+    assert done.returncode == 0, done.stderr.decode()

@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
+from metamori.errors import MetamoriError
+from metamori.runtime.checkpoint.cut import look
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import FitEntry
 from metamori.store.io.os_io import opened_up
 from metamori.store.read.state import State
+from metamori.tables.record import replace
 
 if TYPE_CHECKING:
     from metamori._area import CData, mm_action, mm_actions
 
 
-def actions_for(session: Session, index: int, number: int, actions: mm_actions) -> None:
+class Gone(MetamoriError):
+    """An untracked file that the process had open has no name any more, and it has closed it."""
+
+    errno = errno.ENOENT
+
+
+def untracked(session: Session, index: int, slot: int) -> dict[int, bytes]:
+    """Of each description at the index whose file is out of the scope, by its first descriptor: where to open it, since
+    nothing brings back its name. By the descriptor that the process still has of it, where the name is gone or another
+    file's. Gone; nothing has moved yet."""
+    area, number = session.area, session.area.process(slot).number
+    now = {(area.fit(fit).dev, area.fit(fit).ino): fd for fd, fit in area.descriptors(slot).items()}
+    found = {}
+    for fit in session.store.meta(index).fits:
+        if fit.process != number or fit.inode or not fit.filename or area.in_scope(fit.filename):
+            continue
+        file, st = (fit.dev, fit.ino), look(fit.filename).st
+        if file in now and (st is None or (st.st_dev, st.st_ino) != file):
+            found[fit.descriptor] = b"/proc/self/fd/%d" % now[file]
+        elif st is None:
+            raise Gone(f"{os.fsdecode(fit.filename)}: not there any more, and open at checkpoint {index}")
+    return found
+
+
+def actions_for(session: Session, index: int, number: int, outside: Mapping[int, bytes], actions: mm_actions) -> None:
+    """outside: what `untracked` said."""
     store = session.store
     then = store.state(index)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
@@ -28,7 +57,10 @@ def actions_for(session: Session, index: int, number: int, actions: mm_actions) 
     session.coming_back.clear()
     refused: list[bytes] = []
     for i, fit in enumerate(entries):
-        path = _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode)
+        path = outside.get(fit.descriptor) or (
+            _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode))
+        if fit.descriptor in outside:      # maybe a link, to what it has open
+            fit = replace(fit, attributes=fit.attributes & ~os.O_NOFOLLOW)
         unflushed = ffi.from_buffer(fit.unflushed)
         session.coming_back.append(unflushed)
         _action(base[i], fit, path, unflushed)

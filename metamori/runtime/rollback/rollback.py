@@ -55,14 +55,15 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
     On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of
-    the index are damaged; AcrossFilesystems, the store is on another filesystem than a mapped file that lost its name
-    before or after the checkpoint.
+    the index are damaged; Gone, an untracked file that was open then; AcrossFilesystems, the store is on another
+    filesystem than a mapped file that lost its name before or after the checkpoint.
     """
     area, store = session.area, session.store
     store.refresh()
     if index < 0 or index not in store.history:
         raise NoSuchCheckpoint(f"there is no checkpoint {index}")
-    number = _process_number(session, pid)
+    slot = _process_slot(session, pid)
+    number = area.process(slot).number
     if index == 0 or all(each.process != number for each in store.meta(index).processes):
         raise NotThere(f"this process took no part in checkpoint {index}")
     if session.single:
@@ -71,8 +72,9 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     with held(area):
         # none was forked in between: a fork is a call that the freeze waits for
         require_alone(session.area, pid)
+        outside = descriptors.untracked(session, index, slot)
         back_or_as_it_is(session, index)
-        descriptors.actions_for(session, index, number, actions)
+        descriptors.actions_for(session, index, number, outside, actions)
 
 
 @contextmanager
@@ -128,10 +130,10 @@ def go_on(session: Session) -> None:
         session.area.unlock_session()
 
 
-def _process_number(session: Session, pid: int) -> int:
+def _process_slot(session: Session, pid: int) -> int:
     for slot in session.area.processes():
         if session.area.process(slot).pid == pid:
-            return session.area.process(slot).number
+            return slot
     raise NotThere("this process is not part of the run")
 
 
