@@ -262,7 +262,7 @@ class BuildNative(build_ext):
         description = ROOT / "metamori" / "runtime" / "area" / "build_area.py"
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
-        names = ("area/area", "area/requests", "area/cache", "base/check", "base/crc", "area/freeze",
+        names = ("area/area", "area/requests", "area/cache", "base/birth", "base/check", "base/crc", "area/freeze",
                  "area/lock", "area/lock_owner", "area/looks", "area/pid_numbers", "area/processes", "area/scope",
                  "area/sysv_numbers", "area/space_reserve", "area/scratch",
                  "area/slots", "area/area_check", "base/lift", "base/reserve_fds", "process/elf", "process/listener",

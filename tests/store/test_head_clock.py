@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from lab import Lab
 
 from metamori.store.format.records import Identity
 from metamori.store.read import head
+from metamori.store.read import store as stores
+from metamori.store.read.store import Store
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 3_000_000])
@@ -36,3 +40,15 @@ def test_no_clock_is_waited_for_long(tmp_path: Path) -> None:
     head.wait_past([Identity(b"/file", 1, 1, 0, 0, time.time_ns() + 10**15)])
     assert time.monotonic() - before < 10
     head.wait_past([])
+
+
+def test_what_the_store_keeps_too(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a name elsewhere, by which it is written to."""
+    lab.run([sys.executable, "-c", "import metamori, os\nopen('file', 'w').write('kept')\n"
+             "metamori.checkpoint()\nos.unlink('file')"])
+    with Store.open(str(lab.store)) as store:
+        [kept] = store.head.kept
+        waited = list[int]()
+        monkeypatch.setattr(stores, "wait_past", lambda noted: waited.extend(each.ctime_ns for each in noted))
+        store.set_head(store.head.index, store.head.kept)
+        assert kept.ctime_ns in waited

@@ -103,8 +103,8 @@ static long mm_write_out(int fd, int64_t start, int64_t length, int wait)
 static int64_t mm_birth_ns(const char *path, int follow)
 {
     struct statx st;
-    long r = sys_statx(AT_FDCWD, path, follow ? 0 : AT_SYMLINK_NOFOLLOW, STATX_BTIME, &st);
-    return r < 0 ? r : st.stx_mask & STATX_BTIME ? st.stx_btime.tv_sec * 1000000000 + st.stx_btime.tv_nsec : 0;
+    long r = mm_statx(AT_FDCWD, path, follow ? 0 : AT_SYMLINK_NOFOLLOW, &st);
+    return r < 0 ? r : (int64_t)sys_birth(&st);
 }
 
 /* 0: they are one; 1 and 2: which comes first. */

@@ -400,9 +400,9 @@ class Area:
     def new_pif(self, home: bytes, path: bytes) -> int:
         """A PIF for a file that no process has opened for writing: the one at `home`. OSError."""
         st = REAL.lstat(home)
-        slot: int = lib.mm_pif_new(self._area, st.st_dev, st.st_ino, REAL.birth_ns(home), path)
-        if not slot:
+        if not (slot := int(lib.mm_pif_new(self._area, st.st_dev, st.st_ino, REAL.birth_ns(home), path))):
             raise OSError(errno.ENOSPC, "the run area has no room")
+        self.pif(slot).flags |= 0 if st.st_ctime_ns % 10**9 else lib.MM_SECONDS
         return slot
 
     def set_path(self, pif: mm_pif, path: bytes) -> None:

@@ -21,6 +21,7 @@ from metamori.tables.record import replace
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
 _STEP_NS = 20_000_000                      # and no longer where the clock is a server's
 _GONE = 1                                  # a change time that nothing has
+_NO_TIME = 1 << 32                         # births below are generations: no clock gave them (birth.c)
 _TICKS = 2 * 10**9, 10**9, 10**7           # of filesystems: FAT, ext3 and short inodes of ext4, exFAT
 
 
@@ -128,7 +129,7 @@ def present_head(door: Door, layout: Layout, before: Head, known: State, state: 
     return Head(state.index, identities, homes)
 
 
-def wait_past(identities: Iterable[Identity]) -> None:
+def wait_past(identities: Iterable[Identity | KeptHome]) -> None:
     """Until whoever writes to one of these files gives it a later time: the clock of files goes in steps of up to 10 ms
     before Linux 6.13, and some filesystems keep no more than whole seconds. It has long gone on, as a rule: what was
     written before this was made durable."""
@@ -221,6 +222,13 @@ def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tup
         if entry is not None and entry.kind == "file" and identity.ino:
             objects[(identity.dev, identity.ino)] = entry.inode, identity.ctime_ns
     return objects
+
+
+def may_be_another(pif: PifEntry | None, dev: int, ino: int, btime_ns: int) -> bool:
+    """Whether nothing but the number says that a file is the one that head knows by it: its filesystem notes no births,
+    and the record is of another inode."""
+    return btime_ns < _NO_TIME and (
+        pif is None or not btime_ns or (pif.dev, pif.ino, pif.btime_ns) != (dev, ino, btime_ns))
 
 
 def born_then(pif: PifEntry | None, dev: int, ino: int, btime_ns: int, changed_ns: int = 0) -> bool:

@@ -10,13 +10,21 @@ What head noted counts while no run lives; `present` makes what was found so dur
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from metamori.store.format.records import NO_LIMIT, Identity, NameEntry
 from metamori.store.io import commit
 from metamori.store.read.apart import objects_between, unlike
 from metamori.store.read.copies import last_copies
-from metamori.store.read.head import as_far_as_noted, born_then, is_as_noted, names_now, same_bytes
+from metamori.store.read.head import (
+    as_far_as_noted,
+    born_then,
+    is_as_noted,
+    may_be_another,
+    names_now,
+    same_bytes,
+)
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, LOST
@@ -53,6 +61,7 @@ class Holders:
         self.known: dict[bytes, int] = {}
         self.places: dict[int, bytes] = {}
         self.behind: dict[bytes, int] = {}
+        alike: Counter[tuple[int, int]] | None = None          # files of a size and time, once somebody asks
         there = names_now(store.door, (identity.path for identity in head.identities))
         for identity, (now, seen) in zip(head.identities, there, strict=True):
             now = as_far_as_noted(identity, now)
@@ -66,6 +75,11 @@ class Holders:
                 born = store.door.birth_ns(identity.path) if inode else 0
                 if not born_then(here.pifs.get(inode), now.dev, now.ino, born, then.ctime_ns):
                     inode = 0
+                elif inode and (entry is None or entry.inode != inode) and may_be_another(
+                        here.pifs.get(inode), now.dev, now.ino, born):
+                    alike = alike or Counter((each.size, each.mtime_ns) for _, each in noted.values())
+                    if alike[then.size, then.mtime_ns] > 1:    # an archive that was unpacked anew, say
+                        inode = 0
                 if inode:
                     self.known[identity.path] = inode
             if inode and same_bytes(then, now):

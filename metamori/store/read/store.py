@@ -230,5 +230,5 @@ class Store(Catalog):
         data = files.encode_head(head, self.layout.id)
         commit.write_file(self.door, self.layout.head, data, durable)
         self._head, self._head_read = head, (data, head)
-        wait_past(head.identities)
+        wait_past((*head.identities, *head.kept))
         return head

@@ -53,6 +53,7 @@
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
 #define MM_BROKEN_OFF 8192  /* who had it locked was killed: its table may tell of more than its size (read_write.c) */
 #define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
+#define MM_SECONDS 16384 /* its filesystem keeps whole seconds */
 
 /* rules of the scope, in this order (scope.c) */
 #define MM_RULE_END 0
@@ -64,7 +65,6 @@
 #define MM_RULE_ANYWHERE 8  /* flag of a pattern: it is matched with each name, not with the path below its folder */
 #define MM_OUTSIDE_SEEN 256
 #define MM_OUTSIDE_FOLDERS 16
-
 #define MM_OUTSIDE_PROXY 2    /* of a process's `outside` */
 
 /* journal record types */

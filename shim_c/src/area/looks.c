@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-#define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED)
+#define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED | MM_SECONDS)
 #define NO_SYMLINKS 0x04                 /* RESOLVE_NO_SYMLINKS */
 
 struct folder {                          /* around names that were looked at */

@@ -96,7 +96,7 @@ static uint32_t look(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t bti
     uint32_t slot = __atomic_load_n(bucket_of(a, dev, ino), __ATOMIC_ACQUIRE);
     for (uint32_t steps = 0; slot && steps < 1u << 20; steps++) {
         struct mm_pif *p = mm_pif_at(a, slot);
-        if (p->ino == ino && p->dev == dev && (p->flags & MM_USED) && (btime_ns ? p->btime_ns == btime_ns : !left_its_number(p)))
+        if (p->ino == ino && p->dev == dev && (p->flags & MM_USED) && (btime_ns && p->btime_ns ? p->btime_ns == btime_ns : !left_its_number(p)))
             return slot;
         slot = __atomic_load_n(&p->next_hash, __ATOMIC_ACQUIRE);
     }
@@ -120,7 +120,7 @@ uint32_t mm_pif_find(struct mm_area *a, uint64_t dev, uint64_t ino, uint64_t bti
 uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot)
 {
     struct statx now;
-    if (sys_statx(dir, path, flags, STATX_INO | STATX_BTIME, &now) < 0 || now.stx_ino != ino
+    if (mm_statx(dir, path, flags, &now) < 0 || now.stx_ino != ino
         || sys_dev(now.stx_dev_major, now.stx_dev_minor) != dev)
         return slot;
     return mm_pif_find(a, dev, ino, sys_birth(&now));
@@ -148,18 +148,6 @@ int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
     return 0;
 }
 
-/* Whether a file of this number has a PIF without its birth: who asks with the birth does not find that one. */
-__attribute__((unused))
-static int has_unborn(struct mm_area *a, uint64_t dev, uint64_t ino)
-{
-    for (uint32_t slot = *bucket_of(a, dev, ino); slot; slot = mm_pif_at(a, slot)->next_hash) {
-        const struct mm_pif *p = mm_pif_at(a, slot);
-        if (p->ino == ino && p->dev == dev && p->flags & MM_USED && !p->btime_ns)
-            return 1;
-    }
-    return 0;
-}
-
 /* Which PIFs there are changes, while the area is locked.  Odd as long as one is being made: whoever was killed meanwhile may have
  * made it, and nobody who looked before may rely on having found none. */
 static void changing(struct mm_header *h) { __atomic_store_n(&h->pif_generation, h->pif_generation | 1, __ATOMIC_SEQ_CST); }
@@ -177,7 +165,6 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         mm_unlock(&h->lock);
         return slot;
     }
-    MM_ASSERT(!as->btime_ns || !has_unborn(a, as->dev, as->ino));
     if (h->free_pif) {
         slot = h->free_pif;
         h->free_pif = mm_pif_at(a, slot)->next_hash;

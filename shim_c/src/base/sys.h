@@ -129,7 +129,9 @@ static inline int sys_is_later(int64_t ns, int64_t seconds, uint64_t more)
     return (uint64_t)seconds < 9223372036u ? ns > seconds * 1000000000 + (int64_t)more : seconds < 0;
 }
 static inline int64_t sys_ns(struct statx_timestamp t) { return sys_time_ns(t.tv_sec, t.tv_nsec); }
-/* 0: its filesystem does not say */
+/* birth.c: with its birth, or what stands for that */
+__attribute__((visibility("hidden"))) long mm_statx(int dir, const char *path, int flags, struct statx *out);
+/* 0: nobody says */
 static inline uint64_t sys_birth(const struct statx *st)
 {
     return st->stx_mask & STATX_BTIME ? (uint64_t)st->stx_btime.tv_sec * 1000000000u + st->stx_btime.tv_nsec : 0;

@@ -172,7 +172,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     }
     do {                               /* again where its last name went meanwhile, and its PIF with it */
         MM_STOP("opened.looks");
-        long looked = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+        long looked = mm_statx(fd, "", AT_EMPTY_PATH, &st);
         if (looked < 0)
             return changes || looked == -EIO || looked == -ENOMEM ? (int)looked : 0;   /* a reader may need what is redirected */
         if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode))

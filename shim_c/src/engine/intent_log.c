@@ -187,12 +187,12 @@ long mm_ahead_moved(uint32_t slot, const char *copy)
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!(mm_area->head->flags & MM_POWER))
         return 0;
-    long e = sys_statx(AT_FDCWD, copy, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
+    long e = mm_statx(AT_FDCWD, copy, AT_SYMLINK_NOFOLLOW, &st);
     if (e < 0)
         return e;
     describe(&record, MM_AHEAD_MOVED, slot);
     record.start = st.stx_ino;
-    record.end = (uint64_t)st.stx_btime.tv_sec * 1000000000u + st.stx_btime.tv_nsec;
+    record.end = sys_birth(&st);
     record.buffer_start = sys_dev(st.stx_dev_major, st.stx_dev_minor);
     long log = log_open(O_WRONLY);
     e = log < 0 ? log : append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, -1);

@@ -35,7 +35,7 @@ void mm_stamp(struct mm_pif *p, int fd)
     clock_gettime(CLOCK_REALTIME_COARSE, &t);
     if (UNLIKELY(!p->mtime_ns))
         mm_stamp_begins(fd, t.tv_sec);
-    p->mtime_ns = t.tv_sec * 1000000000 + t.tv_nsec;
+    p->mtime_ns = t.tv_sec * 1000000000 + (p->flags & MM_SECONDS ? 0 : t.tv_nsec);
 }
 
 static long read_zeros(char *to, size_t count)

@@ -30,7 +30,7 @@ static uint32_t pif_for(const struct statx *st, const char *canonical, int creat
         return 0;
     struct mm_pif as = {
         .dev = dev, .ino = st->stx_ino, .btime_ns = btime,
-        .flags = MM_USED | (st->stx_nlink > 1 ? MM_LINKED : 0),
+        .flags = MM_USED | (st->stx_nlink > 1 ? MM_LINKED : 0) | (st->stx_ctime.tv_nsec ? 0 : MM_SECONDS),
         .created = created ? mm_area->head->epoch : 0, .fresh_from = created ? 0 : st->stx_size,
         .home_limit = MM_NO_LIMIT, .cut = MM_NO_LIMIT, .cut_before = MM_NO_LIMIT,
         .old_size = st->stx_size, .old_mtime_ns = sys_ns(st->stx_mtime),

@@ -39,7 +39,7 @@ int mm_ignore(const char *path);
 long mm_touch(const char *canonical);
 static inline long mm_look_at(const char *path, struct statx *st)
 {
-    return sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, st);
+    return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
 }
 long mm_touch_looked(const char *canonical, long looked, const struct statx *st);
 

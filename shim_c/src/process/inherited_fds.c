@@ -50,7 +50,7 @@ static int shared_or_opened(int fd, const struct statx *st, long flags, int open
 int mm_came_back(int fd)
 {
     struct statx st;
-    long r = sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+    long r = mm_statx(fd, "", AT_EMPTY_PATH, &st);
     return r < 0 ? (int)r : shared_or_opened(fd, &st, sys(SYS_fcntl, fd, F_GETFL), 1);
 }
 
@@ -60,7 +60,7 @@ void mm_came(int fd, int received)
 {
     struct statx st;
     if ((unsigned)fd >= MM_FDS || mm_fds[fd].fit || mm_is_ours(fd) || mm_stranger()
-        || sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0
+        || mm_statx(fd, "", AT_EMPTY_PATH, &st) < 0
         || (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode)))
         return;
     long flags = sys(SYS_fcntl, fd, F_GETFL);
