@@ -20,6 +20,7 @@ from metamori.runtime.area.wal import Record
 from metamori.runtime.recovery.recovery_base import Base
 from metamori.store.format.records import KeptHome, PifEntry
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.head import NO_TIME
 from metamori.store.read.scope import EVERYTHING
 from metamori.store.read.scope import read as read_scope
 from metamori.store.read.state import State
@@ -107,7 +108,8 @@ class Remains:
                 continue
             before = each.ctime_ns or began_ns
             born = max((born for born in births.get(each.ino, ()) if born <= before), default=0)
-            if pif.ino != each.ino or 0 < pif.btime_ns < born:
+            is_later = pif.btime_ns not in births[each.ino] if 0 < born < NO_TIME else 0 < pif.btime_ns < born
+            if pif.ino != each.ino or is_later:
                 found[pif.inode] = each.ino, born or _NOBODY
         return found
 

@@ -21,7 +21,7 @@ from metamori.tables.record import replace
 _COARSE = 5                                # CLOCK_REALTIME_COARSE, which files are stamped with
 _STEP_NS = 20_000_000                      # and no longer where the clock is a server's
 _GONE = 1                                  # a change time that nothing has
-_NO_TIME = 1 << 32                         # births below are generations: no clock gave them (birth.c)
+NO_TIME = 1 << 32                          # births below are generations: no clock gave them (birth.c)
 _TICKS = 2 * 10**9, 10**9, 10**7           # of filesystems: FAT, ext3 and short inodes of ext4, exFAT
 
 
@@ -227,7 +227,7 @@ def objects_at(door: Door, layout: Layout, head: Head, state: State) -> dict[tup
 def may_be_another(pif: PifEntry | None, dev: int, ino: int, btime_ns: int) -> bool:
     """Whether nothing but the number says that a file is the one that head knows by it: its filesystem notes no births,
     and the record is of another inode."""
-    return btime_ns < _NO_TIME and (
+    return btime_ns < NO_TIME and (
         pif is None or not btime_ns or (pif.dev, pif.ino, pif.btime_ns) != (dev, ino, btime_ns))
 
 
