@@ -206,7 +206,7 @@ class Rover:
         os.pwrite(fd, self._data(self._choice([1, 100, 4096, 10000])), at)
 
     def do_held_link(self) -> None:
-        os.link(f"/proc/self/fd/{self._choice(self._held)}", self._new(), follow_symlinks=True)
+        self._link_open(self._choice(self._held))
 
     def do_let_go(self) -> None:
         os.close(self._held.pop(self._random.randrange(len(self._held))))
@@ -216,7 +216,10 @@ class Rover:
         self._held.append(fd)
         os.write(fd, self._data())
         if self._random.random() < 0.5:
-            os.link(f"/proc/self/fd/{fd}", self._new(), follow_symlinks=True)
+            self._link_open(fd)
+
+    def _link_open(self, fd: int) -> None:
+        os.link(f"/proc/self/fd/{fd}", self._new(), src_dir_fd=fd)    # without a folder it would be link(): EXDEV
 
     def do_map(self) -> None:
         fd = os.open(self._file(), os.O_RDWR)

@@ -65,6 +65,28 @@ def test_its_checkpoints_come_back(lab: Lab, beginning: str, end: str) -> None:
     lab.verb("verify")
 
 
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+@pytest.mark.parametrize("between", ["restore", "run", "changed"])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_from_an_index_that_says_the_same_of_it(lab: Lab, beginning: str, between: str, end: str) -> None:
+    """Nothing of the file was saved on the way there, and from there nobody knew of the killed run."""
+    file, data, index = begun(lab, beginning)
+    run(lab, "exit", "open('g', 'w')")
+    killed = run(lab, end, PART)
+    lab.log()
+    if between == "run":
+        run(lab, "exit", "open('h', 'w')")
+    elif between == "changed":
+        run(lab, "exit", "os.truncate('f', 10)")
+    else:
+        lab.restore(index)
+    other, first = (index + 1, b"b" * 30000), (0, b"o" * 30000)
+    for each, want in (first, (killed, with_part(data)), other, (killed + 1, with_part(data)), (index, data)):
+        lab.restore(each)
+        assert file.read_bytes() == want, each
+    lab.verb("verify")
+
+
 def test_of_two_killed_one_after_the_other(lab: Lab) -> None:
     """Whatever was saved for the first does not tell of the second."""
     file, data, index = begun(lab, "part of it")

@@ -22,7 +22,7 @@ from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import invalidated
 from metamori.store.read.checksums import require_all
-from metamori.store.read.head import identity_now, is_as_noted
+from metamori.store.read.head import identity_now, is_as_noted, kept_homes
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore_plan import Part, Plan, Save, make_plan, plan_commit, plan_names
@@ -110,8 +110,27 @@ def move_names(
     do, one after it an intent.
     """
     work = plan_names(store, here, target, settled, kept, is_all_known)
+    _record_left(store, run, here, target, settled, kept, durable, work)
     _carry_out(store, work, run, True, durable, retire)
     return work
+
+
+def _record_left(store: Store, run: int, here: int, target: int, settled: Collection[int], kept: Iterable[KeptHome],
+                 durable: bool, work: Plan) -> None:
+    from metamori.store.restore import left_in_place  # after a kill only
+
+    ranges = left_in_place.of_run(store, run, target, settled)
+    if not ranges:
+        return
+    now, then = store.state(here), store.state(target)
+    homes = {each.inode: store.layout.kept(each.name) for each in (
+        *kept, *kept_homes(store.door, store.layout, store.head, now))}
+    places = {inode: now.paths(inode)[0] if now.paths(inode) else homes.get(inode) or then.paths(inode)[0]
+              for inode in ranges}
+    entries, saves = left_in_place.as_saved(store, target, ranges, places)
+    work.saves += saves
+    if entries:
+        store.add_undo(entries, store.newest, durable)
 
 
 def recover(store: Store, durable: bool = True) -> bool:

@@ -7,7 +7,7 @@ that its backing file holds now are set against those that the target wants. Whe
   want HOME     nothing: a byte that resolves to HOME is there, whatever index we are at;
   want LOST     nothing can be done; the caller decides.
 Bytes in place that go away thereby, and that no undo record covers for the newest index, are saved first: those that
-head resolves to HOME, or an index that grew from it.
+head resolves to HOME.
 
 The file of an object without a name at head may lack what the run had redirected, so of such a file only
 HOME pieces are trusted: it counts as HOME from end to end. The same is true at a run's end (`plan_commit`).
@@ -23,13 +23,12 @@ from itertools import chain
 from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.head import kept_homes, require_kept
-from metamori.store.read.maps import merged
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore.name_plan import NamesPlan, xattr_ops
 from metamori.tables.aml import AddressMap
 from metamori.tables.record import field, mutable, record
-from metamori.tables.view import BUFFER, HOME, LOST, NOTHING, ZERO, Difference, Piece, differences
+from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Difference, Piece, differences
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,10 +96,9 @@ class _Content:
         """
         before = len(self.writes)
         gone: list[tuple[int, int]] = []
-        known: list[tuple[int, int]] = []      # go as well, and head has them somewhere else
         for start, end, here, there in found:
-            if here is not None and (there is None or there.kind not in (HOME, LOST)):
-                (gone if here.kind == HOME else known).append((start, end))
+            if here is not None and here.kind == HOME and (there is None or there.kind not in (HOME, LOST)):
+                gone.append((start, end))
             if there is None:
                 continue
             if there.kind == BUFFER:
@@ -111,23 +109,8 @@ class _Content:
                 self.lost.append((path, start, end))
             elif there.kind == HOME and here is None and end > size:
                 self.lost.append((path, max(start, size), end))
-        besides = self._in_place_besides(inode, known) if known else []
-        self._save(inode, home, merged(gone + besides) if besides else gone)
+        self._save(inode, home, gone)
         return len(self.writes) > before
-
-    def _in_place_besides(self, inode: int, known: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of these bytes that an index which grew from head has in place. Head is back at the last commit when an
-        isolated run was killed: what was saved of head by then, or is zeros to it, is what the run found there."""
-        store, found = self._store, list[tuple[int, int]]()
-        children = store.history.children(store.head.index)
-        covered = store.undo_log.saved_for(inode, store.newest) if children else NOTHING
-        ranges = merged([gap for each in known for gap in covered.gaps(*each)]) if children else []
-        for child in map(store.state, children):
-            size = child.pifs[inode].size if inode in child.pifs else 0
-            inside = [(start, min(end, size)) for start, end in ranges if start < size]
-            found += ((piece.start, piece.end) for pieces in child.parts(inode, inside) for piece in pieces
-                      if piece.kind == HOME)
-        return found
 
     def _save(self, inode: int, home: bytes, gone: list[tuple[int, int]]) -> None:
         """What no undo record has, in file order; short ranges that meet are saved as one."""
