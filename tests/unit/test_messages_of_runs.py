@@ -294,7 +294,7 @@ def test_a_call_outside_of_a_run() -> None:
 def test_a_process_that_is_not_of_the_run() -> None:
     session: Any = SimpleNamespace(area=area([7]))
     with pytest.raises(rollback.NotThere, match="this process is not part of the run"):
-        rollback._process_number(session, os.getpid())
+        rollback._process_slot(session, os.getpid())
     with pytest.raises(sole_process.OthersAlive, match="other processes of the run are alive"):
         sole_process.require_alone(area([7]), os.getpid())
 

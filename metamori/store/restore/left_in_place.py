@@ -44,23 +44,23 @@ def of_run(store: Store, run: int, target: int, settled: Collection[int]) -> dic
     return ranges
 
 
-def as_saved(store: Store, target: int, ranges: Mapping[int, list[Range]], homes: Mapping[int, bytes],
+def as_saved(store: Store, target: int, ranges: Mapping[int, list[Range]], where: Mapping[int, bytes],
              ) -> tuple[list[UndoEntry], list[Save]]:
     """What is to be recorded of them, and what has to be saved before: zeros, and what is not as head noted it.
-    homes: where the files are."""
+    where: the files are now."""
     then, noted = store.state(target), {each.path: each for each in store.head.identities}
     entries, saves = list[UndoEntry](), list[Save]()
     for inode, wanted in sorted(ranges.items()):
-        home, path = homes[inode], then.paths(inode)[0]
-        found = lstat_or_none(store.door, home)
+        path, name = where[inode], then.paths(inode)[0]
+        found = lstat_or_none(store.door, path)
         if found is None or not stat.S_ISREG(found.st_mode):
             continue
-        is_same = path in noted and same_bytes(noted[path], identity_now(store.door, home))
+        is_same = name in noted and same_bytes(noted[name], identity_now(store.door, path))
         for each in (piece for pieces in then.parts(inode, wanted) for piece in pieces):
             if each.kind == BUFFER and is_same:
                 entries.append(_by_its_place(inode, each))
             elif each.kind in (BUFFER, ZERO) and each.start < found.st_size:
-                saves.append(Save(inode, home, each.start, min(each.end, found.st_size)))
+                saves.append(Save(inode, path, each.start, min(each.end, found.st_size)))
     return entries, saves
 
 

@@ -123,6 +123,7 @@ int mm_table_begin(void);
 void mm_table_end(int locked_here);
 uint32_t mm_stable(int fd);
 uint32_t mm_pif_again(int fd);
+int mm_scope_all(struct mm_area *a, int (*is_so)(const char *folder));
 
 /* What is found from here on may be noted as of this one; 0 is none, and looked at again. */
 static inline uint32_t mm_generation(void)

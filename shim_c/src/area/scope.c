@@ -145,6 +145,15 @@ int mm_scope_uneven(struct mm_area *a, const char *folder)
     return 0;
 }
 
+/* Is it so of each folder that is tracked? */
+int mm_scope_all(struct mm_area *a, int (*is_so)(const char *folder))
+{
+    for (const struct mm_rule *r = rules_of(a); r && r->kind; r = after(r))
+        if (r->kind == MM_RULE_IN && !is_so(r->folder ? folder_of(r) : "/"))
+            return 0;
+    return 1;
+}
+
 /* Before the run has processes. 0 or -errno. */
 int mm_scope_set(struct mm_area *a, const void *rules, uint64_t length)
 {

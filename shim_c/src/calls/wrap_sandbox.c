@@ -92,7 +92,8 @@ static int refuses(const struct sock_fprog *filter)
     size_t bytes = filter->len * sizeof *filter->filter;
     if (!filter->filter || mm_usable(filter->filter, bytes, 0) < bytes)
         return 0;
-    size_t count = sizeof needed / sizeof *needed - (!mm_area || (has_births(".") && has_births(mm_area->store)));
+    size_t count = sizeof needed / sizeof *needed - (!mm_area || (has_births(".") && has_births(mm_area->store)
+                                                                  && mm_scope_all(mm_area, has_births)));
     for (size_t i = 0; i < count; i++) {
         uint32_t action = verdict(filter, needed[i]) & SECCOMP_RET_ACTION_FULL;
         if (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_TRACE

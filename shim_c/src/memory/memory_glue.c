@@ -146,7 +146,8 @@ void mm_memory_joined(void)
     MM_STOP("memory.joins");
     uint32_t me = (uint32_t)sys_getpid();
     mm_engine_in_child(mm_known_number(mm_area, me), me);
-    if (mm_my_memory->pid == me)           /* of the program that it was: no new one may be started before that is waited for */
+    /* of the program that it was: no new one may be started before that is waited for */
+    if (mm_my_memory->pid == me && (uint32_t)sys(SYS_getppid) != h->supervisor)
         ENGINE->writer = mm_my_memory->writer;
     mm_handler_install();
     unblock();
