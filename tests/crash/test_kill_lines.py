@@ -149,7 +149,10 @@ def test_it_cannot_be_carried_through(monkeypatch: pytest.MonkeyPatch) -> None:
     live.session, said = SimpleNamespace(area=SimpleNamespace(head=SimpleNamespace(restoring=2))), []
     live._tell = said.append
     live.look_at_restore()
-    assert said == ["a killed restore cannot be carried through: bytes are damaged"]
+    assert said == ["a killed restore cannot be carried through: bytes are damaged"] and live._half_way_since
+    monkeypatch.setattr(live_rollback, "carry_through", lambda session: None)
+    live.look_at_restore()                 # somebody else is at it
+    assert not live._half_way_since
 
 
 IMPATIENT = """

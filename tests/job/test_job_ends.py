@@ -25,7 +25,7 @@ import os, sys, time
 from pathlib import Path
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.job import counter, member, places, start, wire
+from metamori.runtime.job import counter, finish, member, places, start, wire
 
 where = Path(os.environ["HOLDS"])
 
@@ -65,6 +65,8 @@ before(start, "_lock", "lock")             # its store is there by then, and nob
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")
 before(counter.Counter, "join", "stop")
+before(finish, "is_unfinished", "unfinished")
+before(member.Member, "start", "start")   # it has a run area then
 sys.exit(main())
 """
 
@@ -209,6 +211,26 @@ def test_a_run_begins_while_a_checkpoint_is_taken(lab: Lab, point: str) -> None:
     ranks[3].ready().do("append", "common", "late")
     checkpoint(lab, seen)
     ranks[3].do("write", "common", 0, "later")
+    checkpoint(lab, seen)
+    finish(lab, ranks, seen)
+
+
+def test_a_run_begins_while_it_is_taken_for_killed(lab: Lab) -> None:
+    """Nobody held its lock yet, and then it had a run area."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = three(lab, seen, JOIN_S="0.3")
+    ranks.append(Held(lab, "lock", "start"))
+    ranks[3].wait("lock")
+    ranks[0].arm("unfinished")
+    verb = asked(lab)
+    ranks[0].wait("unfinished")
+    ranks[3].go("lock")
+    ranks[3].wait("start")
+    ranks[0].go("unfinished")
+    assert index_of(verb) == 2
+    seen[2] = picture(lab.work)
+    ranks[3].go("start")
+    ranks[3].ready().do("append", "common", "late")
     checkpoint(lab, seen)
     finish(lab, ranks, seen)
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, StoreBusy
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
@@ -195,6 +195,9 @@ class Counter(threading.Thread):
                 self._join(who, message)
             else:                          # what it does is not part of the instant
                 self._joining.append((who, message))
+                for other in self._lines_of(message, who):
+                    self._forget(other)    # cut: nobody answers there
+                    round_.leave(other)
         elif what == "checkpoint":
             self._asked.append((who, message))
         elif what == "completed":
@@ -210,6 +213,7 @@ class Counter(threading.Thread):
             if who in self._runs:
                 self._leaving.add(self._runs[who].name)
             self._forget(who)
+            self._joining = [each for each in self._joining if each[0] != who]
             if round_ is not None:
                 round_.leave(who)
         elif what == "alive?":             # one that had joined the one before us, or that we took for dead
@@ -227,12 +231,16 @@ class Counter(threading.Thread):
 
     def _join(self, who: bytes, message: Message) -> None:
         name = os.fsencode(message["name"])
-        for other in [other for other, run in self._runs.items() if run.name == name]:
+        for other in self._lines_of(message):
             self._forget(other)            # its line was cut
         self._runs[who] = Run(name, time.monotonic())
         self._begun.add(name)
         self._tree.drop(who)               # joined before, it was taken for dead
         self._server.send(who, {"what": "joined"})
+
+    def _lines_of(self, message: Message, but: bytes = b"") -> list[bytes]:
+        name = os.fsencode(message["name"])
+        return [who for who, run in self._runs.items() if run.name == name and who != but]
 
     def _tell(self, message: Message) -> None:
         self._server.send_all(self._runs, message)
@@ -341,7 +349,13 @@ class Counter(threading.Thread):
             alive = {name for name in unheard if folder.is_alive(self.store, name)}
             missing = [name for name in unheard if name not in alive]
             awaited = sorted(alive & self._begun)
-            if not awaited and not self._complete(missing):
+            try:
+                again = awaited or self._complete(missing)
+            except StoreBusy:              # one of them has begun just now
+                again = any(folder.is_alive(self.store, name) for name in missing)
+                if not again:
+                    raise
+            if not again:
                 break
             self._leaving &= alive
             for name in awaited:

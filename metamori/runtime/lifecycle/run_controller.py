@@ -116,6 +116,8 @@ class Live:
                 self._end_all(returns=False)
                 raise NobodyLeft(f"the run has ended: a killed restore could not be carried through: {error}; "
                                  "'metamori log' completes it") from None
+        else:
+            self._half_way_since = 0.0     # or somebody is at it
 
     def look_at_proxy(self) -> str:
         """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""

@@ -108,7 +108,9 @@ class Remains:
                 continue
             before = each.ctime_ns or began_ns
             born = max((born for born in births.get(each.ino, ()) if born <= before), default=0)
-            is_later = pif.btime_ns not in births[each.ino] if 0 < born < NO_TIME else 0 < pif.btime_ns < born
+            is_later = 0 < pif.btime_ns < born
+            if 0 < born < NO_TIME:         # a generation, which has no order
+                is_later = pif.btime_ns != 0 and pif.btime_ns not in births[each.ino]
             if pif.ino != each.ino or is_later:
                 found[pif.inode] = each.ino, born or _NOBODY
         return found
