@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +67,7 @@ before(start, "_lock", "lock")             # its store is there by then, and nob
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")
 before(counter.Counter, "join", "stop")
+before(Session, "_write", "write")
 before(finish, "is_unfinished", "unfinished")
 before(member.Member, "start", "start")   # it has a run area then
 sys.exit(main())
@@ -139,11 +142,13 @@ def three(lab: Lab, seen: dict[int, Tree], **env: str) -> list[Any]:
     return ranks
 
 
-def finish(lab: Lab, ranks: list[Any], seen: dict[int, Tree]) -> None:
+def finish(lab: Lab, ranks: list[Any], seen: dict[int, Tree], is_quiet: bool = True) -> str:
+    """What they say meanwhile."""
     seen[max(entry["index"] for entry in lab.log()["checkpoints"])] = picture(lab.work)
     said = end(ranks)
-    assert said == ""
+    assert said == "" or not is_quiet
     everything_back(lab, seen)
+    return said
 
 
 @pytest.mark.parametrize("who", [0, 2])
@@ -196,6 +201,38 @@ def test_who_asks_while_the_one_that_counts_ends_asks_the_next(lab: Lab) -> None
     assert sorted(map(index_of, verbs)) == [2, 3]
     finish(lab, ranks, seen)
     assert [lab.messages()[index] for index in (2, 3)] == ["first", "second"]
+
+
+def written(lab: Lab) -> list[Path]:
+    return list(lab.store.glob("nodes/*/checkpoints/*.meta*"))
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_who_counts_is_killed_when_all_have_written(lab: Lab, first: int) -> None:
+    """What a run has recorded for the index that was not made counts less than what others see at the next one."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = three(lab, seen)
+    one, other = ranks[first], ranks[3 - first]
+    one.do("append", "shared", "one")
+    one.do("append", "moved", "one")
+    one.do("append", "gone", "one")
+    ranks[0].arm("fold")
+    verb, program = asked(lab), ranks[0].program()
+    ranks[0].wait("fold")
+    other.do("append", "shared", "more" * 2000)
+    other.do("rename", "moved", "there")
+    other.do("unlink", "gone")
+    records = len(written(lab))
+    one.arm("write")                       # its record is the last one
+    for pid in (ranks[0].process.pid, program):
+        os.kill(pid, signal.SIGKILL)
+    ranks.pop(0).process.wait()
+    one.wait("write")
+    wait_until(lambda: len(written(lab)) > records, "the other one has written")
+    one.go("write")
+    assert index_of(verb) == 2
+    seen[2] = picture(lab.work)
+    assert "the last run was killed" in finish(lab, ranks, seen, False)
 
 
 @pytest.mark.parametrize("point", ["lock", "note"])

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
+from operator import itemgetter
 
 from metamori.runtime.checkpoint.delta import GONE
 from metamori.runtime.job import clock, folder
@@ -47,7 +48,7 @@ class JobFold:
         self.index = store.newest + 1
         self.state = store.state(parent)
         self.dev = store.door.lstat(store.layout.format).st_dev
-        # who has ended, or was killed, has looked at its files at another time: the last look at each counts
+        # who has ended, or was killed, has looked at its files at another time: the last look at each counts (`looked`)
         parts = sorted(parts, key=lambda each: (each.live, each.store.meta(each.upto).time_ns))
         told = [(part.place.boot, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
         times = clock.timelines(told)
@@ -193,24 +194,24 @@ class JobFold:
     def _pifs(self) -> dict[int, PifEntry]:
         """The later of two counts, unless it knows less: a name of its own that another run took away."""
         found: dict[int, PifEntry] = {}
-        for said in self.of:
-            for pif in said.meta.pifs:
-                inode = self.number(said, pif.inode)
-                if pif.mode == GONE:
-                    self._gone[inode] = said.part
-                    continue
-                self._gone.pop(inode, None)
-                known, other = self.state.pifs.get(inode), found.get(inode)
-                created = inode not in self.state.pifs and (
-                    pif.inode in said.created or bool(other and other.was_created))
-                new = replace(
-                    pif, inode=inode, dev=self._dev(said, pif.dev),
-                    was_created=known.was_created if known else self.index if created else 0,
-                    was_deleted=self.index if pif.was_deleted else 0,
-                    cut=pif.cut if said.part.name in self.mapped.get(inode, ()) else 0)
-                if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
-                    new = replace(other, was_created=new.was_created)
-                found[inode] = replace(new, count=new.count + (other.count if other else 0))
+        looks = [(said.looked(pif.inode), said, pif) for said in self.of for pif in said.meta.pifs]
+        for _, said, pif in sorted(looks, key=itemgetter(0)):
+            inode = self.number(said, pif.inode)
+            if pif.mode == GONE:
+                self._gone[inode] = said.part
+                continue
+            self._gone.pop(inode, None)
+            known, other = self.state.pifs.get(inode), found.get(inode)
+            created = inode not in self.state.pifs and (
+                pif.inode in said.created or bool(other and other.was_created))
+            new = replace(
+                pif, inode=inode, dev=self._dev(said, pif.dev),
+                was_created=known.was_created if known else self.index if created else 0,
+                was_deleted=self.index if pif.was_deleted else 0,
+                cut=pif.cut if said.part.name in self.mapped.get(inode, ()) else 0)
+            if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
+                new = replace(other, was_created=new.was_created)
+            found[inode] = replace(new, count=new.count + (other.count if other else 0))
         return found
 
     def _mapped_after(self) -> folder.Mapped:
@@ -220,9 +221,9 @@ class JobFold:
 
     def _names(self) -> dict[bytes, NameEntry]:
         found: dict[bytes, NameEntry] = {}
-        for said in self.of:
-            for entry in said.meta.names:
-                found[entry.path] = replace(entry, inode=self.number(said, entry.inode))
+        looks = [(said.looked(entry.path), said, entry) for said in self.of for entry in said.meta.names]
+        for _, said, entry in sorted(looks, key=itemgetter(0)):
+            found[entry.path] = replace(entry, inode=self.number(said, entry.inode))
         return found
 
     def _moved_along(self, names: dict[bytes, NameEntry]) -> None:

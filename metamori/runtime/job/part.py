@@ -39,6 +39,11 @@ class Said:
         self.bytes_added = sum(meta.bytes_added for meta in metas)
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
+        self._looked: dict[bytes | int, tuple[bool, int]] = {}
+        for meta in metas:
+            when = part.live and meta.index == part.upto, meta.time_ns
+            self._looked |= dict.fromkeys([each.inode for each in meta.pifs], when)
+            self._looked |= dict.fromkeys([each.path for each in meta.names], when)
         self.nowhere: set[bytes] = set()
         # an undo of another number is of a try to complete the run that was killed itself: the next one numbered anew
         known = {*self.pifs, *(pif.inode for pif in (*self.meta.pifs, *self.meta.initial_pifs))}
@@ -87,6 +92,11 @@ class Said:
         """Of all that its records say."""
         names = (self.part.stamps.first_named(entry.path, self.part.since) for entry in self.meta.initial_names)
         return {(self.meta.run, stamp) for stamp in (*names, *(stamp for stamp, _ in self.undos)) if stamp is not None}
+
+    def looked(self, at: bytes | int) -> tuple[bool, int]:
+        """When the run looked at a name, or file, for the last time; first, whether that was at the instant. A record
+        of which the job made no index, since who counts was killed, is of an earlier time."""
+        return self._looked.get(at, (False, 0))
 
     def in_order(self, lines: dict[tuple[int, int], int]) -> None:
         self._lines = lines

@@ -25,6 +25,8 @@ from metamori.store.read.holders import Holders, Losses, sentence
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME
 
+_TRIES = 20                                # while others restore
+
 
 @dataclass(slots=True)
 class Report:
@@ -118,10 +120,24 @@ def _losses(store: Store, report: Report) -> Iterator[str]:
     """What nothing holds any more: recorded as lost, or in files of the user's that are not as they were noted."""
     if store.head.index not in store.history:
         return
-    holders = None
+    for _ in range(_TRIES):
+        before, (problems, lost, notes) = (store.head, store.unfinished()), _looked_for(store, report)
+        if not (lost or notes):
+            break
+        store.refresh()
+        if (store.head, store.unfinished()) == before:     # else somebody has moved the files to another index
+            break
+    report.notes += notes
+    report.lost |= lost
+    yield from problems
+
+
+def _looked_for(store: Store, report: Report) -> tuple[list[str], dict[int, list[bytes]], list[str]]:
+    """Problems, what is lost by index, and notes, as things are."""
+    holders, problems, found, notes = None, list[str](), dict[int, list[bytes]](), list[str]()
     if not store.unfinished():             # what a run has left to be completed is not as noted, with reason
         holders = Holders(store)
-        report.notes += [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
+        notes = [f"{os.fsdecode(path)} was modified outside Metamori" for path in holders.changed]
     losses = Losses(store, holders)
     for index in filter(store.is_restorable, store.indexes):
         if report.counts is not None and index not in report.counts:
@@ -129,11 +145,12 @@ def _losses(store: Store, report: Report) -> Iterator[str]:
         try:
             lost = losses.at(index)
         except Damaged as error:
-            yield str(error)
+            problems.append(str(error))
             continue
         if lost:
-            report.lost[index] = lost
-            yield sentence(index, lost)
+            found[index] = lost
+            problems.append(sentence(index, lost))
+    return problems, found, notes
 
 
 def _checkpoint(store: Store, index: int, report: Report) -> Iterator[str]:
