@@ -44,6 +44,18 @@ sys.exit(main())
 IGNORES = ["env", "--ignore-signal=CHLD"]
 
 
+def goes_on(case: Memory, command: list[str], prints: str) -> None:
+    back = subprocess.Popen(command, cwd=case.work, env=case.environment(), text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: len(case.of_the_run()) >= 2 or back.poll() is not None, "it is back")
+        (case.work / "go").touch()
+        out, said = back.communicate(timeout=60)
+    finally:
+        back.kill()
+    assert (back.returncode, out) == (0, prints), said
+
+
 @pytest.mark.parametrize("within", [[sys.executable, "-c", LATE], [*IGNORES, sys.executable, "-m", "metamori"]],
                          ids=["late", "ignored"])
 def test_they_have_ended_before_the_program_goes_on(tmp_path: Path, within: list[str]) -> None:
@@ -59,15 +71,7 @@ def test_they_have_ended_before_the_program_goes_on(tmp_path: Path, within: list
         run.wait()
     finally:
         run.kill()
-    back = subprocess.Popen([*within, "restart", index], cwd=case.work, env=case.environment(), text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        wait_until(lambda: len(case.of_the_run()) >= 2 or back.poll() is not None, "it is back")
-        (case.work / "go").touch()
-        out, said = back.communicate(timeout=60)
-    finally:
-        back.kill()
-    assert (back.returncode, out) == (0, "96 9\n"), said
+    goes_on(case, [*within, "restart", index], "96 9\n")
 
 
 def test_a_command_ignores_them_as_whoever_started_it(tmp_path: Path) -> None:
@@ -121,12 +125,4 @@ def test_who_writes_an_image_is_no_child_of_the_next_program(tmp_path: Path) -> 
         run.wait()
     finally:
         run.kill()
-    back = subprocess.Popen([*METAMORI, "restart", index], cwd=case.work, env=case.environment(), text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        wait_until(lambda: len(case.of_the_run()) >= 2 or back.poll() is not None, "it is back")
-        (case.work / "go").touch()
-        out, said = back.communicate(timeout=60)
-    finally:
-        back.kill()
-    assert (back.returncode, out) == (0, "none\n"), said
+    goes_on(case, [*METAMORI, "restart", index], "none\n")
