@@ -15,7 +15,7 @@ from test_static_programs import BUSYBOX, is_static, proxies
 COUNT = 300
 # What the shell does COUNT times in its own process, and how many system calls of the proxy each may take.
 CALLS = {"opening": (": >> f", 15), "creating": (": > n$i", 26)}
-SCRIPT = "echo > f; while [ ! -e go ]; do sleep 0.1; done; i=0; " \
+SCRIPT = "while [ ! -e go ]; do sleep 0.1; done; i=0; " \
          "while [ $i -lt {count} ]; do {call}; i=$((i+1)); done; " \
          "echo > done; while [ -e go ]; do sleep 0.1; done"
 
@@ -29,7 +29,7 @@ def test_a_call(lab: Lab, call: str, most: int) -> None:
     if not is_static(BUSYBOX) or not shutil.which("strace"):
         pytest.skip("no static busybox, or no strace")
     counts = lab.folder / "counts"
-    script = SCRIPT.format(count=COUNT, call=call)
+    script = "echo > f; " + SCRIPT.format(count=COUNT, call=call)
     with subprocess.Popen([*lab.argv("run"), "--", BUSYBOX, "sh", "-c", script], cwd=lab.work, env=lab.env) as run:
         wait_until(lambda: (lab.work / "f").exists() and len(proxies(lab)) == 2, "the program to work")
         with subprocess.Popen(["strace", "-f", "-c", "-o", counts, "-p", str(proxies(lab)[0])],
@@ -56,8 +56,9 @@ def test_the_standby_sleeps_while_programs_come_and_go(lab: Lab) -> None:
     """It is there for the proxy's end, and takes processors from nobody before."""
     if not is_static(BUSYBOX):
         pytest.skip("no static busybox")
-    script = SCRIPT.format(count=COUNT, call=f"{BUSYBOX} true")
-    with subprocess.Popen([*lab.argv("run"), "--", BUSYBOX, "sh", "-c", script], cwd=lab.work, env=lab.env) as run:
+    wait = "while [ ! -e done ] || [ -e go ]; do sleep 0.1; done"           # the proxy stays as long as this program
+    script = f"{BUSYBOX} sh -c 'echo > f; {wait}' & " + SCRIPT.format(count=COUNT, call=f"{BUSYBOX} true")
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", script], cwd=lab.work, env=lab.env) as run:
         wait_until(lambda: (lab.work / "f").exists() and len(proxies(lab)) == 2, "the proxy")
         standby = proxies(lab)[1]
         before = sleeps(standby)
