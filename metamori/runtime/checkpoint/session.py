@@ -8,7 +8,6 @@ A stop before the fourth leaves no trace but what the next checkpoint takes with
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.checkpoint.write_back import put_home
 from metamori.store.format.records import MemoryEntry
+from metamori.store.format.row_table import no_collection
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
@@ -107,24 +107,24 @@ class Session(SessionState):
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run
-            image = self._freeze(index, with_memory)
-            try:
-                if self.stopped:
-                    self.stopped.require_all()
-                cut = self._instant(index, parent, image)
-                break
-            except MetamoriError as error:      # a process was killed while all were held, say
-                if not error.passes:
-                    raise
-                if time.monotonic() >= deadline:
-                    from metamori.runtime.memory.proc_inspect import Refused
+            with no_collection():                  # what is made meanwhile is searched for cycles when they run again
+                image = self._freeze(index, with_memory)
+                try:
+                    if self.stopped:
+                        self.stopped.require_all()
+                    cut = self._instant(index, parent, image)
+                    break
+                except MetamoriError as error:      # a process was killed while all were held, say
+                    if not error.passes:
+                        raise
+                    if time.monotonic() >= deadline:
+                        from metamori.runtime.memory.proc_inspect import Refused
 
-                    raise Refused(str(error)) from None
-            finally:
-                (image or self.area).thaw()
-                gc.enable()
-                if self.stopped:
-                    self.stopped.go()
+                        raise Refused(str(error)) from None
+                finally:
+                    (image or self.area).thaw()
+                    if self.stopped:
+                        self.stopped.go()
         self._write(cut, index, message, reason, image.written() if image else (), image)
         instants.settle_cut(self.area, cut, index)
         if cut.half_way:
@@ -147,18 +147,13 @@ class Session(SessionState):
                 self.area.pif(slot).object = fold.objects[slot]
 
     def _freeze(self, index: int, with_memory: bool) -> Images | None:
-        """With memory every process is held, too. What is made meanwhile is searched for cycles when they run again."""
-        gc.disable()
-        try:
-            if not with_memory:
-                self.area.freeze()
-                return None
-            from metamori.runtime.memory.tree import held
+        """With memory every process is held, too."""
+        if not with_memory:
+            self.area.freeze()
+            return None
+        from metamori.runtime.memory.tree import held
 
-            return held(self.store, self.area, index, self.durable, self.outside)
-        except BaseException:
-            gc.enable()
-            raise
+        return held(self.store, self.area, index, self.durable, self.outside)
 
     def _instant(self, index: int, parent: State, image: Images | None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""
