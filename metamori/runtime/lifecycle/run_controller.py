@@ -349,22 +349,29 @@ class Live:
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
-        session.area.close_if_empty()
-        with _waited_for(session.store):
-            index = end_run.finish(session, reason, killed)
+        is_over = False
+        while not is_over:
+            session.area.close_if_empty()
+            with _waited_for(session.store):
+                index = end_run.finish(session, reason, killed)
+            is_over = session.area.is_over
+            if not is_over:            # daemons: the last of them commits the rest, unless it has seen us here
+                session.area.head.flags &= ~lib.MM_SUPERVISED
+                session.area.head.supervisor = 0
+                if session.area.pids():
+                    break
+                is_over = killed and bool(session.area.head.flags & lib.MM_ISOLATE)    # its files have gone back
         self._say_of_limits()
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)
         if killed:
             self._say_what_is_left(reason, index)
-        if session.area.pids():     # daemons: the last of them commits the rest
-            session.area.head.flags &= ~lib.MM_SUPERVISED
-            session.area.head.supervisor = 0
-            session.area.close()
-        else:
+        if is_over:
             with _waited_for(session.store):
                 end_run.close(session, killed)
+        else:
+            session.area.close()
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
