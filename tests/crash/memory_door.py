@@ -3,7 +3,9 @@
 What a cut leaves: everything that an fsync made durable, and of the rest
   ordered  a prefix of the changes to names and attributes, as a journal keeps them (ext4, xfs, btrfs: an fsync of
            anything commits all of them so far), and any of the bytes written, torn at 512;
-  strict   any of the changes to names, each for itself but a rename in one piece, unless their folder was synced.
+  strict   any of the changes to names, each for itself but a rename in one piece, unless their folder was synced; and
+           of those to attributes, unless the file was (btrfs, or the store is on another disk, to which alone heads are
+           written).
 """
 
 from __future__ import annotations
@@ -142,7 +144,13 @@ class MemoryDoor:
         else:
             folder.names[name] = node
 
-    def _attribute(self, node: Inode, field: str, value: object) -> None:
+    def _attribute(self, path: bytes, field: str, value: object) -> None:
+        """What cannot be opened is synced with the folder that it is in."""
+        node = self._find(path)
+        self._set_attribute(node, node if stat.S_IFMT(node.mode) in (stat.S_IFREG, stat.S_IFDIR) else
+                            self._place(path)[0], field, value)
+
+    def _set_attribute(self, node: Inode, synced_with: Inode, field: str, value: object) -> None:
         old, ctime = getattr(node, field), node.ctime_ns
 
         def back() -> None:
@@ -151,13 +159,13 @@ class MemoryDoor:
 
         setattr(node, field, value)
         node.ctime_ns = self.clock
-        self._note((), back)
+        self._note((synced_with,), back)
 
     def cut(self, rng: random.Random, strict: bool, lose: float) -> None:
         """Come back after the cut: what was not synced is there with probability 1 - lose."""
         if strict:
             for folders, back in reversed(self.journal):
-                if folders and rng.random() < lose:
+                if rng.random() < lose:
                     back()
         else:
             keep = len(self.journal) if lose == 0 else 0 if lose == 1 else rng.randrange(len(self.journal) + 1)
@@ -259,7 +267,7 @@ class MemoryDoor:
     def fchmod(self, fd: int, mode: int) -> None:
         self._step()
         node = self.files[fd][0]
-        self._attribute(node, "mode", stat.S_IFMT(node.mode) | mode)
+        self._set_attribute(node, node, "mode", stat.S_IFMT(node.mode) | mode)
 
     def _stat(self, node: Inode) -> SimpleNamespace:
         return SimpleNamespace(
@@ -341,16 +349,15 @@ class MemoryDoor:
 
     def chmod(self, path: bytes, mode: int) -> None:
         self._step()
-        node = self._find(path)
-        self._attribute(node, "mode", stat.S_IFMT(node.mode) | mode)
+        self._attribute(path, "mode", stat.S_IFMT(self._find(path).mode) | mode)
 
     def chown(self, path: bytes, uid: int, gid: int) -> None:
         self._step()
-        self._attribute(self._find(path), "uid", uid)
+        self._attribute(path, "uid", uid)
 
     def set_mtime(self, path: bytes, mtime_ns: int) -> None:
         self._step()
-        self._attribute(self._find(path), "mtime_ns", mtime_ns)
+        self._attribute(path, "mtime_ns", mtime_ns)
 
     def listdir(self, path: bytes) -> list[bytes]:
         return list(self._find(path).names)

@@ -1,6 +1,7 @@
 """Doing what an intent says. Every step can be done again after a stop anywhere; none undoes a later one.
 
-Order: names, then content, then size, mode, owner and time, then fsyncs. What name_plan.py says after "here the
+Order: names, then content, then size, mode, owner and time, then fsyncs, of files too: head is about to note their
+times, which the disk has not got by an fsync of something else where it is another disk or a btrfs. What name_plan.py says after "here the
 moved names are made durable" runs as a second intent, which counts what is done. So do steps 4 and 5 where 2 and 3,
 done again, would find by the old paths what 4 and 5 have brought there.
 """
@@ -52,6 +53,8 @@ class Applier:
                 self._name(op)
         for attributes in intent.xattrs:
             self._guarded(attributes.path, xattrs.apply, self._door, attributes)
+        for path in sorted({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}):
+            self._guarded(path, self._sync, path)
         self._sync_folders()
 
     def _guarded(self, path: bytes, step: Callable[..., None], *values: object) -> None:
@@ -94,6 +97,7 @@ class Applier:
 
     def _name(self, op: NameOp) -> None:
         self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
+        self._folders.update([op.path] if op.op == "mkdir" else ())
         self._guarded(op.path, getattr(self, "_" + op.op), op)
 
     def _is(self, path: bytes, dev: int, ino: int) -> bool:
@@ -255,8 +259,6 @@ class Applier:
                     write_zeros(self._door, fd, op.start, op.end)
             self._store.buffers.copy_out(
                 fd, ((op.run, op.buffer_start, op.end - op.start, op.start) for op in ops if op.run))
-            if self._durable:
-                self._door.fsync(fd)
         finally:
             self._door.close(fd)
 
@@ -265,8 +267,6 @@ class Applier:
             fd = self._open(op.path)
             try:
                 self._door.ftruncate(fd, op.size)
-                if self._durable:
-                    self._door.fsync(fd)
             finally:
                 self._door.close(fd)
         self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
@@ -298,6 +298,20 @@ class Applier:
             except PermissionError:
                 return False
         return True
+
+    def _sync(self, path: bytes) -> None:
+        """A file, or a folder that has other attributes."""
+        found = self._door.lstat(path) if self._durable else None
+        if found is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            return
+        try:
+            fd = self._door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
+        except PermissionError:            # somebody else's, of which nothing was written
+            return
+        try:
+            self._door.fsync(fd)
+        finally:
+            self._door.close(fd)
 
     def _sync_folders(self) -> None:
         if self._durable:
