@@ -164,7 +164,7 @@ class MemoryDoor:
     def cut(self, rng: random.Random, strict: bool, lose: float) -> None:
         """Come back after the cut: what was not synced is there with probability 1 - lose."""
         if strict:
-            for folders, back in reversed(self.journal):
+            for _, back in reversed(self.journal):
                 if rng.random() < lose:
                     back()
         else:

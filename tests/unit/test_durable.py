@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from metamori.runtime.checkpoint import sync as durable
+from metamori.store.io import whole_disk
 
 
 class Seen:
@@ -56,14 +57,14 @@ def test_many_are_synced_at_once(tmp_path: Path, seen: Seen, monkeypatch: pytest
     os.unlink(many[0][0])                  # gone since, and another is something else
     os.unlink(many[1][0])
     os.mkfifo(many[1][0])
-    monkeypatch.setattr(durable, "_can_be_whole", lambda device: device == os.stat(tmp_path).st_dev)
+    monkeypatch.setattr(durable, "can_be_whole", lambda device: device == os.stat(tmp_path).st_dev)
     durable.sync([*many, (b"/proc/version", os.stat("/proc/version"))], {os.fsencode(tmp_path), b"/proc"})
     assert len(seen.whole) == 1 and seen.each == ["/proc/version", "/proc"]
 
 
 def test_an_unknown_filesystem_is_not_synced_whole(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     many = files(tmp_path, durable.MANY + 1)
-    monkeypatch.setattr(durable, "_WHOLE", frozenset((b"elsewhere",)))
+    monkeypatch.setattr(whole_disk, "WHOLE", frozenset((b"elsewhere",)))
     durable.sync(many, ())
     assert len(seen.each) == len(many) and not seen.whole
 
@@ -115,7 +116,7 @@ def test_what_may_not_be_opened_is_durable_too(tmp_path: Path, seen: Seen, monke
 
 
 def test_what_the_disk_says_is_not_lost(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "_can_be_whole", lambda device: True)
+    monkeypatch.setattr(durable, "can_be_whole", lambda device: True)
     seen.answer = -1
     with pytest.raises(OSError):
         durable.sync(files(tmp_path, durable.MANY + 1), ())
@@ -128,4 +129,4 @@ def test_this_machine_is_known() -> None:
     usual = [kinds[kind] for kind in ("ext4", "xfs", "tmpfs") if kind in kinds and os.access(kinds[kind], os.F_OK)]
     if not usual:
         pytest.skip("no usual filesystem is mounted here")
-    assert any(durable._can_be_whole(os.stat(folder).st_dev) for folder in usual)
+    assert any(durable.can_be_whole(os.stat(folder).st_dev) for folder in usual)

@@ -192,6 +192,10 @@ class Door:
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
 
+    def syncfs(self, fd: int) -> None:
+        if lib.syncfs(fd) < 0:
+            raise OSError(ffi.errno, os.strerror(ffi.errno))
+
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 

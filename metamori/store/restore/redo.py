@@ -1,9 +1,9 @@
 """Doing what an intent says. Every step can be done again after a stop anywhere; none undoes a later one.
 
-Order: names, then content, then size, mode, owner and time, then fsyncs, of files too: head is about to note their
-times, which the disk has not got by an fsync of something else where it is another disk or a btrfs. What name_plan.py says after "here the
-moved names are made durable" runs as a second intent, which counts what is done. So do steps 4 and 5 where 2 and 3,
-done again, would find by the old paths what 4 and 5 have brought there.
+Order: names, then content, then size, mode, owner and time, then fsyncs, of files for their times' sake too: head is
+about to note these, and a btrfs, or a disk that the store is not on, has not got them by an fsync of head. What
+name_plan.py says after "here the moved names are made durable" runs as a second intent, which counts what is done. So
+do steps 4 and 5 where 2 and 3, done again, would find by the old paths what 4 and 5 have brought there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from metamori.store.io import commit, xattrs
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
+from metamori.store.io.whole_disk import MANY, can_be_whole
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _T = TypeVar("_T")
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -53,13 +60,13 @@ class Applier:
                 self._name(op)
         for attributes in intent.xattrs:
             self._guarded(attributes.path, xattrs.apply, self._door, attributes)
-        for path in sorted({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}):
-            self._guarded(path, self._sync, path)
+        if self._durable:
+            self._sync_files({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops})
         self._sync_folders()
 
-    def _guarded(self, path: bytes, step: Callable[..., None], *values: object) -> None:
+    def _guarded(self, path: bytes, step: Callable[..., _T], *values: object) -> _T:
         try:
-            step(*values)
+            return step(*values)
         except OSError as error:
             raise MetamoriError(f"{os.fsdecode(path)}: {error.strerror}; nothing is lost. Run the same "
                                 "command again to finish") from error
@@ -299,19 +306,30 @@ class Applier:
                 return False
         return True
 
-    def _sync(self, path: bytes) -> None:
-        """A file, or a folder that has other attributes."""
-        found = self._door.lstat(path) if self._durable else None
-        if found is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            return
+    def _sync_files(self, paths: Iterable[bytes]) -> None:
+        """And folders that have other attributes."""
+        by_device = dict[int, list[bytes]]()
+        for path in sorted(paths):
+            found = lstat_or_none(self._door, path)
+            if found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                by_device.setdefault(found.st_dev, []).append(path)
+        for device, of_it in by_device.items():
+            if len(of_it) <= MANY or not can_be_whole(device) or not any(
+                    self._guarded(path, self._sync, path, self._door.syncfs) for path in of_it):
+                for path in of_it:
+                    self._guarded(path, self._sync, path, self._door.fsync)
+
+    def _sync(self, path: bytes, how: Callable[[int], None]) -> bool:
+        """False: it may not be opened. It is somebody else's, and nothing was written to it."""
         try:
             fd = self._door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
-        except PermissionError:            # somebody else's, of which nothing was written
-            return
+        except PermissionError:
+            return False
         try:
-            self._door.fsync(fd)
+            how(fd)
         finally:
             self._door.close(fd)
+        return True
 
     def _sync_folders(self) -> None:
         if self._durable:
