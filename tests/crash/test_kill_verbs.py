@@ -145,6 +145,30 @@ def test_a_killed_completion(tmp_path: Path, compiled: Compile, installed: None,
     print(f"completion ({options or 'default'}, {how}): {kills} kills")
 
 
+@pytest.mark.parametrize("options", ["--keep-last 2", "--keep-last 2 --isolate"], ids=["default", "isolate"])
+def test_killed_completions_leave_what_the_run_continues_from(
+        tmp_path: Path, compiled: Compile, installed: None, options: str) -> None:
+    """Each recorded anew how the run was left, and soon these were all that --keep-last kept. Killed in the second one
+    when its index is there, when it is about to prune, and at the end."""
+    script = ["open old rw", "pwrite 3 300 0 1", "checkpoint", "pwrite 3 300 100 2", "checkpoint", "open late w,creat"]
+    trial = Trial(tmp_path, compiled("driver"), compiled("tracer"), options.split(), script=script)
+    last = next(call.number for call in trial.run().calls if call.path.endswith("work/late"))
+
+    def killed() -> int:
+        return max(trial.expected(trial.run(killing(last, "k")).stdout).indexes)
+
+    assert killed() == 2
+    calls = traced(trial, 1 << 30, "k", "log").calls
+    points = [max(call.number for call in calls if word in call.other + call.path) for word in (".meta.", "/head", "")]
+    for nth in points:
+        assert killed() == 2
+        for _ in range(2):
+            traced(trial, nth, "x", "log")
+        assert trial.verb("log").code == 0
+        assert 2 in known(trial), nth
+        assert trial.verb("restore", 2).code == 0
+
+
 @EVERY
 def test_a_killed_checkpoint_from_outside(lab: Lab, compiled: Compile, step: int, how: str) -> None:
     """The run goes on; its next checkpoint holds what the killed one saw."""

@@ -302,3 +302,16 @@ def test_output_is_not_cut_for_a_restore_that_is_refused(lab: Lab, words: tuple[
                               check=False)
     assert done.returncode in (12, 125), done.stderr
     assert ((lab.folder / "out").read_bytes(), (lab.work / "f").read_bytes()) == (before, files)
+
+
+@pytest.mark.parametrize("mode", [(), ("--isolate",)], ids=["default", "isolate"])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_few_checkpoints_stay(lab: Lab, keep: int, mode: tuple[str, ...]) -> None:
+    """How a killed run was left counts as its newest: what it continues from was pruned, and it began anew."""
+    for name in ("kill.2", "fail.3", "kill.4"):
+        (lab.folder / name).touch()
+    assert loop(lab, "--keep-last", str(keep), *mode) == [137, 3, 137, 0]
+    as_if_uninterrupted(lab)
+    messages = lab.messages()
+    assert [message for message in messages.values() if message.startswith("step")] == [
+        f"step {n}" for n in (1, 2, 3)] + ["step 4"][:keep - 1], messages

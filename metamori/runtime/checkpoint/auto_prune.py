@@ -3,7 +3,7 @@ Those that were there when it began, and 0, are nobody's but the user's: `metamo
 
 What it needs beside the indexes: its parent, the buffer from its last checkpoint on, pre-images of the journal
 that no record holds yet, and its backing files. The head is an index that stays: the one that the run began at,
-in single mode the last but one.
+in single mode the last but one. So is what a run that was interrupted continues from.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from metamori.config import size_text
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import BLOCK, Area, Preimage
 from metamori.runtime.checkpoint.session_state import SessionState
+from metamori.store.format.records import END
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
@@ -24,6 +25,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:                          # what prunes is imported when there is something to prune
     from metamori.store.prune import prune as stored
     from metamori.store.prune.prune_plan import Live
+
+
+def continues_from(store: Store, run: int) -> set[int]:
+    """The last checkpoint of a run that was interrupted after it: how the run was left counts as its newest index, and
+    again each time that its completion is killed."""
+    interrupted = False
+    for index in store.history.chain(store.newest):
+        if not index or store.meta(index).run != run:
+            break
+        reason = store.meta(index).reason
+        if reason == "checkpoint":
+            return {index} if interrupted else set()
+        interrupted = interrupted or reason != END
+    return set()
 
 
 def recover(store: Store, durable: bool = True) -> None:
@@ -112,7 +127,8 @@ def _prune(session: SessionState, found: Rules) -> stored.Result:
     from metamori.store.prune import prune as stored
 
     store, area = session.store, session.area
-    done = stored.prune(store, found, {area.head.parent}, _needs(area), first=area.head.first_index,
+    stays = {area.head.parent, *continues_from(store, area.head.run)}
+    done = stored.prune(store, found, stays, _needs(area), first=area.head.first_index,
                         durable=session.durable)
     for slot in list(area.pifs()):
         p = area.pif(slot)

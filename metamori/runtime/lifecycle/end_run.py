@@ -67,11 +67,11 @@ def close(session: Session, killed: bool = False) -> None:
         from metamori.runtime.memory import sysv
 
         sysv.drop_unreachable(session.area)
-    rules, first = auto_prune.rules(session.area), session.area.head.first_index
+    rules, first, run = auto_prune.rules(session.area), session.area.head.first_index, session.area.head.run
     session.area.remove()
     restore.sweep_kept(session.store)
     spare.hold(session.store)              # of the room that the run area had
     if rules:
         from metamori.store.prune import prune
 
-        prune.prune(session.store, rules, first=first)
+        prune.prune(session.store, rules, auto_prune.continues_from(session.store, run), first=first)

@@ -10,10 +10,12 @@ holds its bytes): whether a run was interrupted is asked of what is below it.
 
 from __future__ import annotations
 
+from metamori.store.format.records import END
 from metamori.store.read.store import Store
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
 
-END = "end of run"
+__all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "is_checkpoint", "point"]
+
 REQUEUED = "requeued"
 BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
 BEFORE_RESTORE = "before restore"          # or when a restore was to move the files away from them

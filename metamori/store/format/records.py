@@ -26,6 +26,7 @@ else:
     from metamori.tables.record import NamedTuple
 
 __all__ = [
+    "END",
     "NO_LIMIT",
     "DescriptorEntry",
     "FamilyEntry",
@@ -56,6 +57,8 @@ __all__ = [
     "WriteOp",
     "XattrOp",
 ]
+
+END = "end of run"                         # why an index is there: its run's first process ended with status 0
 
 
 @record
