@@ -75,6 +75,18 @@ _ALWAYS = {"cffi": "cffi", "_cffi_backend": "cffi", "sortedcontainers": "sortedc
 _LEVELS = ("numpy", "mpi4py", "xxhash", "h5py", "pyeclib")   # the extra `levels` of pyproject.toml
 
 
+def sentence(error: Exception) -> str:
+    """What a person reads of it: of a call that failed without its number, and with the name that it was given. That
+    may be a descriptor's number, which tells nobody anything."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if not error.filename or not isinstance(error.filename, (str, bytes)):
+        return error.strerror
+    from metamori.printed import name_text
+
+    return f"{name_text(error.filename)}: {error.strerror}"
+
+
 def missing(error: ImportError) -> str:
     """The sentence about a module that is not there or cannot be loaded, with the command that helps; "" for one that
     no package of ours promises."""

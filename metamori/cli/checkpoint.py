@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from metamori.errors import MetamoriError, NoLiveRun
+from metamori.errors import MetamoriError, NoLiveRun, sentence
 
 if TYPE_CHECKING:
     from metamori.runtime.area.run_area import Area
@@ -67,7 +67,7 @@ def take(path: str, message: str, stop: bool = False) -> int:
             output.say(session.said)
         return index
     except OSError as error:
-        raise MetamoriError(f"no checkpoint was taken: {error}") from error
+        raise MetamoriError(f"no checkpoint was taken: {sentence(error)}") from error
     finally:
         area.close()
         store.close()

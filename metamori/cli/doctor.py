@@ -133,7 +133,7 @@ def _memory() -> Finding:
         return Finding("memory", None, f"run --memory: no, nothing could be restarted: {why}")
     why = memory.all_of_it()
     how = f"complete each time: no dirty-page tracking ({why})" if why else "incremental"
-    return Finding("memory", None, f"run --memory: yes, one process and its threads; images are {how}")
+    return Finding("memory", None, f"run --memory: yes; images are {how}")
 
 
 def _unnamed_files(folder: str) -> bool:
@@ -156,8 +156,8 @@ def _binary(name: str) -> list[Finding]:
     if program.why:
         return [Finding(what, False, f"{program.why}. Nor can its system calls be tracked: {hidden}" if hidden
                         else program.why)]
-    memory = "run --memory: yes while it is one process, without io_uring, shared memory and, but for --outside, " \
-             "connections or pipes to others"
+    memory = "run --memory: yes, but while it has io_uring or kernel aio, or, without --outside, a connection, " \
+             "terminal or pipe that leads out of the run"
     return [Finding(what, True, f"{path} can be tracked"), Finding(f"{what}, memory", None, memory),
             *([Finding(what, None, f"{program.remark}. What it writes that way is not tracked: {hidden}")]
               if program.remark else [])]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from metamori.cli.options import VERBS
-from metamori.errors import RUN_FAILED, MetamoriError, Usage, missing
+from metamori.errors import RUN_FAILED, MetamoriError, Usage, missing, sentence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def _as_program() -> int:
     if sys.stdout is None:                 # closed: what verbs print goes nowhere
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     status = _status(sys.argv[1:])
-    try:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
             stream.flush()
-    except OSError:
-        return status                      # said at the interpreter's own end, with the status that it has for it
+        except OSError:
+            pass                           # said; the interpreter's own end would say it again, and make the status 120
     os._exit(status)
 
 
@@ -71,13 +71,14 @@ def _status(words: list[str]) -> int:
     verb = words[0] if words and words[0] in VERBS else ""
     try:
         _step_out(begins=verb in ("run", "restart"))
+        status = 0
         if not verb:
             from metamori.cli.options import parser
 
             parser.top(words)
-            return 0
-        module = __import__(f"metamori.cli.{verb}", fromlist=["run"])   # `importlib` brings `warnings` along
-        status: int = module.run(_options(verb, module, words[1:]))
+        else:
+            module = __import__(f"metamori.cli.{verb}", fromlist=["run"])   # `importlib` brings `warnings` along
+            status = module.run(_options(verb, module, words[1:]))
         sys.stdout.flush()
         return status
     except MetamoriError as error:
@@ -110,17 +111,12 @@ def _options(verb: str, module: Any, words: list[str]) -> Any:
 
 
 def _sentence(error: OSError) -> str:
-    if error.filename:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return "the folder that you are in was removed; change to another one"
-    if not error.strerror or not isinstance(error.filename, (str, bytes)):
-        return error.strerror or str(error)
-    from metamori.printed import name_text
-
-    return f"{name_text(error.filename)}: {error.strerror}"
+    if not error.filename:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return "the folder that you are in was removed; change to another one"
+    return sentence(error)
 
 
 def _step_out(begins: bool) -> None:

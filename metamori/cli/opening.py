@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from glob import escape
 
 from metamori.cli import output, progress
-from metamori.errors import MetamoriError, StoreBusy
+from metamori.errors import MetamoriError, StoreBusy, sentence
 from metamori.store.io import commit
 from metamori.store.prune import prune
 from metamori.store.read import create
@@ -87,7 +87,11 @@ def complete(store: Store) -> None:
     if restore.recover(store):
         output.say("an interrupted restore was completed")
     if run_area:
-        said = finish_if_needed(store)
+        try:
+            said = finish_if_needed(store)
+        except OSError as error:
+            why = sentence(error)
+            raise MetamoriError(f"the end of the last run in {store.path} could not be recorded: {why}") from error
         if said:
             output.say(said)
     for said in finish.finish(store) if job else ():

@@ -140,7 +140,8 @@ def _copy(arguments: argparse.Namespace) -> int:
                    + texts.names_text(made.left_out))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
-                  f"copied checkpoint {arguments.index} ({made.names} names) to {name_text(arguments.to)}")
+                  f"copied checkpoint {arguments.index} ({made.names} name{'s' if made.names != 1 else ''}) to "
+                  f"{name_text(arguments.to)}")
     return Damaged.exit_code if lost or unknown else 0
 
 

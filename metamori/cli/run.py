@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
+_TO_BEGIN = "4 MiB"    # what the files of a run area take, and a little more
 OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/base/old_names.h, old_libc.c)
 # METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/base/check.h)
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))),
@@ -188,7 +189,8 @@ def run(arguments: argparse.Namespace) -> int:
         child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
     except OSError as error:
-        child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}")
+        needs = f"; a run needs {_TO_BEGIN} there to begin" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}{needs}")
         return RUN_FAILED
     except MetamoriError as error:
         child_loop.say(str(error))

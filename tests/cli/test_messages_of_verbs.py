@@ -207,6 +207,7 @@ def test_flags_for_fortran_without_its_module(tmp_path: Path, capfd: pytest.Capt
     (("platform.machine", lambda: "aarch64"), "run --memory: no, this is not Linux on x86-64"),
     (("metamori.runtime.memory.images.no_return", lambda: "forbidden"),
      "run --memory: no, nothing could be restarted: forbidden"),
+    (("metamori.runtime.memory.images.no_return", lambda: ""), "run --memory: yes; images are "),
 ])
 def test_what_the_doctor_finds(change: tuple[str, object], quoted: str, capfd: pytest.CaptureFixture[str],
                                monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
@@ -217,7 +218,7 @@ def test_what_the_doctor_finds(change: tuple[str, object], quoted: str, capfd: p
 
 def test_what_the_doctor_says_of_a_program(capfd: pytest.CaptureFixture[str], installed: None) -> None:
     main.main(["doctor", "sh"])
-    assert "run --memory: yes while it is one process, without io_uring, shared memory" in capfd.readouterr().out
+    assert "run --memory: yes, but while it has io_uring or kernel aio, or, without --outside, " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(("change", "options", "quoted"), [
@@ -231,6 +232,24 @@ def test_a_run_that_cannot_begin(change: tuple[str, object], options: tuple[str,
     monkeypatch.setattr(*change)
     assert main.main(["run", "--store", str(tmp_path / "store"), *options, "--", "true"]) == 125
     assert quoted in capfd.readouterr().err
+
+
+def test_a_copy_of_one_name(lab: Lab) -> None:
+    lab.run(["sh", "-c", "echo one > f"])
+    copy = lab.folder / "copy"
+    assert lab.verb("restore", 1, "--to", copy).stdout == f"copied checkpoint 1 (1 name) to {copy}\n"
+
+
+def test_a_call_that_fails_with_a_descriptor(capfd: pytest.CaptureFixture[str],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number stands where a name would."""
+    def listed(_: object) -> int:
+        with Path("/etc/passwd").open() as file:
+            return len(os.listdir(file.fileno()))
+
+    monkeypatch.setattr("metamori.cli.log.run", listed)
+    assert main.main(["log"]) == 1
+    assert capfd.readouterr().err == "metamori: Not a directory\n"
 
 
 def test_lines_without_an_interpreter_are_the_shell_s(lab: Lab) -> None:

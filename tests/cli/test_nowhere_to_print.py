@@ -17,13 +17,18 @@ READS = {"log": [], "status": [], "verify": [], "report": ["timeline"], "show": 
          "doctor": []}
 
 
-@pytest.mark.parametrize("verb", READS)
-def test_full(lab: Lab, verb: str) -> None:
+@pytest.mark.parametrize("words", [*([verb, *map(str, READS[verb])] for verb in READS), ["--help"], ["--version"],
+                                   ["run", "--help"], ["cat", "--help"]], ids="-".join)
+def test_full(lab: Lab, words: list[str]) -> None:
     lab.run(["sh", "-c", "echo one > f"])
+    argv = [*lab.argv("log")[:3], *words] if words[-1].startswith("--") else lab.argv(*words)
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(lab.argv(verb, *READS[verb]), cwd=lab.work, env=lab.env | {"TMPDIR": "/dev/full"},
-                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (1, "metamori: No space left on device\n")
+        for env in ({"PYTHONUNBUFFERED": "1"}, {}):    # what is printed fails at once, or at the end
+            rest = {name: lab.env[name] for name in lab.env if name != "PYTHONUNBUFFERED"} | {"TMPDIR": "/dev/full"}
+            done = subprocess.run(argv, cwd=lab.work, env=rest | env, stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=120, check=False)
+            code = 125 if words[0] == "run" else 1
+            assert (done.returncode, done.stderr) == (code, "metamori: No space left on device\n"), env
 
 
 @pytest.mark.parametrize("verb", [*READS, "restore", "run"])

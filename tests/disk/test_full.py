@@ -45,6 +45,18 @@ def filling(lab: Lab, append: bool, *options: str) -> Session:
     return session
 
 
+def test_a_run_says_how_much_room_it_needs(small: Lab) -> None:
+    """Where that is free it begins, and where half of it is nothing is harmed."""
+    filler = fill(small.folder, 2 * MB)
+    done = small.run(["true"])
+    said = f"the store {small.store} cannot be used: No space left on device; a run needs 4 MiB there to begin"
+    assert done.returncode == 125 and said in done.stderr.decode()
+    filler.unlink()
+    filler = fill(small.folder, 4 * MB)
+    assert small.run(["sh", "-c", "echo one > f"]).returncode == 0
+    small.verb("verify")
+
+
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("append", [False, True], ids=["within", "append"])
 def test_the_end_has_room_when_others_have_filled_the_disk(small: Lab, append: bool, options: list[str]) -> None:

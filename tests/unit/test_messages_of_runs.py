@@ -371,13 +371,17 @@ def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_end_that_cannot_be_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str],
                                         monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
-    def full(*_: Any) -> int:
+    def full(*_: Any, **__: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(end_run, "finish", full)
+    monkeypatch.setattr(recover, "finish", full)
     assert main.main(["run", "--store", str(tmp_path / "store"), "--", "true"]) == 125
     said = capfd.readouterr().err
-    assert "the run's end could not be recorded: " in said and "'metamori log' completes it" in said
+    assert "the run's end could not be recorded: No space left on device; 'metamori log' completes it" in said
+    assert main.main(["log", "--store", str(tmp_path / "store")]) == 1
+    said = capfd.readouterr().err
+    assert f"the end of the last run in {tmp_path}/store could not be recorded: No space left on device" in said
 
 
 def test_a_run_left_in_numbers_that_nothing_can_have(lab: Lab, capfd: pytest.CaptureFixture[str],

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metamori._area import ffi
+from metamori.errors import MetamoriError, sentence
 from metamori.printed import columns, cut, line_text, name_text
 from metamori.runtime.area.scope import outside, outside_text
 
@@ -22,6 +23,16 @@ from metamori.runtime.area.scope import outside, outside_text
 ])
 def test_a_name_is_quoted_only_where_it_has_to_be(name: bytes, printed: str) -> None:
     assert name_text(name) == printed
+
+
+@pytest.mark.parametrize("error, printed", [
+    (OSError(28, "No space left on device"), "No space left on device"),
+    (OSError(28, "No space left on device", b"/a\nb"), "$'/a\\nb': No space left on device"),
+    (OSError(28, "No space left on device", 5), "No space left on device"), (OSError("said"), "said"),
+    (MetamoriError("ours"), "ours"),
+])
+def test_a_failed_call_is_a_sentence(error: Exception, printed: str) -> None:
+    assert sentence(error) == printed
 
 
 def test_a_shell_takes_a_quoted_name_back() -> None:

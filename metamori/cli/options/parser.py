@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import Any, NoReturn
 
 from metamori.cli.options import VERBS
@@ -15,6 +16,10 @@ _WITHOUT_STORE = ("run", "config")         # run has its own
 
 class Parser(argparse.ArgumentParser):
     """Says a usage error in one line."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Where argparse would be silent about a full device."""
+        print(self.format_help(), end="", file=file or sys.stdout, flush=True)
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{message}{self._meant(message)} (see {self.prog} --help)")

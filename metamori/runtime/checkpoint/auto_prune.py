@@ -12,7 +12,7 @@ import zlib
 
 from metamori._area import lib
 from metamori.config import size_text
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, sentence
 from metamori.runtime.area.run_area import BLOCK, Area, Preimage
 from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.format.records import END
@@ -66,7 +66,7 @@ def prune(session: SessionState) -> None:
                 _say_once(session, f"this run's checkpoints take more than {size_text(found.max_bytes)} (--max-bytes): "
                                    f"{size_text(taken)} for the newest{_and_others(done.shape.below)}", "size")
     except (MetamoriError, OSError) as error:
-        _say_once(session, f"nothing was pruned: {error}")
+        _say_once(session, f"nothing was pruned: {sentence(error)}")
 
 
 def make_room(session: SessionState) -> int:

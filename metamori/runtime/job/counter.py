@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from metamori.errors import MetamoriError, StoreBusy
+from metamori.errors import MetamoriError, StoreBusy, sentence
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
@@ -255,7 +255,7 @@ class Counter(threading.Thread):
             index = self.take(text)
             answer = {"what": "taken", "index": index}
         except (MetamoriError, OSError, ValueError, LookupError) as error:
-            answer = {"what": "refused", "why": str(error) or type(error).__name__}
+            answer = {"what": "refused", "why": sentence(error) or type(error).__name__}
         for who, message in self._joining:
             self._join(who, message)
         self._joining.clear()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from metamori.errors import MetamoriError, StoreBusy
+from metamori.errors import MetamoriError, StoreBusy, sentence
 from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
@@ -105,7 +105,7 @@ class Member(threading.Thread):
         except StoreBusy:
             return                         # others are alive: one of them counts from now on
         except (MetamoriError, OSError) as error:
-            self.say(f"the job's end could not be recorded: {error}; 'metamori log' completes it")
+            self.say(f"the job's end could not be recorded: {sentence(error)}; 'metamori log' completes it")
 
     # -- the thread ----------------------------------------------------------------------------------
 

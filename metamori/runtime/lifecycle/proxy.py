@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from metamori._area import lib
+from metamori.errors import sentence
 from metamori.runtime.area.run_area import Area
 
 _PATIENCE_S = 5.0
@@ -54,7 +55,7 @@ class Keeper:
         except OSError as error:
             if self._line is None and self._kept:
                 self._forget()
-                return f"the processes that track static programs were killed, and no other starts: {error}"
+                return f"the processes that track static programs were killed, and no other starts: {sentence(error)}"
         return ""
 
     def has_programs(self) -> bool:

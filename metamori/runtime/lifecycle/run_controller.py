@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
 from metamori.config import Config
-from metamori.errors import RUN_FAILED, MetamoriError
+from metamori.errors import RUN_FAILED, MetamoriError, sentence
 from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
@@ -109,13 +109,13 @@ class Live:
         try:
             live_rollback.carry_through(self.session)
         except (MetamoriError, OSError) as error:
-            self._tell(f"a killed restore cannot be carried through: {error}")
+            self._tell(f"a killed restore cannot be carried through: {sentence(error)}")
             now = time.monotonic()
             self._half_way_since = self._half_way_since or now
             if self.session.area.head.restoring and now - self._half_way_since >= _HALF_WAY_S:
                 self._end_all(returns=False)
-                raise NobodyLeft(f"the run has ended: a killed restore could not be carried through: {error}; "
-                                 "'metamori log' completes it") from None
+                raise NobodyLeft("the run has ended: a killed restore could not be carried through: "
+                                 f"{sentence(error)}; 'metamori log' completes it") from None
         else:
             self._half_way_since = 0.0     # or somebody is at it
 
@@ -137,7 +137,7 @@ class Live:
         try:
             failed = self._store_watch.write_back()
         except (MetamoriError, OSError) as error:
-            child_loop.say(f"{text}its files are written back at its end ({error})")
+            child_loop.say(f"{text}its files are written back at its end ({sentence(error)})")
             return
         child_loop.say(text + (f"what it wrote could not be written back to {', '.join(map(os.fsdecode, failed[:5]))}"
                               if failed else "all that it wrote is in its files") + "; this run ends with 125")
@@ -166,7 +166,7 @@ class Live:
                 return _ENDED
             if isinstance(error, _not_begun()):
                 raise
-            return str(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
+            return sentence(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
         self._said = ""
         self._say_of_limits()
         return ""
@@ -266,7 +266,7 @@ class Live:
         except MetamoriError as error:
             self._refuse(error.errno, str(error))
         except OSError as error:
-            self._refuse(error.errno or errno.EIO, str(error))
+            self._refuse(error.errno or errno.EIO, sentence(error))
         except Exception as error:         # a mistake of ours must not end the run that it is about
             self._refuse(errno.EIO, f"{type(error).__name__}: {error}")
         return 0
@@ -298,8 +298,8 @@ class Live:
         try:
             self._go_on_with(*start_again(store, self.config, index, self.environ, first_index=first_index))
         except (MetamoriError, OSError) as error:      # there is nobody left to be told by an errno
-            raise NobodyLeft(
-                f"the run has ended: its program could not continue from checkpoint {index}: {error}") from None
+            raise NobodyLeft(f"the run has ended: its program could not continue from checkpoint {index}: "
+                             f"{sentence(error)}") from None
         self.session.area.head.tree.term = term    # one that the program had held back when it was ended
         return self.pid
 
@@ -404,7 +404,7 @@ def follow(live: Live) -> int:
         child_loop.say(str(error))
         return RUN_FAILED
     except (MetamoriError, OSError) as error:
-        child_loop.say(f"the run's end could not be recorded: {error}; 'metamori log' completes it")
+        child_loop.say(f"the run's end could not be recorded: {sentence(error)}; 'metamori log' completes it")
         return RUN_FAILED
     finally:
         live.session.store.close()
