@@ -8,7 +8,6 @@ Whoever asks `dataclasses` about a record (`fields`, `replace`, `asdict`) gets t
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -21,16 +20,53 @@ else:
     def dataclass_transform(**_):
         return lambda decorator: decorator
 
+    from collections import _tuplegetter
+
+    class _Tuple(tuple):
+        """What those of all classes share."""
+
+        __slots__ = ()
+
+        @classmethod
+        def _make(cls, values):
+            made = tuple.__new__(cls, values)
+            if len(made) != len(cls._fields):
+                raise TypeError(f"{len(made)} values for the fields {cls._fields}")
+            return made
+
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        def _replace(self, /, **changes):
+            made = self._make(map(changes.pop, self._fields, self))
+            if changes:
+                raise TypeError(f"it has no fields {list(changes)}")
+            return made
+
+        def __repr__(self):
+            shown = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+            return f"{self.__class__.__name__}({shown})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
     class _Tuples(type):
-        """Makes what `typing.NamedTuple` makes of a class."""
+        """Makes what `typing.NamedTuple` makes of a class; `__new__` is compiled when the first is made."""
 
         def __new__(cls, name, bases, body):
             fields = tuple(body.get("__annotations__", ()))
-            made = namedtuple(name, fields, defaults=[body.pop(each) for each in fields if each in body],
-                              module=body["__module__"])
-            for each in body.keys() - {"__module__", "__qualname__", "__annotations__"}:
-                setattr(made, each, body[each])
-            made.__annotations__ = body.get("__annotations__", {})
+            defaults = {each: body.pop(each) for each in fields if each in body}
+
+            def first(_cls, *given, **named):
+                names = ", ".join(fields)
+                new = eval(f"lambda _cls, {names}: _new(_cls, ({names},))", {"_new": tuple.__new__})
+                new.__defaults__ = tuple(defaults.values())
+                made.__new__ = staticmethod(new)
+                return new(_cls, *given, **named)
+
+            getters = {each: _tuplegetter(at, each) for at, each in enumerate(fields)}
+            made = type(name, (_Tuple,), {"__new__": first, **getters, **body, "__slots__": (), "_fields": fields,
+                                          "_field_defaults": defaults, "__match_args__": fields})
             return made
 
     NamedTuple = type.__new__(_Tuples, "NamedTuple", (), {})

@@ -6,12 +6,14 @@ import copy
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
 from dataclasses import field as theirs_field
+from typing import Any
+from typing import NamedTuple as TheirTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metamori.tables.record import field, mutable, names_of, record
+from metamori.tables.record import NamedTuple, field, mutable, names_of, record
 from metamori.tables.record import replace as ours_replace
 
 
@@ -108,3 +110,57 @@ def test_what_is_wrong_is_said_as_by_any_function(before: int) -> None:
         with pytest.raises(TypeError):
             wrong()
     assert ours_replace(Fresh(1), b=(2,)) == Fresh(1, (2,)) and names_of(Fresh) == ("a", "b")
+
+
+class OurTuple(NamedTuple):
+    """Its own words."""
+
+    a: int
+    b: str = "none"
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.a
+
+
+class TheirTwin(TheirTuple):
+    """Its own words."""
+
+    a: int
+    b: str = "none"
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.a
+
+
+@pytest.mark.parametrize("kind", [OurTuple, TheirTwin])
+def test_tuples_are_those_of_typing(kind: Any) -> None:
+    assert kind(1) == kind(a=1) == kind(1, "none") == (1, "none") and hash(kind(1)) == hash((1, "none"))
+    made = kind(1, b="two")
+    assert (made.a, made.b, made.twice) == (1, "two", 2) and (*made,) == (1, "two") and isinstance(made, tuple)
+    assert repr(made) == f"{kind.__name__}(a=1, b='two')" and made._asdict() == {"a": 1, "b": "two"}
+    assert made._replace(a=3) == kind(3, "two") and kind._make([1, "two"]) == made
+    assert {type(made._replace(a=3)), type(kind._make([1, "two"])), type(made)} == {kind}
+    assert copy.deepcopy(made) == made == pickle.loads(pickle.dumps(made)) and type(copy.copy(made)) is kind
+    assert kind._fields == kind.__match_args__ == ("a", "b") and kind._field_defaults == {"b": "none"}
+    assert kind.__doc__ == "Its own words." and kind.__name__ == kind.__qualname__ and kind.__module__ == __name__
+    for wrong in (lambda: kind(), lambda: kind(1, "two", 3), lambda: kind(1, c=2), lambda: kind(1, a=2),
+                  lambda: kind._make([1]), lambda: kind._make([1, "two", 3])):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises((TypeError, ValueError)):
+        made._replace(c=1)
+    with pytest.raises(AttributeError):
+        made.a = 2
+    with pytest.raises(AttributeError):
+        made.c = 2
+
+
+def test_a_tuple_that_was_filled_wrong_first_is_filled_right_next() -> None:
+    class Late(NamedTuple):
+        a: int
+
+    with pytest.raises(TypeError):
+        Late()  # type: ignore[call-arg]
+    assert Late(5).a == 5
