@@ -24,6 +24,7 @@ _MOST = 64 << 20                           # bytes of one that nobody has mapped
 _DELETED = b" (deleted)"
 _GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) \S+ (\d+) +(/.*)$", re.MULTILINE)
+_PATHS = (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/shm/")
 _LARGE = 1 << 16                           # a block of what lies in large pages
 
 
@@ -63,7 +64,7 @@ def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple
             this = segments.setdefault((kind, inode), _Segment(kind, inode, path))
             this.mapped.append((offset, offset + end - start))
     for each in opens:
-        if (kind := _kind(each.path)) and each.path != b"/dev/zero":
+        if each.path.startswith(_PATHS) and (kind := _kind(each.path)) and each.path != b"/dev/zero":
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
     return (*map(_entry, segments.values()), *sysv.found(area, maps.keys(), attached))
 

@@ -197,9 +197,14 @@ class Images:
         except Refused as error:
             raise self._said_of(image, error) from None
         self.family = family.found(self.area, self.all)
+        maps = b""
         for image, rest in zip(self.all, looks.rest(), strict=True):
             image.seen.know_rest(rest)
-            if kept in image.seen.maps:    # of one that came back without its name
+            if image.seen.maps == maps:    # a fork's: looked through once
+                image.seen.maps = maps
+                continue
+            maps = image.seen.maps
+            if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
                                        (each for image in self.all for each in image.opens))
