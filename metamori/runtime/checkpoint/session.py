@@ -160,7 +160,8 @@ class Session(SessionState):
         if image:
             image.stop()
         try:
-            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent), bool(image))
+            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent),
+                                image.programs if image else None)
             instants.examine(cut, self.area, parent.names)
             if image:
                 image.taken()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from metamori._area import ffi, lib
@@ -36,9 +36,9 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, store: Store, parent: State, capture: Capture, held: bool = False) -> Cut:
+def take(area: Area, store: Store, parent: State, capture: Capture, held: Mapping[int, bytes] | None = None) -> Cut:
     """The instant; the caller advances the epoch afterwards. capture: of what changed unseen since the parent.
-    held: every process is, and whoever holds them looks whether all still live."""
+    held: the program of each process, when all are; whoever holds them looks whether all still live."""
     assert area.is_frozen
     head, kept_folder = area.head, store.layout.kept_folder
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
@@ -49,7 +49,7 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: bool =
             os.ftruncate(buffer, head.next_block * BLOCK)   # what was reserved and never written reads as zeros
     finally:
         os.close(buffer)
-    _processes(area, cut, area.slots() if held else area.processes())
+    _processes(area, cut, area.slots() if held else area.processes(), held or {})
     cut.followed = wal.followed(area) if head.flags & lib.MM_MOVES else {}
     looks = cut.looks = Looks(area)
     for touch in looks.other_notes():
@@ -312,18 +312,15 @@ def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_resul
     return b"", None
 
 
-def _processes(area: Area, cut: Cut, slots: Iterable[int]) -> None:
+def _processes(area: Area, cut: Cut, slots: Iterable[int], programs: Mapping[int, bytes]) -> None:
     supervisor = area.head.supervisor
     for slot in slots:
         process = area.process(slot)
         if process.outside == lib.MM_OUTSIDE_PROXY:
             continue
         pid = process.pid
-        folder = proc_folder(pid)
-        try:
-            exe = os.readlink(folder + b"/exe")
-        except OSError:
-            exe = b""
+        folder = b"/proc/%d" % pid if pid in programs else proc_folder(pid)
+        exe = programs[pid] if pid in programs else _program(folder)
         cut.processes.append(ProcessEntry(process.number, pid, process.start_time, exe))
         groups: dict[int, list[int]] = {}
         descriptors = area.descriptors(slot)
@@ -339,6 +336,13 @@ def _processes(area: Area, cut: Cut, slots: Iterable[int]) -> None:
             _inherited(cut, process.number, {0, 1, 2} - descriptors.keys(), folder)
     if supervisor and cut.processes:       # a shell has its own elsewhere while it starts a redirected command
         _inherited(cut, cut.processes[0].process, {0, 1, 2}, proc_folder(supervisor))
+
+
+def _program(folder: bytes) -> bytes:
+    try:
+        return os.readlink(folder + b"/exe")
+    except OSError:
+        return b""
 
 
 def _inherited(cut: Cut, process: int, fds: Collection[int], folder: bytes) -> None:

@@ -59,29 +59,37 @@ def _has_ended(pid: int) -> bool:
 def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     """While they are stopped: the processes in this order, then children that nobody has waited for. Refused."""
     outer = os.getsid(area.head.supervisor or 0)
-    pids = {image.pid for image in images}
-    living = [_entry(area, image.pid, *image.seen.family, pids, outer) for image in images]
-    ended = [_ended(area, child, pids, outer) for image in images
-             for child in image.seen.children if child not in pids and child != image.memory.writer]
+    known = _Known(area, images)
+    living = [_entry(known, image.pid, *image.seen.family, outer) for image in images]
+    ended = [_ended(known, child, outer) for image in images
+             for child in image.seen.children if child not in known.own and child != image.memory.writer]
     gone = _gone(area, living, ended)
     return tuple(replace(process, shared=shared) if shared else process for process, shared in
                  zip(living, _shared(images), strict=True)) + tuple(ended) + tuple(gone)
 
 
-def _ended(area: Area, pid: int, pids: set[int], outer: int) -> FamilyEntry:
+class _Known(dict[int, int]):
+    """Numbers as the run knows them, by the kernel's; asked for once. own: of its processes."""
+
+    def __init__(self, area: Area, images: Sequence[Image]) -> None:
+        super().__init__((image.pid, image.known) for image in images)
+        self.own, self._area = frozenset(self), area
+
+    def __missing__(self, real: int) -> int:
+        self[real] = known = int(lib.mm_known_number(self._area.pointer, real))
+        return known
+
+
+def _ended(known: _Known, pid: int, outer: int) -> FamilyEntry:
     words = proc_inspect.stat_words(pid)
     parent, group, session = map(int, words[1:4])
-    return _entry(area, pid, parent, group, session, pids, outer,
+    return _entry(known, pid, parent, group, session, outer,
                   int(words[_EXIT_STATUS]) if words[0] in (b"Z", b"X") else -1)
 
 
-def _entry(area: Area, pid: int, parent: int, group: int, session: int, pids: set[int], outer: int,
-           status: int = -1) -> FamilyEntry:
-    def known(real: int) -> int:
-        return int(lib.mm_known_number(area.pointer, real))
-
-    return FamilyEntry(known(pid), known(parent) if parent in pids else 0, known(group),
-                       0 if session == outer else known(session), status)
+def _entry(known: _Known, pid: int, parent: int, group: int, session: int, outer: int, status: int = -1) -> FamilyEntry:
+    return FamilyEntry(known[pid], known[parent] if parent in known.own else 0, known[group],
+                       0 if session == outer else known[session], status)
 
 
 def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -> list[FamilyEntry]:

@@ -72,7 +72,7 @@ class ProcLook:
 
     def know_rest(self, data: bytes) -> None:
         """What can wait."""
-        (self.maps, self._cmdline, self._environ, self._limits, self._exe, self._cwd), _ = _texts(data, _LENGTHS[1])
+        (self.maps, self._cmdline, self._environ, self._limits, self.exe, self._cwd), _ = _texts(data, _LENGTHS[1])
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
@@ -111,7 +111,7 @@ class ProcLook:
         """How the program that it now is was started."""
         limits = [-1 if each == _NO_LIMIT else each for each in _LIMITS.unpack(self._limits)]
         return Launch(
-            self._exe, tuple(self._cmdline.split(b"\0")[:-1]), tuple(filter(None, self._environ.split(b"\0"))),
+            self.exe, tuple(self._cmdline.split(b"\0")[:-1]), tuple(filter(None, self._environ.split(b"\0"))),
             self._cwd, int(self._field(b"Umask") or b"022", 8), tuple(zip(limits[::2], limits[1::2], strict=True)))
 
     def _field(self, name: bytes) -> bytes:

@@ -235,6 +235,11 @@ class Images:
         queues.with_notices(self.area, run.queues, self.all)
         self.segments += queues.found(self.area, [image.pid for image in self.all], run.queues)
 
+    @property
+    def programs(self) -> dict[int, bytes]:
+        """By process."""
+        return {image.pid: image.seen.exe for image in self.all}
+
     def taken(self) -> None:
         """Nothing more is taken from any of them."""
         for image in self.all:
