@@ -27,7 +27,8 @@ import os, sys, threading, time
 from pathlib import Path
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.job import counter, finish, member, places, start, wire
+from metamori.runtime.job import counter, finish, folder, member, places, relays, start, wire
+from metamori.store.read.store import Store
 
 where = Path(os.environ["HOLDS"])
 
@@ -72,6 +73,36 @@ def is_own(*args, **named):                # not of a killed run, which the one 
 before(Session, "_write", "write", is_own)
 before(finish, "is_unfinished", "unfinished")
 before(member.Member, "start", "start")   # it has a run area then
+def is_the_job(store, *args, **named):     # whose store it is
+    return not os.path.basename(os.path.dirname(store.path)) == "nodes"
+before(Store, "add_undo", "undo", is_the_job)
+before(Store, "commit_checkpoint", "commit", is_the_job)
+before(folder, "forget_folded", "committed")
+send_all = wire.Server.send_all
+def says(self, all_, message):
+    hold(f"say {message['what']}")
+    send_all(self, all_, message)
+wire.Server.send_all = says
+hear = relays.Share.hear
+def misses(self, line, message, whose=""):
+    if message["what"] == "go" and (where / "miss go").exists():
+        (where / "miss go.reached").touch()
+        return []
+    return hear(self, line, message, whose)
+relays.Share.hear = misses
+wait = member._wait
+def waits(lines, share, is_told, limit_s): # as long, or until it need not any more
+    def receive(left):
+        if (where / "give up").exists():
+            (where / "give up").unlink()
+            share.is_off = True
+        return lines.__class__.receive(lines, min(left, 0.02))
+    lines.receive = receive
+    try:
+        wait(lines, share, is_told, limit_s)
+    finally:
+        del lines.receive
+member._wait = waits
 sys.exit(main())
 """
 
@@ -218,12 +249,16 @@ def test_who_counts_is_killed_when_all_have_written(lab: Lab, first: int) -> Non
     one.do("append", "shared", "one")
     one.do("append", "moved", "one")
     one.do("append", "gone", "one")
+    one.do("unlink", "own.0")              # no file of it leads to these names: it does not look there again
+    one.do("mkdir", "folder")
     ranks[0].arm("fold")
     verb, program = asked(lab), ranks[0].program()
     ranks[0].wait("fold")
     other.do("append", "shared", "more" * 2000)
     other.do("rename", "moved", "there")
     other.do("unlink", "gone")
+    other.do("append", "own.0", "anew")
+    other.do("rmdir", "folder")
     records = len(written(lab))
     one.arm("write")                       # its record is the last one
     for pid in (ranks[0].process.pid, program):
@@ -234,6 +269,28 @@ def test_who_counts_is_killed_when_all_have_written(lab: Lab, first: int) -> Non
     one.go("write")
     assert index_of(verb) == 2
     seen[2] = picture(lab.work)
+    assert "the last run was killed" in finish(lab, ranks, seen, False)
+
+
+def test_a_record_is_of_its_instant_not_of_when_it_was_written(lab: Lab) -> None:
+    """Another run changes the same names after the instant and ends, and only then the record comes."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = [*three(lab, seen), Held(lab).ready()]
+    counts, one, ends, _ = ranks
+    one.do("unlink", "own.0")              # no file of it leads to these names: it does not look there again
+    one.do("mkdir", "folder")
+    one.arm("write")
+    verb = asked(lab)
+    one.wait("write")
+    ends.do("append", "own.0", "anew")
+    ends.do("rmdir", "folder")
+    verb.kill()
+    verb.communicate()
+    counts.kill()
+    assert ends.end() == ""
+    one.go("write")
+    del ranks[2], ranks[0]
+    checkpoint(lab, seen)
     assert "the last run was killed" in finish(lab, ranks, seen, False)
 
 

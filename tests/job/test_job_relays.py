@@ -13,6 +13,7 @@ import time
 from collections import Counter as Counts
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import killing
 import pytest
@@ -246,8 +247,8 @@ class Puppet(threading.Thread):
             message = got[1]
             if message["what"] == "relay?":
                 self.lines.send([(COUNTER, {"what": "relay", "at": self.lines.serve()})])
-            elif message["what"] == "through" and self.lines.link(message["at"], message["as"]):
-                self.lines.send([(COUNTER, {"what": "linked", "relay": message["relay"]})])
+            elif message["what"] == "through":
+                self.lines.link(message)
             elif message["what"] == "prepare":
                 with suppress(Aborted):
                     self.stand(Share(message))
@@ -320,6 +321,25 @@ def test_a_relay_that_passes_nothing_on_costs_no_checkpoint(puppets: Puppets) ->
     assert len(puppets.stand().indexes) == 8
     assert {line for each in puppets.all for line in each.cuts} == {COUNTER}
     assert max(max(each.pauses) for each in puppets.all) < 2
+
+
+def test_a_relay_that_answers_late_is_one_all_the_same(puppets: Puppets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may write a checkpoint when it is asked."""
+    greet, answers = Lines._greet, threading.Event()
+
+    def late(lines: Lines, *more: Any) -> None:
+        answers.wait(20)
+        greet(lines, *more)
+
+    monkeypatch.setattr(Lines, "_greet", late)
+    puppets.all.append(Puppet(puppets.counter._server.reached, "more"))
+    told = puppets.counter._tree._told
+    puppets.hear(lambda: len(told) == 6)
+    began = time.monotonic()
+    puppets.hear(lambda: time.monotonic() > began + 1.5)
+    assert len(puppets.counter._tree.above) == 5
+    answers.set()
+    puppets.hear(lambda: len(puppets.counter._tree.above) == 6)
 
 
 def test_a_relay_that_hangs_is_named(puppets: Puppets, monkeypatch: pytest.MonkeyPatch) -> None:

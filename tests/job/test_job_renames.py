@@ -177,3 +177,23 @@ def test_who_comes_to_a_file_that_grew_under_another_name(lab: Lab) -> None:
     end(ranks)
     seen[max(index["index"] for index in lab.log()["checkpoints"])] = seen_in(lab.work)
     back(lab, "it grew", 0, seen)
+
+
+@pytest.mark.parametrize("how", [Rank.end, Rank.kill])
+def test_a_file_grows_by_a_name_that_its_keeper_did_not_know(lab: Lab, how: Callable[[Rank], object]) -> None:
+    """What the run that keeps it says of its size is older."""
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(3)]]
+    ranks[0].do("append", "name", "one")
+    checkpoint(lab, seen)
+    ranks[1].do("link", "name", "other")
+    ranks[0].do("unlink", "name")
+    how(ranks.pop(0))
+    for text in ("more" * 1000, "later"):
+        ranks[0].do("append", "other", text)
+        checkpoint(lab, seen)
+    end(ranks)
+    for index, tree in seen.items():
+        lab.restore(index)
+        lab.assert_state(tree, f"restore {index}")
+    lab.verb("verify")

@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import struct
+import time
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
@@ -171,6 +172,7 @@ class Cut:
     epoch: int
     next_block: int
     journal_end: int
+    time_ns: int = field(default_factory=time.time_ns)
     pifs: list[Pif] = field(default_factory=list)
     touches: dict[bytes, Touch] = field(default_factory=dict)
     preimages: list[Preimage] = field(default_factory=list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Iterator
 
 from metamori._area import lib
@@ -94,7 +93,7 @@ class Fold:
             self._file(pif, process)
         self._names()
         meta = Meta(
-            self.index, self.cut.parent, time.time_ns(), message, reason, self.run, process, mode,
+            self.index, self.cut.parent, self.cut.time_ns, message, reason, self.run, process, mode,
             bool(self.area.head.flags & lib.MM_ISOLATE),
             self.bytes_added, False, tuple(self.cut.processes),
             tuple(self.names.values()), tuple(self.initial_names.values()), tuple(self.pifs.values()),

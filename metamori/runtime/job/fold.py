@@ -209,8 +209,10 @@ class JobFold:
                 was_created=known.was_created if known else self.index if created else 0,
                 was_deleted=self.index if pif.was_deleted else 0,
                 cut=pif.cut if said.part.name in self.mapped.get(inode, ()) else 0)
-            if other and ((other.kept and not new.kept) or (new.was_deleted and not new.kept)):
+            if other and new.was_deleted and not new.kept:
                 new = replace(other, was_created=new.was_created)
+            elif other and other.kept and not new.kept:    # by another name it may have been written since
+                new = replace(new, kept=other.kept, was_deleted=other.was_deleted)
             found[inode] = replace(new, count=new.count + (other.count if other else 0))
         return found
 

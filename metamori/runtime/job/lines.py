@@ -5,12 +5,16 @@ What lies between runs ends with the line to the one that counts: no message is 
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from contextlib import suppress
+
 import zmq
 
 from metamori.runtime.job.relays import COUNTER, OTHERS, RELAY, Message, Sends
-from metamori.runtime.job.wire import Client, NoAnswer, Server, wait
+from metamori.runtime.job.wire import Client, Server, candidates, wait
 
-_REACH_S = 0.3                             # for each of its addresses: meanwhile the one that counts is not heard
+_REACH_S = 1.0                             # for each address of a relay, where it has several
 
 
 class Lines:
@@ -19,6 +23,10 @@ class Lines:
     def __init__(self, counter: Client) -> None:
         self.counter = counter
         self._relay: Client | None = None
+        self._told: Message | None = None  # of a relay that has not answered yet
+        self._asked: Client | None = None
+        self._addresses: deque[str] = deque()
+        self._since = 0.0
         self._others: Server | None = None
         self._hears_others = False
         self._who: dict[str, bytes] = {}   # of a run below by what it is called
@@ -36,21 +44,38 @@ class Lines:
             return None
         return self._others.reached
 
-    def link(self, reached: Message, called: str) -> bool:
-        """To a relay."""
-        if self._relay is not None:
-            self._relay.close()
-            self._relay = None
-        try:
-            self._relay = Client(reached, self.counter, _REACH_S, called=called)
-        except (NoAnswer, zmq.ZMQError):                   # the one that counts goes on speaking with this run itself
-            return False
-        return True
+    def link(self, told: Message) -> None:
+        """To a relay. It may write a checkpoint just now: until it answers, the one that counts speaks with this run
+        itself, and is told then."""
+        for each in (self._relay, self._asked):
+            if each is not None:
+                each.close()
+        self._relay = self._asked = None
+        self._told, self._addresses = told, deque(candidates(told["at"]))
+        self._ask(told)
+
+    def _ask(self, told: Message) -> None:
+        self._since = time.monotonic()
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None
+        if self._addresses:
+            with suppress(zmq.ZMQError):   # no descriptors left, say
+                self._asked = Client(told["at"], self.counter, self._addresses[0], called=told["as"])
+                self._asked.socket.linger = 0
+            self._addresses.rotate(-1)
+
+    def _linked(self, told: Message) -> None:
+        if self._asked is not None and self._asked.receive(0) is not None:
+            self._relay, self._asked, self._told = self._asked, None, None
+            self.counter.send({"what": "linked", "relay": told["relay"]})
+        elif (self._asked is None or len(self._addresses) > 1) and time.monotonic() > self._since + _REACH_S:
+            self._ask(told)
 
     def receive(self, wait_s: float) -> tuple[str, Message, str] | None:
         """On which line, and from whom of the others."""
         if (got := self._receive()) is None and wait_s > 0:
-            ends = [each for each in (self.counter, self._relay, self._others) if each is not None]
+            ends = [each for each in (self.counter, self._relay, self._asked, self._others) if each is not None]
             wait(ends, wait_s)
             got = self._receive()
         return got
@@ -61,6 +86,8 @@ class Lines:
         self._hears_others = False
         if (message := self.counter.receive(0)) is not None:
             return COUNTER, message, ""
+        if self._told is not None:
+            self._linked(self._told)
         if self._relay is not None and (message := self._relay.receive(0)) is not None:
             return RELAY, message, ""
         return self._from_others()
@@ -89,6 +116,6 @@ class Lines:
                 self.counter.send(message)
 
     def close(self) -> None:
-        for each in (self._relay, self._others, self.counter):
+        for each in (self._relay, self._asked, self._others, self.counter):
             if each is not None:
                 each.close()

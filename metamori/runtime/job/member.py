@@ -207,8 +207,8 @@ class Member(threading.Thread):
         assert self._client is not None and self._lines is not None
         if message["what"] == "relay?":
             self._client.send({"what": "relay", "at": self._lines.serve()})
-        elif self._lines.link(message["at"], message["as"]):
-            self._client.send({"what": "linked", "relay": message["relay"]})
+        else:
+            self._lines.link(message)
 
     def _complete_others(self, names: list[bytes]) -> None:
         """Killed ones of this machine, for the one that counts, who does not see its disk."""

@@ -108,16 +108,19 @@ class Server:
 class Client:
     """A run's, or a verb's, line to the one that counts, or to a relay. NoAnswer."""
 
-    def __init__(self, reached: Message, beside: Client | None = None, reach_s: float = _REACH_S, **more: str) -> None:
-        """beside: a line of the same thread. more: for who is reached."""
+    def __init__(self, reached: Message, beside: Client | None = None, address: str = "", **more: str) -> None:
+        """beside: a line of the same thread. address: only there, and who answers may do so later. more: for who is
+        reached."""
         self._owns = beside is None
         self.context: zmq.Context[Any] = beside.context if beside else zmq.Context()
         self.server: str = reached["server"]
         self.is_same_machine = reached["boot"] == boot()
-        for address in _candidates(reached):
-            self.socket: Any = self._connect(reached, address)
+        for each in [address] if address else candidates(reached):
+            self.socket: Any = self._connect(reached, each)
             self.send({"what": "hello?", **more})
-            answer = self.receive(reach_s)
+            if address:
+                return
+            answer = self.receive(_REACH_S)
             if answer is not None:
                 self.job: str = answer["job"]
                 return
@@ -171,7 +174,7 @@ def _received(line: Any, wait_s: float) -> list[bytes] | None:
     return parts
 
 
-def _candidates(reached: Message) -> list[str]:
+def candidates(reached: Message) -> list[str]:
     here = reached["boot"] == boot() and reached["network"] == network()
     return ["127.0.0.1"] if here else [*reached["addresses"], *_looked_up(reached["host"])]
 
