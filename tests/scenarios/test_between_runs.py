@@ -100,6 +100,38 @@ def test_a_name_in_a_folder_that_a_run_removed(lab: Lab) -> None:
     assert (lab.work / "d" / "x").read_text() == "theirsmore\n"
 
 
+@pytest.mark.parametrize("how", ["by a run", "before a run", "before a restore", "left by one"])
+def test_another_folder_of_that_name(lab: Lab, how: str) -> None:
+    """What was first seen in one that was made by hand is not in each that has its name."""
+    folder = lab.work / "d"
+    folder.mkdir()
+    lab.run(["sh", "-c", "chmod 700 d; echo 1 > f"])
+    lab.run(["sh", "-c", "rmdir d; echo 2 > f"])
+    folder.mkdir()
+    (folder / "x").write_text("theirs")
+    lab.run(["sh", "-c", "echo more >> d/x"])
+    if how == "left by one":
+        (folder / "y").write_text("theirs")
+    lab.restore(2)
+    if how == "left by one":
+        assert folder.exists()
+    elif how != "by a run":
+        folder.mkdir()
+    if how == "before a restore":
+        lab.restore(1, "--force")
+    else:
+        lab.run(["sh", "-c", "mkdir -p d; echo 3 > f"])
+    made, want = max(lab.messages()), ["y"] * (how == "left by one")
+    for index in 1, 2, made, 4, made:
+        lab.restore(index, "--force")
+    assert sorted(each.name for each in folder.iterdir()) == want
+    lab.restore(2, "--force")
+    lab.restore(made, folder)              # that folder alone
+    assert sorted(each.name for each in folder.iterdir()) == want
+    lab.restore(2)
+    lab.verb("verify")
+
+
 def test_links_of_a_copy_have_their_times(lab: Lab) -> None:
     lab.run(["sh", "-c", "echo 1 > f; ln -s f link; touch -h -d 2001-02-03 link"])
     lab.restore(1, "--to", lab.folder / "copy")

@@ -56,7 +56,7 @@ class Fold:
         self.store, self.area, self.cut, self.index = store, area, cut, index
         self.before = store.state(cut.parent)
         if not cut.complete().is_examined:
-            examine(cut, area, self.before.names)
+            examine(cut, area, self.before)
         self.run = area.head.run
         self.in_job = bool(area.head.flags & lib.MM_JOB)
         self._known: dict[Identity, list[int]] | None = None   # the parent's files by identity, once somebody asks
@@ -300,7 +300,8 @@ class Fold:
             entry = self._name(path, found)
             if path not in self.before.names:
                 self.initial_names[path] = self._initial(path, touched.get(path), entry)
-            if self.in_job or self.before.names.get(path, self.initial_names.get(path)) != entry:
+            before = self.before.names.get(path, self.initial_names.get(path))
+            if self.in_job or before != entry or self.before.is_unplaced(path):
                 self.names[path] = entry
         self._other_names()
 

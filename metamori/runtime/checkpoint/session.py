@@ -162,7 +162,7 @@ class Session(SessionState):
         try:
             cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent),
                                 image.programs if image else None)
-            instants.examine(cut, self.area, parent.names)
+            instants.examine(cut, self.area, parent)
             if image:
                 image.taken()
             # the new epoch's writes must not be taken for bytes that the new index does without

@@ -112,11 +112,12 @@ class _Below:
         return self._sorted[bisect_left(self._sorted, folder + b"/"):bisect_left(self._sorted, folder + b"0")]
 
 
-def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
+def examine(cut: Cut, area: Area, parent: State) -> None:
     """Look at what moved along with a renamed folder, and at all that is in a new one, while nothing moves.
 
-    known: the paths that the parent knew. What comes later is of the next interval: nothing keeps it for this index.
+    What comes later is of the next interval: nothing keeps it for this index.
     """
+    known = parent.names
     found = cut.examined = dict(cut.found)
     cut.is_examined = True
     arrived = {(f.st.st_dev, f.st.st_ino): path for path, f in found.items() if f.st and stat.S_ISDIR(f.st.st_mode)}
@@ -140,6 +141,10 @@ def examine(cut: Cut, area: Area, known: Collection[bytes]) -> None:
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
                 and path not in walked and not (cut.looks and cut.looks.have_all_in(path, walked)):
             _arrived_with(cut, area, path, walked)
+        if st and stat.S_ISDIR(st.st_mode) and path in known and known[path].kind != "dir":
+            for inner in parent.unplaced_in(path):
+                if inner not in cut.examined:
+                    cut.examined[inner] = cut.look(inner)
     for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
             there_now.slot = slot = _pif_there(area, path, there_now.st)

@@ -121,6 +121,20 @@ class State:
         """Names that were first seen later than this."""
         return [*self._assumed]
 
+    def is_unplaced(self, path: bytes) -> bool:
+        return path in self._impossible
+
+    def unplaced_in(self, folder: bytes) -> list[bytes]:
+        """Names that are not there since this folder is not. Who records one has to say of each what it is then: what
+        was seen at it was in another folder."""
+        return [path for path in self._impossible if path.startswith(folder + b"/")]
+
+    def with_unplaced(self, names: tuple[NameEntry, ...]) -> tuple[NameEntry, ...]:
+        """What a record says of names, and that those of its folders of which it says nothing are not there."""
+        inner = {path for each in names if each.kind == "dir" for path in self.unplaced_in(each.path)}
+        inner.difference_update([each.path for each in names])
+        return names + tuple(NameEntry(path, "absent") for path in sorted(inner))
+
     def assumed_otherwise(self, other: State) -> set[bytes]:
         """Names that were first seen later than one of the two states, and not than the other."""
         return self._assumed.keys() ^ other._assumed.keys()

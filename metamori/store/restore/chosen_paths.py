@@ -130,7 +130,7 @@ class _Records:
             old = here.pifs[inode]
             self.pifs[inode] = replace(old, cut=NO_LIMIT, count=0, was_deleted=old.was_deleted or self._index)
         meta = Meta(self._index, here.index, time.time_ns(), message, REASON, self._run, self._process,
-                    bytes_added=self.copied, names=names, pifs=tuple(self.pifs.values()))
+                    bytes_added=self.copied, names=here.with_unplaced(names), pifs=tuple(self.pifs.values()))
         return meta, Offsets(self._index, self._process, self._run, tuple(sorted(self._rows)))
 
     def _content(self, inode: int, target: int, save: Save | None) -> None:

@@ -57,7 +57,7 @@ class _Present:
 
     def commit(self) -> int:
         store = self._store
-        names = tuple(self._entry(path) for path in self._paths)
+        names = self._here.with_unplaced(tuple(self._entry(path) for path in self._paths))
         self._give_up_homes()
         if self._redo or self._undo:
             store.buffers.sync(self._run)
