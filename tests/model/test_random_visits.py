@@ -71,8 +71,7 @@ class Visits:
             self.say(f"somebody: {who.act()}")
 
     def in_scope(self, path: str) -> bool:
-        folder = next((each for each in self.scope if path.startswith(each + "/")), "")
-        return bool(folder) and not self.excluded & set(path[len(folder):].split("/"))
+        return visitor.in_scope(path, self.scope, self.excluded)
 
     def run(self, number: int) -> None:
         folder = self.random.choice(self.folders)
@@ -86,7 +85,7 @@ class Visits:
             options += ["--exclude", name]
         end = self.random.choice(["exit", "exit", "kill", "kill all"])
         plan = Plan(self.seed * 100 + number, self.random.choice([10, 30, 60]), end, str(self.pictures),
-                    str(self.outside), self.folders)
+                    str(self.outside), self.folders, self.scope, self.excluded)
         before = self.look()
         for path in self.pictures.glob("*"):
             path.unlink()
@@ -101,16 +100,16 @@ class Visits:
         head = self.head()                 # completes it
         ended: Seen = pickle.loads(last.read_bytes())
         used = {path for path in ended.touched if self.in_scope(path)}
-        beside = {path for path in ended.touched - used if path in self.tracked}
+        beside = {path for path in ended.touched - used if path in self.tracked} | ended.beside
         exact = (self.tracked | used) - beside
         new = {index: why for index, why in self.lab.messages().items() if index > newest}
         for index, why in new.items():
             if why == "start of run":
-                self.known[index] = Known(before, self.tracked | used)
+                self.known[index] = Known(before, (self.tracked | used) - ended.beside)
         for path in self.pictures.glob("[0-9]*"):
             self.known[int(path.name)] = Known(pickle.loads(path.read_bytes()), exact)
         if newest == 0:
-            self.known[0] = Known(before, used)
+            self.known[0] = Known(before, used - ended.beside)
         self.known[max(new)] = Known(ended, exact)
         after = self.look()
         if end == "exit" or "--isolate" not in options:
@@ -165,6 +164,8 @@ class Visits:
         self.nothing_of_nobody_is_lost(before, after, index, found["from"])
         if known:
             self.compare(known.seen, after, known.exact, f"restore {index}", lost)
+        for note in found["notes"]:        # at the index it is not: it is there for the sake of what is nobody's
+            after.entries.pop(note.removesuffix(" holds other files; it stays"), None)
         self.known.setdefault(found["index"], Known(after, set(self.tracked)))
 
     def nothing_of_nobody_is_lost(self, before: Seen, after: Seen, index: int, left: int) -> None:

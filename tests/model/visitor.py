@@ -29,15 +29,19 @@ class Plan:
     pictures: str
     outside: str
     folders: list[str]
+    scope: set[str]
+    excluded: set[str]
 
 
 @dataclass
 class Seen:
-    """What was there, which files were which, and what the program had touched by then."""
+    """What was there, which files were which, and what the program had touched by then. beside: names of files that
+    were changed by another name, out of the scope, before the program used one in it."""
 
     entries: Entries
     numbers: dict[str, int]
     touched: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
 
 
 def look(folders: Sequence[str]) -> Seen:
@@ -76,6 +80,35 @@ def touched(before: Seen, after: Seen) -> set[str]:
     return found
 
 
+def in_scope(path: str, scope: set[str], excluded: set[str]) -> bool:
+    folder = next((each for each in scope if path.startswith(each + "/")), "")
+    return bool(folder) and not excluded & set(path[len(folder):].split("/"))
+
+
+class Beside:
+    """Follows the files that have names in the scope and out of it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._used, self.names = plan, set[int](), set[str]()
+
+    def follow(self, before: Seen, after: Seen) -> None:
+        names: dict[int, set[str]] = {}
+        for seen in before, after:
+            for path, number in seen.numbers.items():
+                names.setdefault(number, set()).add(path)
+        for path in before.entries.keys() & after.entries.keys():
+            number = after.numbers[path]
+            if before.numbers[path] == number and before.entries[path] != after.entries[path] and (
+                    number not in self._used and not all(self._inner(each) for each in names[number])):
+                self.names |= names[number]
+        self._used |= {seen.numbers.get(path, 0) for path in touched(before, after) if self._inner(path)
+                       for seen in (before, after)}
+        self._used &= set(after.numbers.values())
+
+    def _inner(self, path: str) -> bool:
+        return in_scope(path, self._plan.scope, self._plan.excluded)
+
+
 class Visitor(Rover):
     """Somebody who is no run: he closes what he opens, moves folders and leaves links to them."""
 
@@ -111,11 +144,10 @@ def main(path: str) -> None:
     with open(path, "rb") as file:
         plan: Plan = pickle.load(file)
     random_ = random.Random(plan.seed)
-    rover, done = Rover(random_, plan.folders, plan.outside), set[str]()
-    rover.links_open = False               # with them a folder that a restore left is missing at an index (seed 0)
+    rover, done, beside = Rover(random_, plan.folders, plan.outside), set[str](), Beside(plan)
 
     def leave(name: object, seen: Seen) -> None:
-        seen.touched = set(done)
+        seen.touched, seen.beside = set(done), set(beside.names)
         with open(f"{plan.pictures}/new", "wb") as file:
             pickle.dump(seen, file)
         os.rename(f"{plan.pictures}/new", f"{plan.pictures}/{name}")
@@ -126,6 +158,7 @@ def main(path: str) -> None:
         with open(f"{plan.pictures}/log", "a", encoding="utf-8") as log:
             print(did, file=log)
         before, seen = seen, look(plan.folders)
+        beside.follow(before, seen)
         done |= touched(before, seen)
         if random_.random() < 0.08:
             leave(metamori.checkpoint(), seen)
