@@ -132,6 +132,22 @@ def test_another_folder_of_that_name(lab: Lab, how: str) -> None:
     lab.verb("verify")
 
 
+def test_a_folder_in_place_of_a_lost_file(lab: Lab) -> None:
+    """It is what is there now, without what was in it once."""
+    there = lab.work / "p"
+    there.write_bytes(bytes(100000))
+    lab.run(["sh", "-c", "echo 1 >> p"])
+    there.unlink()
+    there.mkdir()
+    (there / "x").write_text("theirs")
+    lab.run(["sh", "-c", "echo more >> p/x"])
+    lab.run(["rm", "p/x"])
+    assert "p is lost" in lab.restore(1, "--force", code=12).stderr
+    assert [*there.iterdir()] == []
+    lab.restore(4)
+    assert [*there.iterdir()] == []
+
+
 def test_links_of_a_copy_have_their_times(lab: Lab) -> None:
     lab.run(["sh", "-c", "echo 1 > f; ln -s f link; touch -h -d 2001-02-03 link"])
     lab.restore(1, "--to", lab.folder / "copy")
