@@ -52,7 +52,8 @@ class _Partial:
                     piece.kind == BUFFER for piece in there.pieces(inode)):
                 self._as_at(there, self._target, inode)
         meta = Meta(self._index, self._target, time.time_ns(), f"checkpoint {self._target} without what is lost",
-                    REASON, self._run, self._process, names=there.with_unplaced(tuple(names)), pifs=tuple(self._pifs.values()))
+                    REASON, self._run, self._process, names=there.with_unplaced(tuple(names)),
+                    pifs=tuple(self._pifs.values()))
         rows = tuple(sorted(self._rows))
         store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, rows))
         return self._index
