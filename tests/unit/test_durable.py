@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from metamori.runtime.checkpoint import sync as durable
-from metamori.store.io import whole_disk
+from metamori.store.io import os_io
 
 
 class Seen:
@@ -64,7 +64,7 @@ def test_many_are_synced_at_once(tmp_path: Path, seen: Seen, monkeypatch: pytest
 
 def test_an_unknown_filesystem_is_not_synced_whole(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     many = files(tmp_path, durable.MANY + 1)
-    monkeypatch.setattr(whole_disk, "WHOLE", frozenset((b"elsewhere",)))
+    monkeypatch.setattr(os_io, "WHOLE", frozenset((b"elsewhere",)))
     durable.sync(many, ())
     assert len(seen.each) == len(many) and not seen.whole
 

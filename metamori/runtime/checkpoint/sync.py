@@ -8,8 +8,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 
 from metamori._area import ffi, lib
-from metamori.store.io.os_io import REAL, Door
-from metamori.store.io.whole_disk import MANY, can_be_whole
+from metamori.store.io.os_io import MANY, REAL, Door, can_be_whole
 
 
 def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[bytes],

@@ -20,8 +20,7 @@ from metamori.store.format.records import Intent, NameOp, SizeOp, WriteOp
 from metamori.store.io import commit, xattrs
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.io.os_io import Door
-from metamori.store.io.whole_disk import MANY, can_be_whole
+from metamori.store.io.os_io import MANY, Door, can_be_whole
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
