@@ -87,23 +87,6 @@ static int is_noted(long r)
     }
 }
 
-/* Of a path that is noted twice since the last checkpoint that was written the first note says how it was; where one was cut
- * meanwhile, or failed, it is noted again.  A note of nothing is not named: neither may be what the run has made there since.
- * A file without a PIF is nothing that it made. */
-static int stood_for_nothing(const struct mm_touch *record, const char *text)
-{
-    const struct mm_header *h = mm_area->head;
-    for (uint64_t at = h->committed_journal; at < __atomic_load_n(&h->journal_tail, __ATOMIC_ACQUIRE);) {
-        const struct mm_touch *r = mm_record_at(mm_area, at);
-        if (r->length < 8)
-            break;
-        if (r->type == MM_TOUCH && r->path_length == record->path_length && memcmp(r + 1, text, r->path_length) == 0)
-            return !r->mode;
-        at += r->length;
-    }
-    return 0;
-}
-
 /* A note of something that no checkpoint knows has to be there after a power cut if what happens to that thing is.  Syncing
  * it would cost a millisecond for each file; but filesystems keep the order of names, so it becomes names itself.  Between
  * two filesystems there is no order: there it is synced. */
@@ -115,8 +98,6 @@ long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t 
     uint32_t slot = record->mode ? mm_pif_find(mm_area, record->dev, record->ino, record->btime_ns) : 0;
     if (slot && (mm_pif_at(mm_area, slot)->flags & (MM_INDEXED | MM_LINKED)) == MM_INDEXED)
         return 0;                                  /* an index knows the file, and this name of it */
-    if (h->cut_pending && (slot || !S_ISREG(record->mode)) && stood_for_nothing(record, text))
-        return 0;
     size_t more = record->path_length + record->target_length + record->xattrs_length, all = sizeof *record + more;
     unsigned of = (unsigned)((all + NOTE_PART - 1) / NOTE_PART);
     long r = 0;
