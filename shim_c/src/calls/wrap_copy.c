@@ -186,8 +186,8 @@ static long to_full_pipe(int to, struct iovec *v, int cancels)
     return w;
 }
 
-/* The same without waiting.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much
- * where it can be written at all. */
+/* The same without waiting.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much where
+ * it can be written at all. */
 static long to_pipe(int to, struct iovec *v)
 {
     long w = sys(SYS_pwritev2, to, v, 1, -1, -1, RWF_NOWAIT);
@@ -307,8 +307,7 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
         return REAL(splice)(from, from_at, to, to_at, count, flags);
     pthread_testcancel();
     int cancels = hold_cancellation();
-    long r = out ? splice_out(from, from_at, to, count, flags, cancels)
-                 : splice_in(from, to, to_at, count, flags, cancels);
+    long r = out ? splice_out(from, from_at, to, count, flags, cancels) : splice_in(from, to, to_at, count, flags, cancels);
     pthread_setcancelstate(cancels, NULL);
     return result(r);
 }
