@@ -58,9 +58,7 @@ OLD_NAMES = ["-include", str(SHIM / "src" / "base" / "old_names.h")]
 # is shown libraries that have these as they were.
 OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror dlsym", "GLIBC_2.3.3": "dlinfo", "GLIBC_2.3.4": "dlmopen"},
               "libpthread.so.0": {"GLIBC_2.2.5": "pthread_create pthread_mutexattr_init pthread_mutexattr_settype "
-                                                 "pthread_testcancel",
-                                  "GLIBC_2.3.3": "__pthread_register_cancel __pthread_unregister_cancel "
-                                                 "__pthread_unwind_next"},
+                                                 "pthread_testcancel"},
               "librt.so.1": {"GLIBC_2.2.5": "aio_return"}}
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.

@@ -4,7 +4,6 @@
 #include <linux/openat2.h>
 #include <mntent.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -262,9 +261,6 @@ static long moved(int how)
     case 1: return fallocate(fd, 0, 0, PAGE);
     case 2: return splice(fd, &at, ends[1], NULL, 100, 0);
     case 3: return splice(ends[0], NULL, fd, &at, 50, 0);
-    case 4: return fclose(fopen("twin", "r+"));             /* glibc cancels nobody here, nor in a raw call */
-    case 5: return syscall(SYS_pwrite64, fd, "raw", 3, 100);
-    case 6: return syscall(SYS_read, ends[0], room, 1);
     default: return sendfile(twin, fd, &at, 9000);
     }
 }
@@ -283,7 +279,7 @@ static void case_cancelled(void)
     pipe(ends), write(ends[1], room, 100);
     twin = open("twin", O_RDWR);
     scatter(fd), scatter(twin);
-    for (long how = 0; how < 8; how++) {
+    for (long how = 0; how < 5; how++) {
         pthread_t thread;
         void *answer;
         printf("%ld: ", how);
@@ -293,61 +289,6 @@ static void case_cancelled(void)
         metamori_checkpoint();
     }
     sums("old"), sums("twin");
-}
-
-static atomic_int tid;
-
-/* calls that wait: for what is in a pipe, or for room in one */
-static void *cancelled_amid(void *how)
-{
-    loff_t at = 10;
-    atomic_store(&tid, gettid());
-    switch ((long)how) {
-    case 0: return (void *)splice(ends[0], NULL, fd, &at, 50, 0);
-    case 1: return (void *)splice(fd, &at, ends[1], NULL, 50, 0);
-    default: return (void *)syscall(SYS_read, ends[0], room, 1);
-    }
-}
-
-static void until_it_waits(void)
-{
-    char path[64], text[512], *end;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&tid));
-    do {
-        int f = open(path, O_RDONLY);
-        long n = read(f, text, sizeof text - 1);
-        text[n < 0 ? 0 : n] = 0;
-        close(f);
-        end = strrchr(text, ')');
-    } while (!end || end[2] != 'S');
-}
-
-/* A thread that waits in splice is cancelled there, and in a raw call it is not. */
-static void case_cancelled_amid(void)
-{
-    scatter(fd);
-    for (long how = 0; how < 3; how++) {
-        pthread_t thread;
-        void *answer = NULL;
-        struct timespec patience;
-        pipe(ends), fcntl(ends[1], F_SETPIPE_SZ, PAGE);
-        if (how == 1)
-            write(ends[1], room, PAGE);
-        atomic_store(&tid, 0);
-        SAY(pthread_create(&thread, NULL, cancelled_amid, (void *)how));
-        while (!atomic_load(&tid))
-            ;
-        until_it_waits();
-        SAY(pthread_cancel(thread));
-        clock_gettime(CLOCK_REALTIME, &patience), patience.tv_sec += 10;
-        if (how == 2 || pthread_timedjoin_np(thread, &answer, &patience) != 0) {
-            how == 1 ? (int)read(ends[0], room, PAGE) : (int)write(ends[1], "x", 1);
-            SAY(pthread_join(thread, &answer));
-        }
-        SAY((long)answer);
-        metamori_checkpoint();
-    }
-    sums("old");
 }
 
 /* descriptors that are sent from no memory, or from too little */
@@ -373,7 +314,7 @@ CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
-    CASE(cancelled), CASE(cancelled_amid), CASE(sent_from_nowhere),
+    CASE(cancelled), CASE(sent_from_nowhere),
 };
 
 MAIN

@@ -15,7 +15,4 @@ __asm__(".symver pthread_mutexattr_settype,pthread_mutexattr_settype@GLIBC_2.2.5
 __asm__(".symver pthread_setcancelstate,pthread_setcancelstate@GLIBC_2.2.5");
 #endif
 __asm__(".symver pthread_testcancel,pthread_testcancel@GLIBC_2.2.5");
-__asm__(".symver __pthread_register_cancel,__pthread_register_cancel@GLIBC_2.3.3");   /* pthread_cleanup_push, _pop */
-__asm__(".symver __pthread_unregister_cancel,__pthread_unregister_cancel@GLIBC_2.3.3");
-__asm__(".symver __pthread_unwind_next,__pthread_unwind_next@GLIBC_2.3.3");
 #endif

@@ -12,15 +12,6 @@
 
 #pragma GCC visibility push(hidden)
 
-/* For what reads and writes by calls that are cancellation points and is none itself, or not there: a thread that ended in one
- * would leave its call under way, and no checkpoint came to an end. */
-static inline int hold_cancellation(void)
-{
-    int before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    return before;
-}
-
 /* wrap_syscall.c */
 extern __thread int mm_within_syscall __attribute__((tls_model("initial-exec")));
 
@@ -34,7 +25,6 @@ ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags);
 ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
 
 /* wrap_fd.c */
-int mm_close_stream(int fd);
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 
 /* wrap_pid.c */

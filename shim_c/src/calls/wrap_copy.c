@@ -37,6 +37,15 @@ static int kernel_writes(int fd)
     return 1;
 }
 
+/* The calls here read and write by others that are cancellation points: a thread that ended in one would leave its call under
+ * way, and no checkpoint came to an end. */
+static int hold_cancellation(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
 static int readable_offset(const off_t *at) { return !at || mm_usable(at, sizeof *at, 1) == sizeof *at; }
 
 /* Bytes from a place (a file, or from < 0 position) to a place or a stream; none is lost when the other end is full.
@@ -176,22 +185,12 @@ static long access_of(int fd)
     return flags < 0 ? flags : flags & O_ACCMODE;
 }
 
-/* No more than PIPE_BUF bytes, as long as it takes: here a thread can be cancelled, as nothing has been moved yet. */
-static long to_full_pipe(int to, struct iovec *v, int cancels)
+/* No more than PIPE_BUF bytes.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much
+ * where it can be written at all. */
+static long to_pipe(int to, struct iovec *v, int wait)
 {
-    pthread_setcancelstate(cancels, NULL);
-    long w = REAL(writev)(to, v, 1);
-    w = w < 0 ? -errno : w;
-    hold_cancellation();
-    return w;
-}
-
-/* The same without waiting.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much where
- * it can be written at all. */
-static long to_pipe(int to, struct iovec *v)
-{
-    long w = sys(SYS_pwritev2, to, v, 1, -1, -1, RWF_NOWAIT);
-    if (w != -EOPNOTSUPP)
+    long w = sys(SYS_pwritev2, to, v, 1, -1, -1, wait ? 0 : RWF_NOWAIT);
+    if (w != -EOPNOTSUPP || wait)
         return w;
     struct pollfd room = { .fd = to, .events = POLLOUT };
     w = sys(SYS_poll, &room, 1, 0);
@@ -199,7 +198,7 @@ static long to_pipe(int to, struct iovec *v)
 }
 
 /* As much as the pipe takes without waiting; for the first byte it is waited. */
-static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags, int cancels)
+static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags)
 {
     char piece[MM_BLOCK];
     off_t at = from_at ? *from_at : lseek(from, 0, SEEK_CUR);
@@ -212,8 +211,7 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
             e = r < 0 ? -errno : 0;
             break;
         }
-        struct iovec v = { piece, r };
-        long w = wait && !total ? to_full_pipe(to, &v, cancels) : to_pipe(to, &v);
+        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total);
         if (w <= 0) {
             e = w;
             break;
@@ -227,44 +225,21 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
     return total ? total : e;
 }
 
-struct look { int own[2]; char *piece; };
-
-static void end_look(void *argument)
-{
-    struct look *look = argument;
-    sys_close(look->own[0]);
-    sys_close(look->own[1]);
-    free(look->piece);
-}
-
-/* Waits, and can be cancelled meanwhile: nothing has been moved yet. */
-static long first_look(struct look *look, int from, size_t count, int cancels)
-{
-    pthread_cleanup_push(end_look, look);
-    pthread_setcancelstate(cancels, NULL);
-    count = tee(from, look->own[1], count, 0);
-    hold_cancellation();
-    pthread_cleanup_pop(0);
-    return (ssize_t)count < 0 ? -errno : (long)count;
-}
-
 /* What the pipe holds is looked at through a pipe of ours (tee), and taken out once it is in the file. */
-static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned flags, int cancels)
+static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned flags)
 {
-    struct look look = { .piece = malloc(PIECE) };
-    char *piece = look.piece;
-    int *own = look.own;
+    int own[2];
+    char *piece = malloc(PIECE);
     long total = 0, e = piece ? sys(SYS_pipe2, own, O_CLOEXEC) : -ENOMEM;
     if (e < 0) {
         free(piece);
         return e;
     }
-    int wait = !(flags & SPLICE_F_NONBLOCK) && !(sys(SYS_fcntl, from, F_GETFL) & O_NONBLOCK);
+    unsigned wait = flags & SPLICE_F_NONBLOCK || sys(SYS_fcntl, from, F_GETFL) & O_NONBLOCK ? SPLICE_F_NONBLOCK : 0;
     off_t at = to_at ? *to_at : 0;
     while ((size_t)total < count) {
         size_t n = count - total < PIECE ? count - total : PIECE;
-        long got = 0, more, seen = wait && !total ? first_look(&look, from, n, cancels)
-                                                  : sys(SYS_tee, from, own[1], n, SPLICE_F_NONBLOCK);
+        long seen = sys(SYS_tee, from, own[1], n, total ? SPLICE_F_NONBLOCK : wait), got = 0, more;
         while (seen > 0 && got < seen && (more = sys(SYS_read, own[0], piece + got, seen - got)) > 0)
             got += more;
         if (seen <= 0) {
@@ -282,7 +257,9 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
         if (w < got)
             break;
     }
-    end_look(&look);
+    sys_close(own[0]);
+    sys_close(own[1]);
+    free(piece);
     if (to_at)
         *to_at = at;
     return total ? total : e;
@@ -307,7 +284,7 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
         return REAL(splice)(from, from_at, to, to_at, count, flags);
     pthread_testcancel();
     int cancels = hold_cancellation();
-    long r = out ? splice_out(from, from_at, to, count, flags, cancels) : splice_in(from, to, to_at, count, flags, cancels);
+    long r = out ? splice_out(from, from_at, to, count, flags) : splice_in(from, to, to_at, count, flags);
     pthread_setcancelstate(cancels, NULL);
     return result(r);
 }

@@ -290,30 +290,19 @@ static void shown_to_the_loader(int fd)
         mm_settle(slot, fd);
 }
 
-static int close_tracked(int fd)
-{
-    enter_as(1);
-    shown_to_the_loader(fd);
-    long r = mm_close(fd);
-    leave();
-    return r < 0 ? fail(r) : 0;
-}
-
 EXPORT int close(int fd)
 {
     if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit)) {
         pthread_testcancel();
-        return close_tracked(fd);
+        enter_as(1);
+        shown_to_the_loader(fd);
+        long r = mm_close(fd);
+        leave();
+        return r < 0 ? fail(r) : 0;
+    } else if (mm_is_ours(fd)) {
+        return fail(-EBADF);
     }
-    return mm_is_ours(fd) ? fail(-EBADF) : REAL(close)(fd);
-}
-
-/* glibc closes a stream's descriptor where no thread is cancelled: its stream would stay half closed. */
-int mm_close_stream(int fd)
-{
-    if (LIKELY((unsigned)fd < MM_FDS && mm_fds[fd].fit))
-        return close_tracked(fd);
-    return mm_is_ours(fd) ? fail(-EBADF) : (int)result(sys(SYS_close, fd));
+    return REAL(close)(fd);
 }
 
 /* A folder that was opened by a call of the program's and read by fdopendir. */

@@ -36,7 +36,7 @@ static ssize_t slot_write(FILE *f, const void *buffer, ssize_t count)
 }
 
 static off64_t slot_seek(FILE *f, off64_t at, int whence) { return lseek(f->_fileno, at, whence); }
-static int slot_close(FILE *f) { return mm_close_stream(f->_fileno); }
+static int slot_close(FILE *f) { return close(f->_fileno); }
 static int slot_stat(FILE *f, void *st) { return fstat(f->_fileno, st); }
 
 int mm_streams_followed;
@@ -268,7 +268,7 @@ static int close_but_keep(FILE *f)
     mm_stream_empty(f);
     f->_fileno = -1;
     f->_flags |= 0x0c;                 /* neither reads nor writes */
-    if (mm_close_stream(fd) < 0)
+    if (close(fd) < 0)
         return -1;
     errno = saved;
     return failed;

@@ -45,9 +45,6 @@ static long forked(long number, long a, long b, long c, long d, long e)
 #define S(x) ((const char *)(x))
 #define I(x) ((int)(x))
 #define ON(name, call) case SYS_##name: return (long)(call)
-/* A raw call is no cancellation point, but the C library's function of its name is. */
-#define HELD(name, call) case SYS_##name: return ({ int before_ = hold_cancellation(); long r_ = (long)(call); \
-    pthread_setcancelstate(before_, NULL); r_; })
 
 #ifdef __x86_64__
 /* The C library's functions of these names read the times themselves; the kernel says EFAULT where it cannot. */
@@ -58,8 +55,8 @@ static int times_readable(long times, size_t size) { return !times || mm_usable(
 static long older(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
-    HELD(open, open(S(a), I(b), (mode_t)c));
-    HELD(creat, creat(S(a), (mode_t)b));
+    ON(open, open(S(a), I(b), (mode_t)c));
+    ON(creat, creat(S(a), (mode_t)b));
     ON(dup2, dup2(I(a), I(b)));
     ON(stat, stat(S(a), P(b)));
     ON(lstat, lstat(S(a), P(b)));
@@ -89,27 +86,27 @@ static long older(long number, long a, long b, long c, long d, long e, long f)
 static long bytes(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
-    HELD(read, read(I(a), P(b), (size_t)c));
-    HELD(write, write(I(a), P(b), (size_t)c));
-    HELD(pread64, pread(I(a), P(b), (size_t)c, d));
-    HELD(pwrite64, pwrite(I(a), P(b), (size_t)c, d));
-    HELD(readv, readv(I(a), P(b), I(c)));
-    HELD(writev, writev(I(a), P(b), I(c)));
-    HELD(preadv, preadv(I(a), P(b), I(c), d));
-    HELD(pwritev, pwritev(I(a), P(b), I(c), d));
-    HELD(preadv2, preadv2(I(a), P(b), I(c), d, I(f)));
-    HELD(pwritev2, pwritev2(I(a), P(b), I(c), d, I(f)));
+    ON(read, read(I(a), P(b), (size_t)c));
+    ON(write, write(I(a), P(b), (size_t)c));
+    ON(pread64, pread(I(a), P(b), (size_t)c, d));
+    ON(pwrite64, pwrite(I(a), P(b), (size_t)c, d));
+    ON(readv, readv(I(a), P(b), I(c)));
+    ON(writev, writev(I(a), P(b), I(c)));
+    ON(preadv, preadv(I(a), P(b), I(c), d));
+    ON(pwritev, pwritev(I(a), P(b), I(c), d));
+    ON(preadv2, preadv2(I(a), P(b), I(c), d, I(f)));
+    ON(pwritev2, pwritev2(I(a), P(b), I(c), d, I(f)));
     ON(lseek, lseek(I(a), b, I(c)));
     ON(ftruncate, ftruncate(I(a), b));
     ON(truncate, truncate(S(a), b));
-    HELD(fallocate, fallocate(I(a), I(b), c, d));
-    HELD(fsync, fsync(I(a)));
-    HELD(fdatasync, fdatasync(I(a)));
+    ON(fallocate, fallocate(I(a), I(b), c, d));
+    ON(fsync, fsync(I(a)));
+    ON(fdatasync, fdatasync(I(a)));
     ON(syncfs, syncfs(I(a)));
-    HELD(sync_file_range, sync_file_range(I(a), b, c, (unsigned)d));
-    HELD(copy_file_range, copy_file_range(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
+    ON(sync_file_range, sync_file_range(I(a), b, c, (unsigned)d));
+    ON(copy_file_range, copy_file_range(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
     ON(sendfile, sendfile(I(a), I(b), P(c), (size_t)d));
-    HELD(splice, splice(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
+    ON(splice, splice(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
     ON(ioctl, ioctl(I(a), (unsigned long)b, P(c)));
     ON(mmap, mmap(P(a), (size_t)b, I(c), I(d), I(e), f));
     ON(munmap, munmap(P(a), (size_t)b));
@@ -125,13 +122,13 @@ static long bytes(long number, long a, long b, long c, long d, long e, long f)
 static long names(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
-    HELD(openat, openat(I(a), S(b), I(c), (mode_t)d));
-    HELD(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
-    HELD(close, close(I(a)));
+    ON(openat, openat(I(a), S(b), I(c), (mode_t)d));
+    ON(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
+    ON(close, close(I(a)));
     ON(close_range, close_range((unsigned)a, (unsigned)b, I(c)));
     ON(dup, dup(I(a)));
     ON(dup3, dup3(I(a), I(b), I(c)));
-    HELD(fcntl, fcntl(I(a), I(b), P(c)));
+    ON(fcntl, fcntl(I(a), I(b), P(c)));
     ON(unlinkat, unlinkat(I(a), S(b), I(c)));
     ON(renameat2, renameat2(I(a), S(b), I(c), S(d), (unsigned)e));
     ON(linkat, linkat(I(a), S(b), I(c), S(d), I(e)));
@@ -167,7 +164,7 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
     ON(gettid, gettid());
     ON(kill, kill((pid_t)a, I(b)));
     ON(tgkill, tgkill((pid_t)a, (pid_t)b, I(c)));
-    HELD(wait4, wait4((pid_t)a, P(b), I(c), P(d)));
+    ON(wait4, wait4((pid_t)a, P(b), I(c), P(d)));
     ON(getpgid, getpgid((pid_t)a));
     ON(getsid, getsid((pid_t)a));
     ON(setsid, setsid());
@@ -182,10 +179,10 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
     ON(msgget, msgget((key_t)a, I(b)));
     ON(mq_notify, mq_notify(I(a), P(b)));
     ON(msgctl, msgctl(I(a), I(b), P(c)));
-    HELD(msgsnd, msgsnd(I(a), P(b), (size_t)c, I(d)));
-    HELD(msgrcv, msgrcv(I(a), P(b), (size_t)c, d, I(e)));
+    ON(msgsnd, msgsnd(I(a), P(b), (size_t)c, I(d)));
+    ON(msgrcv, msgrcv(I(a), P(b), (size_t)c, d, I(e)));
     case SYS_mq_open: return MM_NUMBERS(long, mm_queue_opened(S(a), names(number, a, b, c, d, e, f)));
-    HELD(waitid, e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d)));
+    case SYS_waitid: return e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d));
     case SYS_pidfd_open: return names(number, mm_number_in((pid_t)a), b, c, d, e, f);
     default: return names(number, a, b, c, d, e, f);
     }
@@ -196,12 +193,12 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     switch (number) {
     ON(execve, execve(S(a), P(b), P(c)));
     ON(execveat, execveat(I(a), S(b), P(c), P(d), I(e)));
-    HELD(sendto, sendto(I(a), P(b), (size_t)c, I(d), (__CONST_SOCKADDR_ARG){ P(e) }, (socklen_t)f));
-    HELD(sendmsg, sendmsg(I(a), P(b), I(c)));
+    ON(sendto, sendto(I(a), P(b), (size_t)c, I(d), (__CONST_SOCKADDR_ARG){ P(e) }, (socklen_t)f));
+    ON(sendmsg, sendmsg(I(a), P(b), I(c)));
     ON(bind, bind(I(a), (__CONST_SOCKADDR_ARG){ P(b) }, (socklen_t)c));
-    HELD(sendmmsg, sendmmsg(I(a), P(b), (unsigned)c, I(d)));
-    HELD(recvmsg, recvmsg(I(a), P(b), I(c)));
-    HELD(recvmmsg, recvmmsg(I(a), P(b), (unsigned)c, I(d), P(e)));
+    ON(sendmmsg, sendmmsg(I(a), P(b), (unsigned)c, I(d)));
+    ON(recvmsg, recvmsg(I(a), P(b), I(c)));
+    ON(recvmmsg, recvmmsg(I(a), P(b), (unsigned)c, I(d), P(e)));
     ON(pidfd_getfd, pidfd_getfd(I(a), I(b), (unsigned)c));
     ON(unshare, unshare(I(a)));
     ON(setns, setns(I(a), I(b)));
