@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
-from lab import Lab, picture, wait_until
+from lab import Lab, wait_until
 
 
 def test_api_without_metamori(native_lab: Lab) -> None:
@@ -185,38 +184,3 @@ def test_survivor_commits_at_its_own_end(lab: Lab) -> None:
     wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the end of the run")
     assert (lab.work / "old").read_bytes() == b"o" * 5000
     assert not (lab.work / "flag").exists()
-
-
-ENDS_LATE = r"""
-import sys, time
-from metamori.cli.main import main
-from metamori.runtime.lifecycle import end_run
-
-finish, go = end_run.finish, sys.argv.pop(1)
-def finish_and_wait(session, *args):
-    index = finish(session, *args)
-    open(go, "w").close()
-    while session.area.pids():
-        time.sleep(0.002)
-    return index
-end_run.finish = finish_and_wait
-sys.exit(main())
-"""
-
-
-def test_a_survivor_ends_amid_the_end_of_the_run(lab: Lab) -> None:
-    """After the last index was taken, and before it would commit at its own end: the rest becomes an index, too."""
-    (lab.work / "old").write_bytes(b"o" * 5000)
-    go = lab.folder / "go"
-    script = f"(while [ ! -e {go} ]; do sleep 0.05; done; echo more >> old; echo done > flag) & exit 3"
-    words = [sys.executable, "-c", ENDS_LATE, go, *lab.argv("run")[3:], "--", "sh", "-c"]
-    done = lab.run([*words, f"exec >/dev/null 2>&1 </dev/null; {script}"], native=True)
-    assert done.returncode == 3, done.stderr
-    after = picture(lab.work)
-    assert "no run is alive" in lab.verb("status").stdout
-    assert "outside" not in lab.verb("status").stdout
-    last = lab.log()["checkpoints"][-1]["index"]
-    lab.verb("restore", 0)
-    assert (lab.work / "old").read_bytes() == b"o" * 5000
-    lab.verb("restore", last)
-    assert picture(lab.work) == after

@@ -87,6 +87,14 @@ def test_the_library_of_python_may_lie_beside_it(lab: Lab, tmp_path: Path) -> No
     assert lab.log()["checkpoints"]
 
 
+def test_a_child_does_not_print_what_its_parent_did(lab: Lab) -> None:
+    """`_exit` flushes nothing, the run's last process or not."""
+    code = "import ctypes, os; c = ctypes.CDLL(None); c.printf(b'once\\n'); child = os.fork(); " \
+           "child or c._exit(0); os.waitpid(child, 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=lab.work, env=by_hand(lab), capture_output=True, check=True)
+    assert done.stdout == b"once\n"
+
+
 def test_library_by_hand_with_several_processes(lab: Lab) -> None:
     env = by_hand(lab)
     script = "echo one > file; (echo two >> file); sh -c 'echo three >> file; rm -f gone'; "

@@ -10,7 +10,7 @@ from lab import ROOT
 
 SOURCES = ROOT / "shim_c" / "src"
 # These define whole functions, or the lines of a table: their `return` is not one out of where they stand.
-DEFINES = {"FROM_LIBURING", "AIO", "HELD", "OLD", "ON"}
+DEFINES = {"FROM_LIBURING", "AIO", "OLD", "ON"}
 FUNCTION = re.compile(r"^(?!typedef|struct \w+ \{|else|return)[A-Za-z_][\w \t*()]*?[ *](\w+)\((?:[^;{}]|\n)*?\)\s*\{",
                       re.MULTILINE)
 

@@ -205,12 +205,6 @@ class Area:
         """Whether the run's end has begun: nobody joins any more, and what stands is its last index."""
         return bool(self.head.flags & (lib.MM_CLOSED | lib.MM_OVER))
 
-    def close_if_empty(self) -> None:
-        """From here on nobody joins, unless somebody is there."""
-        self.head.flags |= lib.MM_CLOSED
-        if self.pids():
-            self.head.flags &= ~lib.MM_CLOSED
-
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
@@ -325,9 +319,9 @@ class Area:
         pid = self.head.supervisor
         return bool(pid) and lib.mm_start_time(pid) == self.head.supervisor_start
 
-    def await_births(self) -> None:
-        """Until each child that was forked is among the processes: its parents may have ended before it first ran."""
-        lib.mm_await_births(self._area)
+    def await_births(self) -> bool:
+        """Until each forked child is among the processes, whose parents may have ended before it ran. Was there any?"""
+        return bool(lib.mm_await_births(self._area))
 
     def descriptors(self, process: int) -> dict[int, int]:
         """Descriptor -> FIT slot of one process."""

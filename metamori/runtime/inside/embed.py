@@ -148,9 +148,7 @@ def _last_out(path: str, run: int) -> int:
     try:
         if head.run != run or head.flags & lib.MM_CLOSED:
             return 1                       # another one has done it
-        head.flags |= lib.MM_CLOSED        # from here on nobody joins
-        if any(not session.area.process(slot).leaving for slot in session.area.processes()):
-            head.flags &= ~lib.MM_CLOSED
+        if not end_run.close_if_empty(session.area):
             return 0
         end_run.finish(session, end_run.END, killed=False, over=True)
         end_run.close(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metamori._area import lib
+from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import kept_homes, make_durable
@@ -10,7 +11,22 @@ from metamori.runtime.lifecycle.resume_point import END
 from metamori.store.prune import spare
 from metamori.store.restore import restore
 
-__all__ = ["END", "close", "finish"]
+__all__ = ["END", "close", "close_if_empty", "finish", "has_staying"]
+
+
+def has_staying(area: Area) -> bool:
+    """Whether a process is there that does not just end: once the run is over its calls are the kernel's alone."""
+    return any(not area.process(slot).leaving for slot in area.processes())
+
+
+def close_if_empty(area: Area) -> bool:
+    """From here on nobody joins, unless somebody is there: its next program could not, even for a moment."""
+    if has_staying(area):
+        return False
+    area.head.flags |= lib.MM_CLOSED
+    if has_staying(area) or (area.await_births() and has_staying(area)):
+        area.head.flags &= ~lib.MM_CLOSED
+    return bool(area.head.flags & lib.MM_CLOSED)
 
 
 def finish(session: Session, reason: str, killed: bool, over: bool = False) -> int:

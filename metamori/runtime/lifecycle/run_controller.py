@@ -349,25 +349,27 @@ class Live:
         deadline = time.monotonic() + 0.05
         while session.area.pids() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
-        is_over = False
-        while not is_over:
-            session.area.close_if_empty()
+        while True:
+            is_last = end_run.close_if_empty(session.area)
             with _waited_for(session.store):
-                index = end_run.finish(session, reason, killed)
-            is_over = session.area.is_over
-            if not is_over:            # daemons: the last of them commits the rest, unless it has seen us here
-                session.area.head.flags &= ~lib.MM_SUPERVISED
+                index = end_run.finish(session, reason, killed, over=is_last)
+            if is_last:
+                break
+            session.area.head.flags &= ~lib.MM_SUPERVISED      # daemons: the last of them commits the rest
+            if end_run.has_staying(session.area):
                 session.area.head.supervisor = 0
-                if session.area.pids():
-                    break
-                is_over = killed and bool(session.area.head.flags & lib.MM_ISOLATE)    # its files have gone back
+                break
+            if killed and session.area.head.flags & lib.MM_ISOLATE:
+                is_last = True         # its files have gone back
+                break
+            session.area.head.flags |= lib.MM_SUPERVISED       # who went amid this believed that we would
         self._say_of_limits()
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)
         if killed:
             self._say_what_is_left(reason, index)
-        if is_over:
+        if is_last:
             with _waited_for(session.store):
                 end_run.close(session, killed)
         else:

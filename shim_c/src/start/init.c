@@ -253,18 +253,23 @@ static void when_over(void)
     mm_unlock_own(&begin_lock);
 }
 
+/* It was not killed, and did not leave the end of the run to the last process. */
+static int run_is_supervised(void)
+{
+    const struct mm_header *h = mm_area->head;
+    return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
+}
+
 /* The last process of a run without `metamori run` puts the buffered bytes home. */
 static void last_out(void)
 {
     if (!mm_active || mm_depth || mm_in_vfork)
         return;
-    /* `metamori run` does it, unless it was killed */
-    if ((mm_area->head->flags & MM_SUPERVISED) && mm_start_time(mm_area->head->supervisor) == mm_area->head->supervisor_start)
-        return;
-    fflush(NULL);
-    /* said before the look: of two that end at once each would wait for the other; so both may be the last, and the runtime
-       takes the first */
+    /* said before the looks: of two that end at once each would wait for the other; so both may be the last, and the first
+       that has the store's lock is.  So is `metamori run`, if it leaves the end to others at this moment */
     __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
+    if (run_is_supervised())
+        return;
     if (others_live() || (mm_await_births(mm_area) && others_live()))
         return;
     if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) > 0)
@@ -274,5 +279,10 @@ static void last_out(void)
 struct mm_as_program mm_as_program = { open, close, fcntl, inotify_add_watch, mmap, mm_hold_term };
 struct mm_life mm_life = { begin, begin_late, in_child, last_out, when_over };
 
-__attribute__((destructor)) static void at_exit(void) { last_out(); }
-
+/* What the program has printed comes before the last index, as `exit` is about to flush it; `_exit` is not. */
+__attribute__((destructor)) static void at_exit(void)
+{
+    if (mm_active && !mm_depth && !mm_in_vfork && !run_is_supervised())
+        fflush(NULL);
+    last_out();
+}
