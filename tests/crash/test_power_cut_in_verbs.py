@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import random
 from pathlib import Path
@@ -18,6 +19,24 @@ from metamori.store.read.verify import verify
 from metamori.store.restore import restore
 from metamori.tables.retention import Rules
 
+
+class FarDoor(MemoryDoor):
+    """The store is on another filesystem than the files."""
+
+    def link(self, source: bytes, target: bytes) -> None:
+        self._same(source, target)
+        super().link(source, target)
+
+    def rename(self, source: bytes, target: bytes) -> None:
+        self._same(source, target)
+        super().rename(source, target)
+
+    @staticmethod
+    def _same(source: bytes, target: bytes) -> None:
+        if (b"/store/" in source) != (b"/store/" in target):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
+
+
 WAYS = [(strict, lose) for strict in (False, True) for lose in (1.0, 0.0, 0.5)]
 
 
@@ -25,16 +44,18 @@ def without_times(model: dict[str, tuple]) -> dict[str, tuple]:
     return {name: (*value[:2], *value[3:]) if value[0] == "file" else value for name, value in model.items()}
 
 
-def fresh(lab: Path, strict: bool) -> MemoryDoor:
-    door = MemoryDoor(os.lstat(lab).st_dev)
+def fresh(lab: Path, strict: bool, kind: type[MemoryDoor] = MemoryDoor) -> MemoryDoor:
+    door = kind(os.lstat(lab).st_dev)
     door.take_over(lab)
     door.strict = strict
     return door
 
 
 @pytest.mark.parametrize(("strict", "lose"), WAYS, ids=lambda value: str(value))
-@pytest.mark.parametrize("seed", range(3))
-def test_the_power_fails_in_a_restore(tmp_path: Path, seed: int, strict: bool, lose: float) -> None:
+@pytest.mark.parametrize(("kind", "seed"), [*((MemoryDoor, seed) for seed in range(3)), (FarDoor, 11)],
+                         ids=lambda value: getattr(value, "__name__", str(value)))
+def test_the_power_fails_in_a_restore(
+        tmp_path: Path, kind: type[MemoryDoor], seed: int, strict: bool, lose: float) -> None:
     rng = random.Random(seed)
     store, models = make_history(tmp_path, rng, runs=2, steps=8)
     target = rng.choice([index for index in models if index != store.head.index])
@@ -44,7 +65,7 @@ def test_the_power_fails_in_a_restore(tmp_path: Path, seed: int, strict: bool, l
     ended = False
     while not ended:
         cuts += 1
-        door = fresh(tmp_path, strict)
+        door = fresh(tmp_path, strict, kind)
         before = Store.open(root, write=True, door=door)  # type: ignore[arg-type]
         door.count, door.cut_at = 0, cuts
         try:

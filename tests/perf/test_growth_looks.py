@@ -16,6 +16,7 @@ from lab import Lab
 
 from metamori.cli.checkpoint import take
 from metamori.runtime.area.run_area import Area
+from metamori.runtime.checkpoint import snapshot
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import (
     NO_LIMIT,
@@ -187,6 +188,37 @@ def test_a_folder_that_goes_takes_along_what_is_in_it(monkeypatch: pytest.Monkey
     now = then.successor([(meta, Offsets(1, 1, 1))])
     assert [path for path, entry in now.names.items() if entry.kind == "absent"] == [b"/d", b"/d/in"]
     assert len(asked) < 5
+
+
+class Walked(dict[bytes, NameEntry]):
+    """How many of its keys were come by."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for each in super().__iter__():
+            self.count += 1
+            yield each
+
+
+def test_new_folders_ask_once_for_what_was_seen_in_others(tmp_path: Path) -> None:
+    """While the run is frozen, and by what records changes that were made outside."""
+    many, now = 500, State(0, lambda *_: NOTHING)
+    folders = [b"/d%d" % each for each in range(many)]
+    inner = sorted(folder + b"/in" for folder in folders)
+    now.add_initial({path: NameEntry(path, "absent") for path in (*folders, b"/d")}, {})
+    now.add_initial({path: NameEntry(path, "symlink") for path in (*inner, b"/d/in")}, {})
+    now._impossible = walked = Walked(now._impossible)
+    made = tuple(NameEntry(path, "dir") for path in folders)
+    assert now.with_unplaced(made) == (*made, *(NameEntry(path, "absent") for path in inner))
+    assert walked.count == many + 1
+
+    there, looked = SimpleNamespace(st=tmp_path.stat(), slot=0), []
+    cut: Any = SimpleNamespace(found=dict.fromkeys(folders, there), touches={}, looks=None,
+                               look=lambda path: looked.append(path) or SimpleNamespace(st=None, slot=0))
+    area: Any = SimpleNamespace()
+    snapshot.examine(cut, area, now)
+    assert sorted(looked) == inner and walked.count == 2 * (many + 1)
 
 
 def test_folders_that_take_the_places_of_others_are_listed_once(tmp_path: Path) -> None:

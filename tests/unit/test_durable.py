@@ -1,17 +1,25 @@
-"""What a checkpoint makes durable in place: every file by itself, or a known filesystem whole, where there are many."""
+"""What a checkpoint or a restore makes durable in place: every file by itself, or a known filesystem whole, where there
+are many."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from metamori.errors import MetamoriError
 from metamori.runtime.checkpoint import sync as durable
+from metamori.store.format.records import Intent, NameOp, SizeOp
 from metamori.store.io import os_io
+from metamori.store.io.os_io import Door
+from metamori.store.restore import redo
+from metamori.store.restore.redo import Applier
 
 
 class Seen:
@@ -22,7 +30,7 @@ class Seen:
         self.answer = 0
         monkeypatch.setattr(durable.os, "fdatasync", lambda fd: self.each.append(os.readlink(f"/proc/self/fd/{fd}")))
         monkeypatch.setattr(durable.os, "sync", self.sync)
-        monkeypatch.setattr(durable, "lib", SimpleNamespace(syncfs=self.syncfs))
+        monkeypatch.setattr(os_io, "lib", SimpleNamespace(syncfs=self.syncfs))
 
     def syncfs(self, fd: int) -> int:
         self.whole.append(os.readlink(f"/proc/self/fd/{fd}"))
@@ -120,6 +128,64 @@ def test_what_the_disk_says_is_not_lost(tmp_path: Path, seen: Seen, monkeypatch:
     seen.answer = -1
     with pytest.raises(OSError):
         durable.sync(files(tmp_path, durable.MANY + 1), ())
+
+
+class Told(Door):
+    """What is synced, and a look, counted from 1, that fails."""
+
+    def __init__(self, bad: int = 0) -> None:
+        self.each: list[str] = []
+        self.whole, self.looks, self.bad = 0, 0, bad
+
+    def fsync(self, fd: int) -> None:
+        self.each.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    def syncfs(self, fd: int) -> None:
+        self.whole += 1
+
+    def lstat(self, path: bytes) -> os.stat_result:
+        self.looks += 1
+        if self.looks == self.bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().lstat(path)
+
+
+def restored(folder: Path, door: Door, count: int) -> None:
+    """So many files, each in a new folder, are given a mode and a time."""
+    folders = [os.fsencode(folder / str(number)) for number in range(count)]
+    names = (*(NameOp("mkdir", path, mode=0o40700) for path in folders),
+             *(NameOp("create", path + b"/f") for path in folders),
+             *(NameOp("mkdir", path, mode=0o40700, mtime_ns=10**18) for path in folders))
+    sizes = (SizeOp(0, path + b"/f", 0, 0o100600, os.getuid(), os.getgid(), 10**18) for path in folders)
+    store: Any = SimpleNamespace(door=door)
+    Applier(store, True, b"").run(Intent(1, names=names, sizes=tuple(sizes)))
+
+
+def test_a_restore_of_few_syncs_each_file_and_folder(tmp_path: Path) -> None:
+    door = Told()
+    restored(tmp_path, door, 3)
+    folders = [str(tmp_path / str(number)) for number in range(3)]
+    assert sorted(door.each) == sorted([str(tmp_path), *folders, *(f"{each}/f" for each in folders)])
+    assert not door.whole
+
+
+def test_a_restore_of_many_syncs_no_folder_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redo, "can_be_whole", lambda device: True)
+    door = Told()
+    restored(tmp_path, door, durable.MANY + 1)
+    assert door.whole == 1 and not door.each
+
+
+def test_a_restore_that_cannot_look_says_at_what(tmp_path: Path) -> None:
+    """At no look is it an exception of Python's."""
+    (tmp_path / "0").mkdir()
+    door = Told()
+    restored(tmp_path / "0", door, 1)
+    for nth in range(1, door.looks + 1):
+        (tmp_path / str(nth)).mkdir()
+        with pytest.raises(MetamoriError, match=re.escape(str(tmp_path / str(nth)))):
+            restored(tmp_path / str(nth), Told(nth), 1)
+    assert door.looks > 5
 
 
 def test_this_machine_is_known() -> None:

@@ -135,16 +135,17 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
                 if each not in cut.examined:
                     cut.examined[each] = cut.look(each)
     folders = {(touch.dev, touch.ino) for touch in cut.touches.values() if stat.S_ISDIR(touch.mode)}
-    walked: set[bytes] = set()
+    walked, there_again = set[bytes](), set[bytes]()
     for path, there_now in list(cut.examined.items()):
         st = there_now.st
         if path not in known and st and stat.S_ISDIR(st.st_mode) and (st.st_dev, st.st_ino) not in folders \
                 and path not in walked and not (cut.looks and cut.looks.have_all_in(path, walked)):
             _arrived_with(cut, area, path, walked)
         if st and stat.S_ISDIR(st.st_mode) and path in known and known[path].kind != "dir":
-            for inner in parent.unplaced_in(path):
-                if inner not in cut.examined:
-                    cut.examined[inner] = cut.look(inner)
+            there_again.add(path)
+    for inner in parent.unplaced_in(there_again):
+        if inner not in cut.examined:
+            cut.examined[inner] = cut.look(inner)
     for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
             there_now.slot = slot = _pif_there(area, path, there_now.st)

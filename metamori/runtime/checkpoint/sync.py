@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 
-from metamori._area import ffi, lib
 from metamori.store.io.os_io import MANY, REAL, Door, can_be_whole
 
 
@@ -25,14 +24,14 @@ def sync(homes: Iterable[tuple[bytes, os.stat_result]], folders: Collection[byte
     for device, files in by_device.items():
         many = len(files) > MANY and can_be_whole(device)
         if many or not all(_file(path, device, ino, door) for path, ino in files.items()):
-            _all_of(device, files)
+            _all_of(device, files, door)
             whole.add(device)
     for folder in folders:
         if not whole or _device(folder) not in whole:
             _folder(folder)
 
 
-def _all_of(device: int, files: Iterable[bytes]) -> None:
+def _all_of(device: int, files: Iterable[bytes], door: Door) -> None:
     """The whole filesystem: by a file or a folder around one that is still there."""
     for path in files:
         for at in _and_around(path):
@@ -41,8 +40,7 @@ def _all_of(device: int, files: Iterable[bytes]) -> None:
                 continue
             try:
                 if os.fstat(fd).st_dev == device:
-                    if lib.syncfs(fd) < 0:
-                        raise OSError(ffi.errno, os.strerror(ffi.errno))
+                    door.syncfs(fd)
                     return
             finally:
                 os.close(fd)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import struct
 import sys
+from _thread import allocate_lock
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,16 +25,27 @@ else:
     _Rows = Sequence
 
 
+class _Held:
+    """How many hold the collector off, of all threads, and whether it was on before the first of them."""
+
+    lock, count, was_on = allocate_lock(), 0, False
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Holds the cyclic collector off: a million new tuples would be searched for cycles again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
+    with _Held.lock:
+        if not _Held.count:
+            _Held.was_on = gc.isenabled()
+            gc.disable()
+        _Held.count += 1
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with _Held.lock:
+            _Held.count -= 1
+            if not _Held.count and _Held.was_on:
+                gc.enable()
 
 
 class Table(_Rows):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 
 from metamori.store.format.records import NO_LIMIT, FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.format.row_table import runs
@@ -124,14 +124,14 @@ class State:
     def is_unplaced(self, path: bytes) -> bool:
         return path in self._impossible
 
-    def unplaced_in(self, folder: bytes) -> list[bytes]:
-        """Names that are not there since this folder is not. Who records one has to say of each what it is then: what
-        was seen at it was in another folder."""
-        return [path for path in self._impossible if path.startswith(folder + b"/")]
+    def unplaced_in(self, folders: Set[bytes]) -> list[bytes]:
+        """Names that are not there since one of these folders is not. Who records one has to say of each what it is
+        then: what was seen at it was in another folder."""
+        return [path for path in self._impossible if not folders.isdisjoint(parents(path))] if folders else []
 
     def with_unplaced(self, names: tuple[NameEntry, ...]) -> tuple[NameEntry, ...]:
         """What a record says of names, and that those of its folders of which it says nothing are not there."""
-        inner = {path for each in names if each.kind == "dir" for path in self.unplaced_in(each.path)}
+        inner = set(self.unplaced_in({each.path for each in names if each.kind == "dir"}))
         inner.difference_update([each.path for each in names])
         return names + tuple(NameEntry(path, "absent") for path in sorted(inner))
 

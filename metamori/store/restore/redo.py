@@ -60,8 +60,9 @@ class Applier:
         for attributes in intent.xattrs:
             self._guarded(attributes.path, xattrs.apply, self._door, attributes)
         if self._durable:
-            self._sync_files({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops})
-        self._sync_folders()
+            self._sync_all({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+                           | self._folders)
+        self._folders.clear()
 
     def _guarded(self, path: bytes, step: Callable[..., _T], *values: object) -> _T:
         try:
@@ -305,21 +306,22 @@ class Applier:
                 return False
         return True
 
-    def _sync_files(self, paths: Iterable[bytes]) -> None:
-        """And folders that have other attributes."""
+    def _sync_all(self, paths: Iterable[bytes]) -> None:
+        """Files, and folders with other names or attributes: each, or the whole of a disk where there are many."""
         by_device = dict[int, list[bytes]]()
         for path in sorted(paths):
-            found = lstat_or_none(self._door, path)
+            found = self._guarded(path, lstat_or_none, self._door, path)
             if found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
                 by_device.setdefault(found.st_dev, []).append(path)
         for device, of_it in by_device.items():
-            if len(of_it) <= MANY or not can_be_whole(device) or not any(
-                    self._guarded(path, self._sync, path, self._door.syncfs) for path in of_it):
+            whole = len(of_it) > MANY and can_be_whole(device)
+            if not (whole and any(self._guarded(path, self._sync, path, self._door.syncfs) for path in of_it)):
                 for path in of_it:
                     self._guarded(path, self._sync, path, self._door.fsync)
 
     def _sync(self, path: bytes, how: Callable[[int], None]) -> bool:
-        """False: it may not be opened. It is somebody else's, and nothing was written to it."""
+        """False: it may not be opened. It is somebody else's: a file that nothing was written to, or a folder that may
+        be written to but not read."""
         try:
             fd = self._door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
         except PermissionError:
@@ -384,18 +386,18 @@ def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) 
         try:
             door.ftruncate(writer, found.st_size)
             copy_data(door, reader, writer, found.st_size)
-            door.fchmod(writer, stat.S_IMODE(found.st_mode))
-            if durable:
+            try:
+                door.chown(temporary, found.st_uid, found.st_gid)
+            except PermissionError:
+                pass
+            door.fchmod(writer, stat.S_IMODE(found.st_mode))   # a change of owner clears set-id bits
+            door.set_mtime(temporary, found.st_mtime_ns)
+            if durable:                    # the time too: head is about to note it
                 door.fsync(writer)
         finally:
             door.close(writer)
     finally:
         door.close(reader)
-    try:
-        door.chown(temporary, found.st_uid, found.st_gid)
-    except PermissionError:
-        pass
-    door.set_mtime(temporary, found.st_mtime_ns)
     door.rename(temporary, target)
 
 
