@@ -188,6 +188,21 @@ def test_a_restore_that_cannot_look_says_at_what(tmp_path: Path) -> None:
     assert door.looks > 5
 
 
+def test_a_copy_is_synced_with_its_mode_and_time(tmp_path: Path) -> None:
+    """Whose set-id bits a change of owner clears, even to the same one."""
+    class Synced(Door):
+        def fsync(self, fd: int) -> None:
+            seen.append(os.fstat(fd))
+
+    seen: list[os.stat_result] = []
+    (tmp_path / "f").write_text("x")
+    os.chmod(tmp_path / "f", 0o4755)
+    os.utime(tmp_path / "f", ns=(10**18, 10**18))
+    store: Any = SimpleNamespace(door=Synced())
+    redo.copy_file(store, os.fsencode(tmp_path / "f"), os.fsencode(tmp_path / "copy"))
+    assert [(st.st_mode, st.st_mtime_ns) for st in (*seen, (tmp_path / "copy").stat())] == [(0o104755, 10**18)] * 2
+
+
 def test_this_machine_is_known() -> None:
     """At least one mounted filesystem of the usual ones is found by its number."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
