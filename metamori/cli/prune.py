@@ -1,4 +1,5 @@
-"""Free space: drop the checkpoints that no rule keeps. All others stay restorable. Index 0 counts like any other."""
+"""Free space: drop the checkpoints that no rule keeps, and `run --resume` does not need. All others stay restorable.
+Index 0 counts like any other."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from metamori.config import parse_count, parse_duration, parse_size
 from metamori.errors import Usage
 from metamori.runtime.job import folder
 from metamori.store.prune import prune
+from metamori.store.restore import resume_point
 from metamori.tables.record import replace
 from metamori.tables.retention import Rules
 
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             from metamori.runtime.job import disks as of_job
 
             of_job.before_prune(store)
-        done = prune.prune(store, wanted, dry_run=arguments.dry_run)
+        done = prune.prune(store, wanted, resume_point.needs(store), dry_run=arguments.dry_run)
         if disks:
             before, after = of_job.after_prune(store)
             done = replace(done, before=done.before + before, after=done.after + after)

@@ -65,8 +65,8 @@ def _check(arguments: argparse.Namespace, store: Store, index: int) -> None:
     from metamori.cli.restore_texts import changed_text
     from metamori.runtime.area import launch_record
     from metamori.runtime.lifecycle import process_restart
-    from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
     from metamori.store.restore import external_changes
+    from metamori.store.restore.resume_point import BEFORE_RESTORE
 
     store.require_restorable(index)
     if index and store.meta(index).memory:

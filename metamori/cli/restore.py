@@ -17,7 +17,6 @@ from metamori.cli import restore_texts as texts
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
 from metamori.printed import line_text, name_text
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.format.records import InheritedEntry, Intent
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
@@ -25,6 +24,7 @@ from metamori.store.read.holders import Holders, Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import export, external_changes, partial_checkpoint, restore
 from metamori.store.restore.restore_plan import Plan
+from metamori.store.restore.resume_point import BEFORE_RESTORE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

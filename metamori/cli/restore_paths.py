@@ -10,7 +10,6 @@ from metamori.cli import restore_texts as texts
 from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.printed import line_text
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
 from metamori.store.read.holders import Holders, Losses
@@ -18,6 +17,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, restore_plan
 from metamori.store.restore import restore as moves
 from metamori.store.restore.chosen_paths import Chosen
+from metamori.store.restore.resume_point import BEFORE_RESTORE
 
 
 def put_back(arguments: argparse.Namespace, store: Store) -> int:

@@ -9,9 +9,9 @@ from metamori.cli.restore import truncate_stdio
 from metamori.cli.restore_texts import modified_text
 from metamori.config import Config
 from metamori.errors import RUN_FAILED, ChangedOutside
-from metamori.runtime.lifecycle import child_loop, leave_run, process_restart, resume_point
+from metamori.runtime.lifecycle import child_loop, leave_run, process_restart
 from metamori.store.read.store import Store
-from metamori.store.restore import external_changes, restore
+from metamori.store.restore import external_changes, restore, resume_point
 
 PATIENCE_S = 60.0
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from metamori.cli import opening, output, restore, restore_texts, within
 from metamori.config import parse_count
 from metamori.errors import ChangedOutside
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE
 from metamori.store.read.store import Store
 from metamori.store.read.undo_steps import Steps
 from metamori.store.restore import external_changes
+from metamori.store.restore.resume_point import BEFORE_RESTORE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from lab import ROOT, Lab, wait_until
@@ -100,16 +101,48 @@ def test_what_ended_by_itself_is_left_alone(lab: Lab) -> None:
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, "more", ""]
 
 
-def test_others_that_outlive_the_program_do_not_make_it_complete(lab: Lab) -> None:
+@pytest.mark.parametrize("options", [(), ("--keep-last", "1")], ids=["default", "keep-last"])
+def test_others_that_outlive_the_program_do_not_make_it_complete(lab: Lab, options: tuple[str, ...]) -> None:
     """Their end is an index of its own, after that of the program that was killed."""
     script = (f"echo one >> log; {METAMORI} checkpoint; echo two >> log; "
               "(read x < ../pipe; echo late >> log) >/dev/null 2>&1 & kill -9 $$")
     os.mkfifo(lab.folder / "pipe")
-    assert lab.run(["sh", "-c", script], "--exclude", "pipe").returncode == 137
+    assert lab.run(["sh", "-c", script], "--exclude", "pipe", *options).returncode == 137
     (lab.folder / "pipe").write_text("go\n")
     wait_until(lambda: 3 in lab.messages(), "the end of the one that was left")
     done = lab.run(["cat", "log"], "--resume")
     assert done.stdout == b"one\n" and b"continuing from checkpoint 1" in done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--isolate",), ("--keep-last", "1")], ids=["default", "isolate", "keep-last"])
+@pytest.mark.parametrize("status", [0, 3])
+def test_others_that_are_killed_do_not_tell_how_it_ended(lab: Lab, status: int, options: tuple[str, ...]) -> None:
+    """Of a run that was complete the files went back to its last checkpoint."""
+    os.mkfifo(lab.folder / "pipe")
+    os.mkfifo(lab.folder / "begun")
+    script = (f"echo one >> log; {METAMORI} checkpoint; echo two >> log; "
+              "sh -c 'echo $$ > ../left; echo > ../begun; read x < ../pipe' >/dev/null 2>&1 & "
+              f"read x < ../begun; exit {status}")
+    assert lab.run(["sh", "-c", script], *options).returncode == status
+    os.kill(int((lab.folder / "left").read_text()), signal.SIGKILL)
+    wait_until(lambda: "killed" in lab.messages().values(), "the end of the one that was left")
+    again = lab.run(["cat", "log"], "--resume")
+    assert again.stdout == (b"one\n" if status else b"one\ntwo\n"), again.stderr
+    assert (b"continuing from checkpoint 1" in again.stderr) == bool(status)
+    assert b"starting" not in again.stderr
+
+
+@pytest.mark.parametrize("checkpoint", [0, 1])
+def test_prune_leaves_what_it_continues_from(lab: Lab, checkpoint: int) -> None:
+    (lab.work / "log").write_text("begun\n")
+    take = f"{METAMORI} checkpoint; " * checkpoint
+    assert lab.run(["sh", "-c", f"{take}echo late >> log; kill -9 $$"]).returncode == 137
+    lab.verb("prune", "--keep-last", 1)
+    done = lab.run(["cat", "log"], "--resume")
+    assert done.returncode == 0 and done.stdout == b"begun\n", done.stderr
+    lab.verb("prune", "--keep-last", 1)    # it is complete now
+    left = [index for index, message in lab.messages().items() if not message.endswith("(pruned)")]
+    assert left == [max(lab.messages())]
 
 
 def test_files_changed_from_outside_are_not_overwritten(lab: Lab) -> None:
@@ -252,8 +285,6 @@ def test_requeue_outside_of_a_job(lab: Lab, played: dict[str, str]) -> None:
     assert lab.run(["true"], "--stdio").returncode == 2
 
 
-
-
 def test_somebodys_changes_after_a_completed_run(lab: Lab) -> None:
     """Recorded as an index that has the completed run's number: the run is complete all the same."""
     assert loop(lab) == [0]
@@ -315,3 +346,50 @@ def test_few_checkpoints_stay(lab: Lab, keep: int, mode: tuple[str, ...]) -> Non
     messages = lab.messages()
     assert [message for message in messages.values() if message.startswith("step")] == [
         f"step {n}" for n in (1, 2, 3)] + ["step 4"][:keep - 1], messages
+
+
+def back_and_forth(lab: Lab) -> Path:
+    """Takes as many checkpoints as it is told, goes back to the first, and there is killed if it is told so."""
+    source = lab.folder / "back.c"
+    source.write_text("""
+#include <metamori.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    long first = metamori_checkpoint();
+    if (first < 0) return 9;
+    if (first == 0) {
+        if (count > 2 && access("../killed", F_OK) != 0) { close(creat("../killed", 0600)); raise(SIGKILL); }
+        return 0;
+    }
+    for (int more = 1; more < atoi(words[1]); more++)
+        if (metamori_checkpoint() < 0) return 8;
+    metamori_restore(first);
+    return 7;
+}
+""")
+    binary = lab.folder / "back"
+    subprocess.run(["gcc", "-O1", "-include", "fcntl.h", "-I", str(ROOT / "shim_c" / "include"), str(source), "-o",
+                    str(binary)], check=True)
+    return binary
+
+
+@pytest.mark.parametrize(("keep", "mode"), [(1, ()), (2, ()), (2, ("--isolate",))])
+def test_where_a_program_goes_back_to_stays(lab: Lab, keep: int, mode: tuple[str, ...]) -> None:
+    """The end before it goes back is one more than --keep-last keeps."""
+    done = lab.run([back_and_forth(lab), keep], "--memory", "--keep-last", keep, *mode)
+    if b"no checkpoint" in done.stderr:
+        pytest.skip(f"memory cannot be saved here: {done.stderr.decode()}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_a_killed_program_had_gone_back_to_stays(lab: Lab) -> None:
+    """Come back it is another run, whose beginning is the other one's checkpoint."""
+    words = [back_and_forth(lab), 1, "killed"]
+    done = lab.run(words, "--memory", "--keep-last", 1, *UNSEEN)
+    if b"no checkpoint" in done.stderr:
+        pytest.skip(f"memory cannot be saved here: {done.stderr.decode()}")
+    assert done.returncode == 137, done.stderr
+    again = lab.run(words, "--memory", "--resume", *UNSEEN)
+    assert again.returncode == 0 and b"continuing from checkpoint 1" in again.stderr, again.stderr

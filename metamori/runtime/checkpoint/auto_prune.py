@@ -15,7 +15,6 @@ from metamori.config import size_text
 from metamori.errors import MetamoriError, sentence
 from metamori.runtime.area.run_area import BLOCK, Area, Preimage
 from metamori.runtime.checkpoint.session_state import SessionState
-from metamori.store.format.records import END
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.history import spans_text
@@ -25,20 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:                          # what prunes is imported when there is something to prune
     from metamori.store.prune import prune as stored
     from metamori.store.prune.prune_plan import Live
-
-
-def continues_from(store: Store, run: int) -> set[int]:
-    """The last checkpoint of a run that was interrupted after it: how the run was left counts as its newest index, and
-    again each time that its completion is killed."""
-    interrupted = False
-    for index in store.history.chain(store.newest):
-        if not index or store.meta(index).run != run:
-            break
-        reason = store.meta(index).reason
-        if reason == "checkpoint":
-            return {index} if interrupted else set()
-        interrupted = interrupted or reason != END
-    return set()
 
 
 def recover(store: Store, durable: bool = True) -> None:
@@ -125,9 +110,10 @@ def _is_due(session: SessionState, found: Rules) -> bool:
 
 def _prune(session: SessionState, found: Rules) -> stored.Result:
     from metamori.store.prune import prune as stored
+    from metamori.store.restore import resume_point
 
     store, area = session.store, session.area
-    stays = {area.head.parent, *continues_from(store, area.head.run)}
+    stays = {area.head.parent, *session.stays, *resume_point.needs(store, store.newest)}
     done = stored.prune(store, found, stays, _needs(area), first=area.head.first_index,
                         durable=session.durable)
     for slot in list(area.pifs()):

@@ -12,6 +12,7 @@ class SessionState:
 
     def __init__(self, store: Store, area: Area) -> None:
         self.store, self.area = store, area
+        self.stays = set[int]()            # what pruning leaves beside: where its program is about to go back to
         self.said = ""                     # what a person should hear; whoever says it takes it away
 
     @property

@@ -28,7 +28,6 @@ from metamori.runtime.job import folder, places
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.part import Part
 from metamori.runtime.lifecycle.recover import finish_if_needed
-from metamori.runtime.lifecycle.resume_point import BEFORE_RESTORE, BEFORE_RUN
 from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
 from metamori.store.io import commit
@@ -37,6 +36,7 @@ from metamori.store.read.head import kept_homes, kept_now
 from metamori.store.read.holders import Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
+from metamori.store.restore.resume_point import BEFORE_RESTORE, BEFORE_RUN
 
 LOCK_S = 60.0
 _ELSEWHERE = b"elsewhere"                  # in the store of a run that was completed on another machine

@@ -11,10 +11,10 @@ from metamori.runtime.job import folder, places
 from metamori.runtime.job.disk import Disk, is_of_elsewhere
 from metamori.runtime.job.part import Part
 from metamori.runtime.lifecycle import child_loop
-from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, restore
+from metamori.store.restore.resume_point import BEFORE_RUN
 
 
 def name_in(of: Store, host: str) -> bytes:

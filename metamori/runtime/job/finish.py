@@ -11,11 +11,10 @@ from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, folder, places
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.part import Part
-from metamori.runtime.lifecycle import resume_point
 from metamori.runtime.lifecycle.recover import finish_if_needed, require_over
 from metamori.store.io import commit
 from metamori.store.read.store import Store
-from metamori.store.restore import restore, safety_copies
+from metamori.store.restore import restore, resume_point, safety_copies
 
 
 def parent_of(store: Store, job_run: int) -> int:

@@ -220,7 +220,7 @@ class Member(threading.Thread):
             with self._beating(begun), closing(Store.open(self.path)) as store:
                 answer["said"] = finish.complete_here(store, names)
         except (MetamoriError, OSError, ValueError, LookupError) as error:
-            answer["why"] = f"{self.name_}: {error or type(error).__name__}"
+            answer["why"] = f"{self.name_}: {sentence(error) or type(error).__name__}"
         self._client.send(answer)
 
     def _cut(self, share: Share) -> None:
@@ -250,7 +250,7 @@ class Member(threading.Thread):
             self._client.send({"what": "written", "round": number, "index": index})
         except (MetamoriError, OSError, ValueError, LookupError) as error:
             self._client.send({"what": "failed", "round": number,
-                               "why": f"{self.name_}: {error or type(error).__name__}"})
+                               "why": f"{self.name_}: {sentence(error) or type(error).__name__}"})
         finally:
             self.session.when_ready = self.session.when_cut = None
 

@@ -203,7 +203,7 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
         verb.files_back(store, config, stdio)
     store.settle_in()
     if not store.is_recorded:
-        from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
+        from metamori.store.restore.resume_point import BEFORE_RUN
 
         external_changes.record(store, BEFORE_RUN)
     _note_scope(store, config)

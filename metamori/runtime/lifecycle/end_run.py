@@ -7,9 +7,9 @@ from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import kept_homes, make_durable
-from metamori.runtime.lifecycle.resume_point import END
 from metamori.store.prune import spare
-from metamori.store.restore import restore
+from metamori.store.restore import restore, resume_point
+from metamori.store.restore.resume_point import END
 
 __all__ = ["END", "close", "close_if_empty", "finish", "has_staying"]
 
@@ -83,11 +83,11 @@ def close(session: Session, killed: bool = False) -> None:
         from metamori.runtime.memory import sysv
 
         sysv.drop_unreachable(session.area)
-    rules, first, run = auto_prune.rules(session.area), session.area.head.first_index, session.area.head.run
+    rules, first = auto_prune.rules(session.area), session.area.head.first_index
     session.area.remove()
     restore.sweep_kept(session.store)
     spare.hold(session.store)              # of the room that the run area had
     if rules:
         from metamori.store.prune import prune
 
-        prune.prune(session.store, rules, auto_prune.continues_from(session.store, run), first=first)
+        prune.prune(session.store, rules, session.stays | resume_point.needs(session.store), first=first)

@@ -18,12 +18,12 @@ from metamori.errors import RUN_FAILED, MetamoriError, sentence
 from metamori.runtime.area import launch_record, scope
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.lifecycle import child_loop, end_run, resume_point
+from metamori.runtime.lifecycle import child_loop, end_run
 from metamori.runtime.lifecycle.on_checkpoint import OnCheckpoint
 from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.store.read.store import Store
-from metamori.store.restore import restore
+from metamori.store.restore import restore, resume_point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:                          # most runs need none of these
@@ -290,6 +290,7 @@ class Live:
         if not index or not store.meta(index).memory:
             raise NotThere(f"checkpoint {index} does not hold the program's memory")
         process_restart.check(store, index)
+        session.stays = {index}
         self._end_all(returns=True)
         end_run.finish(session, f"rolled back to {index}", killed=True)
         first_index, term = session.area.head.first_index, session.area.head.tree.term

@@ -45,8 +45,8 @@ def begin_area(
         raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
     store.settle_in()
     if not store.is_recorded:
-        from metamori.runtime.lifecycle.resume_point import BEFORE_RUN
         from metamori.store.restore import external_changes
+        from metamori.store.restore.resume_point import BEFORE_RUN
 
         external_changes.record(store, BEFORE_RUN)
     store.refresh()

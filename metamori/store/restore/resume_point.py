@@ -2,7 +2,7 @@
 
 What a run left behind when it was killed, was requeued or failed is an index too; but the program's own idea of where
 it is does not belong to it. So those are passed over, and the run's own checkpoints are not. A run that ended by itself
-with status 0 is complete: nothing of it is taken back.
+with status 0 is complete: nothing of it is taken back, also if others that outlived its first process are killed.
 
 What somebody changed outside of runs is an index of no run (though it has the number of the one before, whose buffer
 holds its bytes): whether a run was interrupted is asked of what is below it.
@@ -14,7 +14,7 @@ from metamori.store.format.records import END
 from metamori.store.read.store import Store
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
 
-__all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "is_checkpoint", "point"]
+__all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "is_checkpoint", "needs", "point"]
 
 REQUEUED = "requeued"
 BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
@@ -26,22 +26,40 @@ def point(store: Store, with_memory: bool = False, named: str = "*") -> int | No
 
     with_memory: only a checkpoint that holds the program's memory counts as one. named: only one whose message fits.
     """
-    here = _branch(store)
-    if not here:
-        return None
-    interrupted, chain = store.meta(here).run, store.history.chain(here)
-    own = [store.meta(index).reason for index in chain if index and store.meta(index).run == interrupted]
-    if own[0] == END and not any(map(_is_interruption, own)):
-        return None
-    for index in chain:
-        if index == 0 or store.meta(index).run != interrupted or is_checkpoint(store, index, with_memory, named):
-            return index
-    return None
+    return _point(store, _branch(store), with_memory, named)
 
 
-def _is_interruption(reason: str) -> bool:
-    """Whether the run's first process was stopped, or failed. The end of others that outlived it may come after."""
-    return reason.startswith("killed") or reason == REQUEUED or reason.startswith(f"{END}, status")
+def needs(store: Store, here: int | None = None) -> set[int]:
+    """What pruning leaves of an interrupted run, and of one that others outlived: where it is continued from, and the
+    end that tells whether it is. here: the newest of a run that has not ended: the files are not there yet.
+    """
+    here = _branch(store) if here is None else here
+    needed = (_point(store, here), _first_end(store, here))
+    return {index for index in needed if index is not None and here and index in store.indexes}    # 0 may be pruned
+
+
+def _point(store: Store, here: int, with_memory: bool = False, named: str = "*") -> int | None:
+    if not here or store.meta(_first_end(store, here)).reason == END:
+        return None
+    run = store.meta(here).run
+    return next(index for index in store.history.ancestors(here)
+                if not index or store.meta(index).run != run or is_checkpoint(store, index, with_memory, named))
+
+
+def _first_end(store: Store, here: int) -> int:
+    """The index that tells how the first process of the run ended; `here` where none does. The end of others that
+    outlived it comes later, and so does each completion that was killed."""
+    first = here
+    for index in store.history.ancestors(here):
+        if not index or store.meta(index).run != store.meta(here).run:
+            break
+        if _is_end(store.meta(index).reason):
+            first = index
+    return first
+
+
+def _is_end(reason: str) -> bool:
+    return reason in (END, REQUEUED) or reason.startswith((f"{END}, status", "killed"))
 
 
 def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: str = "*") -> bool:
@@ -64,6 +82,6 @@ def _branch(store: Store) -> int:
     newest = next((index for index in reversed(store.indexes) if index == _without_changes(store, index)), 0)
     head = _without_changes(store, store.head.index)
     if newest and store.meta(newest).isolate and store.meta(newest).reason != END \
-            and head in store.history.chain(newest):
+            and head in store.history.ancestors(newest):
         return newest
     return head
