@@ -189,7 +189,9 @@ def run(arguments: argparse.Namespace) -> int:
         child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
         return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
     except OSError as error:
-        needs = f"; a run needs {_TO_BEGIN} there to begin" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        from metamori.runtime.lifecycle.start_run import NoRoom
+
+        needs = f"; a run needs {_TO_BEGIN} there to begin" if isinstance(error, NoRoom) else ""
         child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}{needs}")
         return RUN_FAILED
     except MetamoriError as error:

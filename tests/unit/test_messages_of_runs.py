@@ -286,6 +286,18 @@ def test_a_connection_without_a_name() -> None:
     assert (found.leads_out, found.what) == (True, "a socket with a connection")
 
 
+def test_room_that_is_missing_for_something_else(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """How much a run needs to begin is no answer when what came before it did not fit."""
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("metamori.cli.resume.files_back", full)
+    assert main.main(["run", "--store", str(tmp_path / "store"), "--resume", "--", "true"]) == 125
+    said = capfd.readouterr().err
+    assert "cannot be used: No space left on device" in said and "to begin" not in said
+
+
 def test_a_call_outside_of_a_run() -> None:
     with pytest.raises(OSError, match="this program does not run under metamori"):
         metamori.checkpoint()

@@ -5,6 +5,7 @@ What takes checkpoints and ends runs is not imported here: a program's start doe
 
 from __future__ import annotations
 
+import errno
 import os
 
 from metamori._area import lib
@@ -21,6 +22,10 @@ from metamori.store.read.store import Store
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori.runtime.checkpoint.session import Session
+
+
+class NoRoom(OSError):
+    """For the run area: for what a run needs to begin."""
 
 
 def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None) -> tuple[Session, str]:
@@ -66,7 +71,12 @@ def begin_area(
     flags |= lib.MM_JOB if config.job is not None else 0
     flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
-    area = Area(store.path, create=True)
+    try:
+        area = Area(store.path, create=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoom(error.errno, error.strerror) from error
+        raise
     head = area.head
     head.run = run
     head.parent = store.head.index
