@@ -94,12 +94,15 @@ wait = member._wait
 def waits(lines, share, is_told, limit_s): # as long, or until it need not any more
     def receive(left):
         if (where / "give up").exists():
-            (where / "give up").unlink()
+            (where / "give up").unlink(missing_ok=True)
             share.is_off = True
         return lines.__class__.receive(lines, min(left, 0.02))
     lines.receive = receive
     try:
         wait(lines, share, is_told, limit_s)
+    except member.Aborted:
+        (where / "gave up").touch()
+        raise
     finally:
         del lines.receive
 member._wait = waits

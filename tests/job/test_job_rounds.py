@@ -92,7 +92,8 @@ def killed_at(step: str, scene: Scene, deeds: Callable[[list[Any]], None]) -> No
     for rank in waiting:                   # it would by itself, seconds later
         rank.arm("give up")
     for rank in waiting:
-        wait_until(lambda rank=rank: not (rank.holds / "give up").exists(), "it gives up")
+        wait_until(lambda rank=rank: (rank.holds / "gave up").exists(), "it gives up")
+        (rank.holds / "give up").unlink(missing_ok=True)
     deeds([one, other])
     if step == "write never":
         scene.leave(other, "kill")
