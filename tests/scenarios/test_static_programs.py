@@ -174,6 +174,24 @@ def test_a_static_shell(lab: Lab, native_lab: Lab, options: list[str]) -> None:
 
 
 @OPTIONS
+def test_programs_that_the_run_made(
+    lab: Lab, native_lab: Lab, programs: Callable[[str], Path], options: list[str]
+) -> None:
+    """What kind a program is, and what runs a script, is read of bytes that may still be in the store's buffer."""
+    if not is_static(BUSYBOX):
+        pytest.skip("no static busybox")
+    steps = [
+        f"cp {programs('static')} made; ./made; cat log",
+        f"cp {BUSYBOX} busybox; printf '#!./busybox sh\necho script >> log\n' > s; chmod +x s; env ./s; cat log",
+        f"cp {BUSYBOX} run/busybox; printf '#!./run/busybox sh\necho more >> log\n' > run/s; "
+        "printf '#!run/s\n' > by; chmod +x run/s by; env ./by; cat log",
+    ]
+    for each in (lab, native_lab):
+        (each.work / "run").mkdir()
+    every_index(lab, native_lab, ["sh"], steps, options)
+
+
+@OPTIONS
 def test_where_a_static_program_is(lab: Lab, native_lab: Lab, options: list[str]) -> None:
     """Relative names lead where it is at each call: in a folder that moves, in one that was removed."""
     if not is_static(BUSYBOX):

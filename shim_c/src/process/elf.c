@@ -10,7 +10,6 @@
 #include <sys/prctl.h>
 #include <sys/statfs.h>
 
-#define SCRIPTS 5                      /* as the kernel follows interpreters */
 #define ST_NOSUID 2
 
 #if defined(__x86_64__)
@@ -227,7 +226,7 @@ static const char *why_not(int fd, struct mm_program *found, int depth)
     head[n] = 0;
     if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
         return why_not_elf(fd, head, &st, found);
-    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
+    if (head[0] != '#' || head[1] != '!' || depth == MM_SCRIPTS)
         return NULL;
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;

@@ -159,14 +159,39 @@ void mm_leave_undone(int gone)
 
 /* -- before and after ------------------------------------------------------------------------------------- */
 
-/* A program file with redirected bytes is run by the kernel from what is in place: put them there. */
-static void settle_program(int fd, const struct stat *st)
+/* A program file with redirected bytes is run by the kernel from what is in place: put them there.  1: it had some. */
+static int settle_program(int fd, const struct stat *st)
 {
     enter();
     uint32_t slot = mm_pif_there(mm_area, fd, "", AT_EMPTY_PATH, st->st_dev, st->st_ino);
-    if (slot && !is_native(mm_pif_at(mm_area, slot)))
+    int settles = slot && !is_native(mm_pif_at(mm_area, slot));
+    if (settles)
         mm_settle_program(slot, fd);
     leave();
+    return settles;
+}
+
+static int settle_named(const char *path)
+{
+    struct stat st;
+    long fd = mm_open_program(AT_FDCWD, path, 0);
+    if (fd < 0)
+        return 0;
+    int settled = sys(SYS_fstat, fd, &st) == 0 && settle_program((int)fd, &st);
+    mm_close_spare((int)fd);
+    return settled;
+}
+
+/* As mm_why_not, of a file of this run: what it is, its bytes say, and those of its interpreters, once they are in place. */
+static const char *why_not(int fd, const struct stat *st, struct mm_program *found)
+{
+    settle_program(fd, st);
+    const char *why = mm_why_not(fd, found);
+    for (int i = 0; i < MM_SCRIPTS && *found->interpreter && settle_named(found->interpreter); i++)
+        why = mm_why_not(fd, found);
+    if (*found->loader && strncmp(found->loader, "/lib", strlen("/lib")) != 0)
+        settle_named(found->loader);
+    return why;
 }
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
@@ -181,14 +206,14 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0, past = 0;
     long fd = itself ? dir : mm_open_program(dir, path, flags);
+    int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
-    const char *why = fd < 0 ? NULL : mm_why_not((int)fd, &found);
+    const char *why = fd < 0 ? NULL : ours ? why_not((int)fd, &st, &found) : mm_why_not((int)fd, &found);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
         why = "the preload library cannot be reached from where it runs";
         found.refuses = 1;
     }
-    if (mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0) {
-        settle_program((int)fd, &st);
+    if (ours) {
         past = !why && found.shows_calls && mm_goes_past_us(mm_area, (int)fd);
         image->outside = why != NULL || past;
         if (image->outside && replaces) {
