@@ -31,13 +31,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise Usage(f"'{arguments.what}' is not a picture: timeline, heatmap, space, or FILE.html for a page of all")
     if is_page and arguments.output:
         raise Usage("name a file for the page: metamori report FILE.html")
+    if arguments.file and arguments.what in PICTURES and arguments.what != "heatmap":
+        raise Usage(f"--file says what the heatmap shows; {arguments.what} is of all files")
     if not is_page and not arguments.output and not arguments.json and sys.stdout.isatty():
         raise Usage(f"a picture needs a file: metamori report {arguments.what} -o {arguments.what}.svg")
     from metamori.report import facts, page
 
     with opening.for_reading(arguments) as store:
         found = facts.gather(store)
-    text = page.render(found) if is_page else _picture(arguments, found)
+    text = page.render(found, _wanted(arguments, found)) if is_page else _picture(arguments, found)
     target = arguments.what if is_page else arguments.output
     data = {"checkpoints": len(found.checkpoints) - 1, "head": found.head, "file": target}
     if target:

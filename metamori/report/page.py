@@ -24,8 +24,10 @@ td:last-child,th:last-child{text-align:left}
 """
 
 
-def render(facts: Facts) -> str:
-    pictures = [timeline.draw(facts), heatmap.draw(facts, heatmap.busiest(facts, HEATMAPS)), space.draw(facts)]
+def render(facts: Facts, paths: list[bytes]) -> str:
+    """paths: what the heatmap is of; none: what changed most."""
+    where = heatmap.draw(facts, paths or heatmap.busiest(facts, HEATMAPS))
+    pictures = [timeline.draw(facts), where, space.draw(facts)]
     rows = "\n".join(_row(each) for each in facts.checkpoints[1:])
     title = escape(name_text(facts.store))
     return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '

@@ -69,12 +69,13 @@ class History:
         assert sum(map(len, self._children.values())) == len(self._parents)
 
 
-def spans_text(indexes: list[int]) -> str:
-    """0 to 4, 7, 9 to 12."""
+def spans_text(indexes: list[int], most: int = 0) -> str:
+    """0 to 4, 7, 9 to 12. most: only the last so many spans, after an ellipsis."""
     spans: list[list[int]] = []
     for index in indexes:
         if spans and spans[-1][1] == index - 1:
             spans[-1][1] = index
         else:
             spans.append([index, index])
-    return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)
+    texts = [f"{low} to {high}" if low < high else f"{low}" for low, high in spans]
+    return ", ".join(["…", *texts[-most:]] if 0 < most < len(texts) else texts)

@@ -25,6 +25,8 @@ def test_pictures_and_a_page(lab: Lab) -> None:
     assert page.read_text().count("<svg") == 3 and "f</title>" in page.read_text()
     one = lab.verb("report", "heatmap", "--file", "f", cwd=lab.work).stdout
     assert ">f<" in one.replace("work/f", "f") and "g</title>" not in one
+    lab.verb("report", page, "--file", "f", cwd=lab.work)
+    assert page.read_text().count("Where files changed</text>") == 1 and "1 of 2 files" in page.read_text()
 
 
 def test_what_is_no_picture_is_said(lab: Lab) -> None:
@@ -32,6 +34,8 @@ def test_what_is_no_picture_is_said(lab: Lab) -> None:
     assert "timeline" in lab.verb("report", "picture", code=2).stderr
     assert "nothing" in lab.verb("report", "heatmap", "--file", "nothing", code=1).stderr
     assert "FILE.html" in lab.verb("report", "x.html", "-o", "y", code=2).stderr
+    for picture in ("timeline", "space"):
+        assert "heatmap" in lab.verb("report", picture, "--file", lab.work / "f", code=2).stderr
     lab.verb("report", "timeline", code=10, store=lab.folder / "none")
 
 

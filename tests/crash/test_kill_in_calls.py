@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, gone, wait_until
+from lab import PATIENCE, Lab, gone, wait_until
 from stops import Stops
 
 import metamori
@@ -136,11 +136,11 @@ def sum_of(data: bytes) -> str:
 
 
 def stepped(lab: Lab, program: Path, call: str, first: int, stride: int, last: int, *options: str,
-            every: int = 1) -> str:
+            every: int = 1, timeout: float = PATIENCE * 3) -> str:
     """What it said last; each `every`th checkpoint has been looked at."""
     for name in "wn":
         (lab.work / name).mkdir()
-    done = lab.run([program, call, first, stride, last], *options)
+    done = lab.run([program, call, first, stride, last], *options, timeout=timeout)
     lines = done.stdout.decode().splitlines()
     wrong = [line for line in lines if line.startswith("wrong")]
     assert (done.returncode, wrong, done.stderr) == (0, [], b""), (done.returncode, wrong[:5], done.stderr[-2000:])
@@ -168,7 +168,8 @@ def test_killed_at_some_instructions(lab: Lab, compiled: Compile, call: str, opt
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("call", CALLS)
 @MODES
 def test_killed_at_every_instruction(lab: Lab, compiled: Compile, call: str, options: list[str]) -> None:
-    print(stepped(lab, compiled("stepped"), call, 1, 3, 20000, *options, every=10))
+    print(stepped(lab, compiled("stepped"), call, 1, 3, 20000, *options, every=10, timeout=2400))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -178,6 +179,29 @@ def test_only_where_the_program_said_so(lab: Lab) -> None:
     done = lab.run(["sh", "-c", program], "--resume", "--resume-at", "step*", *UNSEEN)
     assert done.returncode == 0 and b"continuing from checkpoint 4" in done.stderr
     assert (lab.work / "log").read_text().split("\n") == [*WHOLE, ""]
+
+
+def test_where_resume_at_goes_back_to_stays(lab: Lab) -> None:
+    """Both prunes left the last checkpoint of any message, and it began anew."""
+    script = (f"echo good >> log; {METAMORI} checkpoint -m good; for n in 1 2 3; do echo $n >> log; "
+              f"{METAMORI} checkpoint -m other; done; [ -e ../killed ] || {{ touch ../killed; kill -9 $$; }}")
+    options = ("--resume", "--resume-at", "go*d", "--exclude", "killed")
+    assert lab.run(["sh", "-c", script], *options, "--keep-last", "2").returncode == 137
+    lab.verb("prune", "--keep-last", 1)
+    done = lab.run(["cat", "log"], *options)
+    assert done.stdout == b"good\n" and b"continuing from checkpoint 1" in done.stderr, done.stderr
+    lab.verb("prune", "--keep-last", 1)    # it is complete now
+    left = [index for index, message in lab.messages().items() if not message.endswith("(pruned)")]
+    assert left == [max(lab.messages())]
+
+
+def test_what_a_killed_run_can_be_restored_to(lab: Lab) -> None:
+    """Those that were pruned were named too; the last prune comes with the end."""
+    script = f"for n in 1 2 3 4; do echo $n >> log; {METAMORI} checkpoint; done; kill -9 $$"
+    said = lab.run(["sh", "-c", script], "--keep-last", "2").stderr.decode()
+    assert "can be restored to checkpoints 0, 4 to 5: " in said, said
+    left = json.loads(lab.verb("log", "--json").stdout)["checkpoints"]
+    assert [each["index"] for each in left if not each.get("pruned")] == [0, 4, 5], left
 
 
 def test_with_its_memory(lab: Lab, compiled) -> None:  # type: ignore[no-untyped-def]

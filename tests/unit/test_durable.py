@@ -203,6 +203,19 @@ def test_a_copy_is_synced_with_its_mode_and_time(tmp_path: Path) -> None:
     assert [(st.st_mode, st.st_mtime_ns) for st in (*seen, (tmp_path / "copy").stat())] == [(0o104755, 10**18)] * 2
 
 
+def test_a_copy_of_somebody_elses_file_lends_no_powers(tmp_path: Path) -> None:
+    """It was its copier's own, and ran with his powers whoever started it."""
+    class Refused(Door):
+        def chown(self, path: bytes, uid: int, gid: int) -> None:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "f").write_text("x")
+    os.chmod(tmp_path / "f", 0o6755)
+    store: Any = SimpleNamespace(door=Refused())
+    redo.copy_file(store, os.fsencode(tmp_path / "f"), os.fsencode(tmp_path / "copy"))
+    assert (tmp_path / "copy").stat().st_mode == 0o100755
+
+
 def test_this_machine_is_known() -> None:
     """At least one mounted filesystem of the usual ones is found by its number."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()

@@ -24,6 +24,7 @@ from metamori.runtime.lifecycle.start_run import begin
 from metamori.runtime.lifecycle.store_removed import Watch
 from metamori.store.read.store import Store
 from metamori.store.restore import restore, resume_point
+from metamori.tables.history import spans_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:                          # most runs need none of these
@@ -353,7 +354,7 @@ class Live:
         while True:
             is_last = end_run.close_if_empty(session.area)
             with _waited_for(session.store):
-                index = end_run.finish(session, reason, killed, over=is_last)
+                end_run.finish(session, reason, killed, over=is_last)
             if is_last:
                 break
             session.area.head.flags &= ~lib.MM_SUPERVISED      # daemons: the last of them commits the rest
@@ -368,13 +369,13 @@ class Live:
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)
-        if killed:
-            self._say_what_is_left(reason, index)
         if is_last:
             with _waited_for(session.store):
                 end_run.close(session, killed)
         else:
             session.area.close()
+        if killed:
+            self._say_what_is_left(reason)
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""
@@ -385,12 +386,13 @@ class Live:
         elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
             child_loop.say("no checkpoint was taken at SIGTERM: the program was just starting, or is not tracked")
 
-    def _say_what_is_left(self, reason: str, index: int) -> None:
+    def _say_what_is_left(self, reason: str) -> None:
         if self.job:
             return
         store = self.session.store
-        known = f"0 to {index}" if index > 1 else f"0 and {index}"
-        child_loop.say(f"the command was {reason}; its files can be restored to checkpoints {known}: "
+        store.refresh()                    # others prune, and so does the end
+        child_loop.say(f"the command was {reason}; its files can be restored to checkpoints "
+                      f"{spans_text(store.indexes, most=4)}: "
                       f"metamori restore --store {store.path} INDEX")
         last = newest_with_memory(store)
         if self.config.memory and last:

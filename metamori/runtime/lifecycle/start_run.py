@@ -18,6 +18,7 @@ from metamori.runtime.lifecycle import child_loop, leave_run, run_scope
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
 from metamori.store.read.store import Store
+from metamori.tables.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def begin_area(
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:
+        if config.resume_at != "*":        # what pruning must leave
+            from metamori.store.restore.resume_point import RESUME_AT
+
+            launch = replace(launch, env=(*launch.env, RESUME_AT + os.fsencode(config.resume_at)))
         launch_record.note(area, launch)
     # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
     commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)

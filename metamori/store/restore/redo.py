@@ -376,11 +376,13 @@ def read_intent(store: Store, record: bytes) -> Intent | None:
 
 
 def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) -> None:
-    """Copy a regular file with its holes, mode, owner and time; `target` appears only when it is whole."""
+    """Copy a regular file with its holes, mode, owner and time; `target` appears only when it is whole. Where the owner
+    cannot be given, set-id bits would lend the powers of whoever copies: they stay away."""
     door, temporary = store.door, layout.temporary(target)
     reader = door.open(source, os.O_RDONLY | os.O_NONBLOCK)
     try:
         found = door.fstat(reader)
+        mode = stat.S_IMODE(found.st_mode)
         commit.remove_file(door, temporary, durable=False)   # of an attempt before this; nobody else's is written to
         writer = door.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, commit.PRIVATE_FILE)
         try:
@@ -389,8 +391,8 @@ def copy_file(store: Store, source: bytes, target: bytes, durable: bool = True) 
             try:
                 door.chown(temporary, found.st_uid, found.st_gid)
             except PermissionError:
-                pass
-            door.fchmod(writer, stat.S_IMODE(found.st_mode))   # a change of owner clears set-id bits
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)
+            door.fchmod(writer, mode)      # a change of owner clears set-id bits
             door.set_mtime(temporary, found.st_mtime_ns)
             if durable:                    # the time too: head is about to note it
                 door.fsync(writer)

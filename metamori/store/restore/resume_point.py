@@ -10,6 +10,8 @@ holds its bytes): whether a run was interrupted is asked of what is below it.
 
 from __future__ import annotations
 
+import os
+
 from metamori.store.format.records import END
 from metamori.store.read.store import Store
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
@@ -19,6 +21,7 @@ __all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "is_checkpoint", "
 REQUEUED = "requeued"
 BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
 BEFORE_RESTORE = "before restore"          # or when a restore was to move the files away from them
+RESUME_AT = b"METAMORI_RESUME_AT="         # in the environment that is recorded of a run's command: its --resume-at
 
 
 def point(store: Store, with_memory: bool = False, named: str = "*") -> int | None:
@@ -34,7 +37,7 @@ def needs(store: Store, here: int | None = None) -> set[int]:
     end that tells whether it is. here: the newest of a run that has not ended: the files are not there yet.
     """
     here = _branch(store) if here is None else here
-    needed = (_point(store, here), _first_end(store, here))
+    needed = (_point(store, here), _point(store, here, named=_named(store, here)), _first_end(store, here))
     return {index for index in needed if index is not None and here and index in store.indexes}    # 0 may be pruned
 
 
@@ -44,6 +47,17 @@ def _point(store: Store, here: int, with_memory: bool = False, named: str = "*")
     run = store.meta(here).run
     return next(index for index in store.history.ancestors(here)
                 if not index or store.meta(index).run != run or is_checkpoint(store, index, with_memory, named))
+
+
+def _named(store: Store, here: int) -> str:
+    """The --resume-at that the run of an index was started with."""
+    for index in store.history.ancestors(here):
+        if not index or store.meta(index).run != store.meta(here).run:
+            break
+        for launch in store.meta(index).launch:
+            return next((os.fsdecode(each.removeprefix(RESUME_AT)) for each in reversed(launch.env)
+                         if each.startswith(RESUME_AT)), "*")
+    return "*"
 
 
 def _first_end(store: Store, here: int) -> int:
