@@ -96,7 +96,7 @@ class Config:
             variable = f"METAMORI_{name.upper()}"
             if flags.get(name) is not None:
                 values[name], origin[name] = flags[name], "flag"
-            elif name in readers and variable in env:
+            elif name in readers and env.get(variable):
                 values[name], origin[name] = readers[name](env[variable]), variable
             else:
                 origin[name] = "default"

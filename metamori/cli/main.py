@@ -100,6 +100,13 @@ def _status(words: list[str]) -> int:
 
 
 def _options(verb: str, module: Any, words: list[str]) -> Any:
+    found = _read(verb, module, words)
+    if getattr(found, "store", None) == "":     # of an unset variable: it would be the present folder
+        raise Usage("--store needs the name of a folder")
+    return found
+
+
+def _read(verb: str, module: Any, words: list[str]) -> Any:
     if verb == "run":
         from metamori.cli.options import plain
 

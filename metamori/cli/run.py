@@ -138,6 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
     from metamori.runtime.lifecycle import child_loop
 
+    if not command[0]:                     # as env says it
+        child_loop.say(f"'': {os.strerror(errno.ENOENT)}")
+        return NOT_FOUND
     was_restarted = False
     if arguments.requeue:
         from metamori.runtime.lifecycle import slurm

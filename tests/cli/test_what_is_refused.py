@@ -28,6 +28,8 @@ from metamori.runtime.lifecycle import elf, slurm
     (["run", "--each-command", "--", "bash", "--norc"], "--each-command cannot be combined with bash --norc"),
     (["run", "--requeue", "--", "true"],
      "--requeue is for a job of Slurm, and SLURM_JOB_ID is not set; in a loop of your own use --resume"),
+    (["run", "--store", "", "--", "true"], "--store needs the name of a folder"),
+    (["log", "--store="], "--store needs the name of a folder"),
     (["restore"], "the following arguments are required: INDEX (see metamori restore --help)"),
     (["config"], "say --cflags, --libs or both"),
     ([], "a verb is missing (see metamori --help)"),
@@ -43,6 +45,16 @@ def test_a_picture_is_not_for_a_terminal(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main.main(["report", "timeline"]) == 2
     assert "a picture needs a file: metamori report timeline -o timeline.svg" in capsys.readouterr().err
+
+
+def test_a_command_without_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run", "--store", str(tmp_path / "store"), "--", ""]) == 127
+    assert capfd.readouterr().err == "metamori: '': No such file or directory\n"
+
+
+def test_a_variable_that_is_empty() -> None:
+    """The present folder became a store."""
+    assert config.Config.make({}, {"METAMORI_STORE": ""}) == config.Config.make({}, {})
 
 
 def test_settings_that_are_neither() -> None:
