@@ -45,6 +45,9 @@ def _as_program() -> int:
         signal.signal(signal.SIGCHLD, _child_ended)
     if sys.stdout is None:                 # closed: what verbs print goes nowhere
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        if stream.encoding.lower() != "utf-8":     # ISO-8859-1 cannot write every name
+            stream.reconfigure(errors="backslashreplace")
     status = _status(sys.argv[1:])
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:

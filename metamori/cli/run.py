@@ -138,6 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Usage("run needs a command: metamori run -- COMMAND [ARG...]")
     from metamori.runtime.lifecycle import child_loop
 
+    os.getcwd()                            # FileNotFoundError where that was removed (cli/main.py)
     if not command[0]:                     # as env says it
         child_loop.say(f"'': {os.strerror(errno.ENOENT)}")
         return NOT_FOUND
@@ -238,6 +239,9 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
     if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
         raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
+    if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.realpath(config.store), "")):
+        raise MetamoriError(f"the store {config.store} cannot be the folder that the command runs in: nothing in a "
+                            "store is tracked; --store names another place")
     store = Store.create_or_open(config.store, progress.door(shown=resumes))
     if os.path.exists(store.layout.nodes):
         from metamori.cli import opening

@@ -171,3 +171,14 @@ def test_what_a_run_wrote_elsewhere(ugly: Ugly) -> None:
     done = subprocess.run(argv, cwd=ugly.top, env=env, capture_output=True, timeout=120, check=False)
     assert b"written outside" in done.stderr and b"run " in done.stdout
     assert is_clean(done.stdout) and is_clean(done.stderr), done
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_terminals_that_cannot_write_a_name(lab: Lab, encoding: str) -> None:
+    """What they have no letter for is escaped; it ended with Python's own words."""
+    lab.run(["sh", "-c", "echo one > '\u017e\u20ac'"])
+    for words in (["diff", "0", "1"], ["show", "1"], ["cat", "1", "\u20ac"]):
+        done = subprocess.run(lab.argv(*words), cwd=lab.work, env=lab.env | {"PYTHONIOENCODING": encoding},
+                              capture_output=True, timeout=100, check=False)
+        said = (done.stdout + done.stderr).decode("ascii")
+        assert "Traceback" not in said and "\\u20ac" in said, said

@@ -392,6 +392,19 @@ def test_all_kinds_in_one_script(
 
 
 @OPTIONS
+@pytest.mark.parametrize("kind", ["asan", "musl"])
+def test_started_by_a_static_program(
+    lab: Lab, native_lab: Lab, programs: Callable[[str], Path], kind: str, options: list[str]
+) -> None:
+    """Its environment names our library for dynamic ones: the loaders of these failed with it."""
+    if not is_static(BUSYBOX):
+        pytest.skip("no static busybox")
+    steps = [f"{programs(kind)}; mv older old; echo between >> old; cat log",
+             f"{BUSYBOX} find old -exec {programs(kind)} ';'; sh -c 'echo dynamic >> log'; mv older old; cat log"]
+    every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
+
+
+@OPTIONS
 def test_a_go_program(lab: Lab, native_lab: Lab, options: list[str], go_program: Path) -> None:
     """Its threads call the kernel by themselves."""
     every_index(lab, native_lab, ["sh"], [f"{go_program} one", f"cat one/0; {go_program} two", "rm -r one"], options)

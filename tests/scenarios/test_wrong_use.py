@@ -30,6 +30,17 @@ def test_no_store(lab: Lab, words: list[str]) -> None:
     assert not lab.store.exists(), "looking for a store does not make one"
 
 
+@pytest.mark.parametrize("below", ["", "buffer"])
+def test_a_store_around_the_command(lab: Lab, below: str) -> None:
+    """What it wrote was the store's own, not tracked, and nobody said so."""
+    if below:
+        lab.run(["true"])
+    (lab.store / below).mkdir(parents=True, exist_ok=True)
+    done = lab.run(["sh", "-c", "echo x > f"], cwd=lab.store / below)
+    assert done.returncode == 125 and b"cannot be the folder that the command runs in" in done.stderr
+    assert not (lab.store / below / "f").exists()
+
+
 def test_unknown_index(lab: Lab) -> None:
     lab.run("touch file")
     for words in (["restore", "77"], ["show", "77"], ["cat", "77", "file"], ["diff", "1", "77"]):
@@ -280,10 +291,11 @@ def test_mistakes_are_told_in_one_line(lab: Lab) -> None:
     lab.assert_state(before, "nothing has happened to the files")
 
 
-@pytest.mark.parametrize("words, status", [("log", 1), ("run -- true", 125)])
+@pytest.mark.parametrize("words, status", [("log", 1), ("run -- true", 125), ("run --store STORE -- true", 125)])
 def test_the_folder_that_one_is_in_was_removed(lab: Lab, words: str, status: int) -> None:
     environment = {name: value for name, value in lab.env.items() if name != "METAMORI_STORE"}
     line = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", sys.executable, "-m", "metamori"]
+    words = words.replace("STORE", str(lab.store))
     done = subprocess.run([*line, *shlex.split(words)], cwd=lab.work, env=environment, capture_output=True, text=True,
                           timeout=100, check=False)
     assert (done.returncode, one_line(done.stderr)) == \

@@ -74,7 +74,7 @@ static const char *preload_of(char *const envp[])
 }
 
 /* Does a list of libraries name ours?  Where, and how long with its separator. */
-static const char *ours_in(const char *list, size_t *length)
+const char *mm_ours_in(const char *list, size_t *length)
 {
     for (const char *p = list ? strchr(list, '=') + 1 : ""; *p;) {
         size_t n = strcspn(p, ": ");
@@ -92,7 +92,7 @@ int mm_leads_here(char *const envp[])
 {
     size_t length;
     int store = !mm_variable("METAMORI_STORE");
-    if (!ours_in(preload_of(envp), &length))
+    if (!mm_ours_in(preload_of(envp), &length))
         return 0;
     for (; envp && *envp && !store; envp++)
         store = starts(*envp, "METAMORI_STORE=");
@@ -186,7 +186,7 @@ void mm_environment_for(struct mm_image *image, const char *variable)
 void mm_strip(struct mm_image *image, char *const envp[])
 {
     size_t length;
-    const char *theirs = preload_of(envp), *ours = ours_in(theirs, &length);
+    const char *theirs = preload_of(envp), *ours = mm_ours_in(theirs, &length);
     char *text, **to = ours ? room_for(image, envp, &text) : NULL, **out = to;
     if (!to)
         return;

@@ -60,6 +60,7 @@ struct mm_image {
 /* environment.c */
 extern const char *mm_library;           /* the file that this library is */
 int mm_leads_here(char *const envp[]);
+const char *mm_ours_in(const char *list, size_t *length);
 int mm_says_leave(char *const envp[]);
 void mm_put_back(struct mm_image *image, char *const envp[]);
 void mm_strip(struct mm_image *image, char *const envp[]);

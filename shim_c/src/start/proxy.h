@@ -62,8 +62,9 @@ static inline enum mm_answer mm_answered(long r, long *result) { return mm_answe
 enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result);
 enum mm_answer mm_shown_attributes(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *arguments,
                                    struct mm_place *place, long *result);
-/* It executes a program that would have another user's rights, but for the filter: said once, on its stderr. */
-void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *from);
+/* It executes a program.  One that would have another user's rights, but for the filter: said once, on its stderr.  To one whose
+ * loader could not bear our library it is not offered. */
+void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *from);
 
 /* -- proxy_program.c.  All say what is true of the program that waits, and not of another that has its number by now. */
 
@@ -82,6 +83,7 @@ int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
 /* A thread may have a table of descriptors that is not its process's. */
+int mm_gets_no_rights(const struct mm_waiting *from);
 int mm_has_own_table(const struct mm_waiting *from);
 int mm_take_umask(const struct mm_shown *call, const struct mm_waiting *from);
 /* May we look into a process? */

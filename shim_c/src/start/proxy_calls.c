@@ -338,17 +338,41 @@ static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiti
 
 /* -- programs ------------------------------------------------------------------------------------------- */
 
-void mm_look_at_rights(const struct mm_shown *call, const struct mm_waiting *from)
+/* Its environment names our library for the dynamic programs that it starts: the name is taken out of its own string.  That may be
+ * vfork's parent's too, and then these are seen by their calls. */
+static void take_library_out(const struct mm_shown *call, uint64_t envp)
+{
+    char list[4096];
+    size_t length;
+    for (uint64_t at; mm_shown_bytes(call, envp, &at, sizeof at) && at; envp += sizeof at) {
+        if (mm_shown_string(call, at, list, sizeof list) < 0 || strncmp(list, "LD_PRELOAD=", strlen("LD_PRELOAD=")) != 0)
+            continue;
+        for (const char *ours; (ours = mm_ours_in(list, &length)) != NULL;) {
+            size_t rest = strlen(ours + length) + 1;
+            struct iovec here = { (char *)ours, rest }, there = { (void *)(uintptr_t)(at + (uint64_t)(ours - list)), rest };
+            memmove((char *)ours, ours + length, rest);
+            sys(SYS_process_vm_writev, call->notice.pid, &here, 1, &there, 1, 0);
+        }
+    }
+}
+
+void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *from)
 {
     struct mm_place place = MM_NO_PLACE;
     int at = call->notice.data.nr == SYS_execveat, dir = at ? (int)call->notice.data.args[0] : AT_FDCWD;
     struct stat st;
     char text[300 + 256];
+    struct mm_program found;
     long fd = from->here && mm_find_place(call, from, dir, call->notice.data.args[at], &place)
         ? sys_openat(place.dir, place.path, O_PATH | O_CLOEXEC, 0) : -1;
+    long image = fd < 0 ? fd : mm_open_program(place.dir, place.path, 0);
     mm_leave_place(&place);
+    if (image >= 0 && mm_why_not((int)image, &found) && found.refuses)
+        take_library_out(call, call->notice.data.args[at + 2]);
+    if (image >= 0)
+        mm_close_spare((int)image);
     if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && mm_gains_rights(&st, (int)fd)
-        && mm_first_time((st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve)) {
+        && mm_gets_no_rights(from) && mm_first_time((st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
                          "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
         long out = mm_shown_descriptor(call, from, 2);

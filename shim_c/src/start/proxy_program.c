@@ -107,6 +107,13 @@ static int is_itself(const char *status)
     return 1;
 }
 
+/* By what it executes: no_new_privs, without which only root can set a filter. */
+int mm_gets_no_rights(const struct mm_waiting *from)
+{
+    char text[STATUS_ROOM];
+    return *status_of(from->status, text, "\nNoNewPrivs:\t") == '1';
+}
+
 int mm_has_own_table(const struct mm_waiting *from)
 {
     return from->tid != from->tgid && sys(SYS_kcmp, from->tid, from->tgid, KCMP_FILES, 0, 0) > 0;

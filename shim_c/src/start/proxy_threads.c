@@ -62,7 +62,7 @@ static int only_changes_itself(const struct mm_shown *call, const struct mm_wait
         mm_proxy_shared->confined[place] = 1;
         return 1;
     case SYS_execve: case SYS_execveat:
-        mm_look_at_rights(call, from);
+        mm_look_at_program(call, from);
         return 1;
     case SYS_chroot: case SYS_pivot_root: case SYS_unshare: case SYS_setns: case SYS_setgroups: case SYS_setfsuid: case SYS_setfsgid:
         mm_proxy_shared->elsewhere[place] = 1;
