@@ -35,7 +35,8 @@ def test_what_is_no_picture_is_said(lab: Lab) -> None:
     assert "nothing" in lab.verb("report", "heatmap", "--file", "nothing", code=1).stderr
     assert "FILE.html" in lab.verb("report", "x.html", "-o", "y", code=2).stderr
     for picture in ("timeline", "space"):
-        assert "heatmap" in lab.verb("report", picture, "--file", lab.work / "f", code=2).stderr
+        said = lab.verb("report", picture, "--file", lab.work / "f", code=2).stderr
+        assert said == f"metamori: --file says what the heatmap shows; {picture} is of all files\n"
     lab.verb("report", "timeline", code=10, store=lab.folder / "none")
 
 
