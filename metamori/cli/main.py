@@ -98,6 +98,9 @@ def _status(words: list[str]) -> int:
     except OSError as error:
         _say(_sentence(error))
         return RUN_FAILED if verb == "run" else 1
+    except MemoryError:                    # ulimit -v
+        _say("Cannot allocate memory")
+        return RUN_FAILED if verb == "run" else 1
     except KeyboardInterrupt:
         return _INTERRUPTED
 

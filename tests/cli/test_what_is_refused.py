@@ -52,6 +52,18 @@ def test_a_command_without_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().err == "metamori: '': No such file or directory\n"
 
 
+@pytest.mark.parametrize(("verb", "status"), [("log", 1), ("run", 125)])
+def test_too_little_memory(verb: str, status: int, monkeypatch: pytest.MonkeyPatch,
+                           capsys: pytest.CaptureFixture[str]) -> None:
+    """As with `ulimit -v`: it ended with Python's own words."""
+    def none(_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(f"metamori.cli.{verb}.run", none)
+    assert main.main([verb, "--", "true"] if verb == "run" else [verb]) == status
+    assert capsys.readouterr().err == "metamori: Cannot allocate memory\n"
+
+
 def test_a_variable_that_is_empty() -> None:
     """The present folder became a store."""
     assert config.Config.make({}, {"METAMORI_STORE": ""}) == config.Config.make({}, {})
