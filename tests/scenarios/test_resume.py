@@ -195,6 +195,16 @@ def test_where_resume_at_goes_back_to_stays(lab: Lab) -> None:
     assert left == [max(lab.messages())]
 
 
+def test_a_command_that_starts_again_does_not_see_it(lab: Lab) -> None:
+    """--resume-at is recorded among the command's variables, and is none of them."""
+    script = "env > seen; [ -e ../killed ] || { touch ../killed; kill -9 $$; }"
+    options = ("--resume", "--resume-at", "good", "--exclude", "killed")
+    assert lab.run(["sh", "-c", script], *options).returncode == 137
+    lab.verb("restart", 0)
+    assert "METAMORI_STORE=" in (lab.work / "seen").read_text()
+    assert "RESUME_AT" not in (lab.work / "seen").read_text()
+
+
 def test_what_a_killed_run_can_be_restored_to(lab: Lab) -> None:
     """Those that were pruned were named too; the last prune comes with the end."""
     script = f"for n in 1 2 3 4; do echo $n >> log; {METAMORI} checkpoint; done; kill -9 $$"

@@ -22,6 +22,7 @@ from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image, image_chain
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.store.restore.resume_point import RESUME_AT
 
 _ENDS_S = 1.0                              # that killed processes may take
 
@@ -108,7 +109,8 @@ def prepare(session: Session, index: int, environ: dict[str, str]) -> Start:
     added = {os.fsencode(name): os.fsencode(value) for name, value in environ.items()}
     if meta is None or not meta.memory:
         launch = launch_record.of_index(store, index)
-        return Start(launch, {**_environ(launch.env), **added})
+        own = tuple(each for each in launch.env if not each.startswith(RESUME_AT))
+        return Start(launch, {**_environ(own), **added})
     members = []
     for entry in meta.memory:
         launch = Launch(entry.exe, entry.argv, entry.env, entry.cwd, entry.umask, entry.limits)
