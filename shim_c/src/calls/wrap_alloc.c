@@ -68,7 +68,7 @@ static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64
 
 static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
 
-/* wanted: the size that it has afterwards. */
+/* wanted: the size that it has afterwards, as the kernel allowed it. */
 static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
 {
     long r = 0;
@@ -76,12 +76,12 @@ static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_
     if (mode & FALLOC_FL_COLLAPSE_RANGE)
         r = shift(slot, p, fd, end, at, size - end);
     else if (mode & FALLOC_FL_INSERT_RANGE)
-        r = mm_truncate_held(slot, fd, wanted);
+        r = mm_resize_held(slot, fd, wanted);
     if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = shift(slot, p, fd, at, end, size - at);
     if (r == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE | FALLOC_FL_WRITE_ZEROES)))
         r = mm_zero_held(slot, fd, at, end);
-    return r == 0 ? mm_truncate_held(slot, fd, wanted) : r;        /* also for its time, where the size stays */
+    return r == 0 ? mm_resize_held(slot, fd, wanted) : r;        /* also for its time, where the size stays */
 }
 
 enum { AGAIN = 1 };

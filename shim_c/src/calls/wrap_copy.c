@@ -48,6 +48,12 @@ static int hold_cancellation(void)
 
 static int readable_offset(const off_t *at) { return !at || mm_usable(at, sizeof *at, 1) == sizeof *at; }
 
+static int is_file(int fd)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
 /* Bytes from a place (a file, or from < 0 position) to a place or a stream; none is lost when the other end is full.
  * Positions that the program did not give move on.  Bytes moved or -errno. */
 static long pieces(int from, off_t *from_at, int to, off_t *to_at, size_t count)
@@ -57,6 +63,7 @@ static long pieces(int from, off_t *from_at, int to, off_t *to_at, size_t count)
         return -ENOMEM;
     off_t at = from_at ? *from_at : lseek(from, 0, SEEK_CUR), out = to_at ? *to_at : 0;
     long total = 0, e = 0;
+    int goes_on = !to_at && is_file(to);   /* what is too much for it is asked of it, too: SIGXFSZ */
     while ((size_t)total < count) {
         size_t n = count - total < PIECE ? count - total : PIECE;
         ssize_t r = pread(from, piece, n, at);
@@ -70,7 +77,7 @@ static long pieces(int from, off_t *from_at, int to, off_t *to_at, size_t count)
             break;
         }
         at += w, out += w, total += w;
-        if (w < r)
+        if (w < r && !goes_on)
             break;
     }
     free(piece);
@@ -87,12 +94,6 @@ static long size_of(int fd)
 {
     struct stat st;
     return fstat(fd, &st) < 0 ? -errno : st.st_size;
-}
-
-static int is_file(int fd)
-{
-    struct stat st;
-    return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
 }
 
 /* The bounds that a copy between files has beside those of its descriptors (generic_copy_file_checks). */
@@ -254,7 +255,7 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
         for (long out = 0; out < w && (more = sys(SYS_read, from, piece, w - out)) > 0;)
             out += more;
         at += w, total += w;
-        if (w < got)
+        if (!w)
             break;
     }
     sys_close(own[0]);

@@ -434,16 +434,6 @@ static int lock(int fd, uint32_t slot, int command, struct flock *l)
     return r;
 }
 
-/* The same of a file that is only read so far. */
-static int lock_untracked(int fd, int command, struct flock *l)
-{
-    uint32_t place = mm_locking_untracked(fd);
-    int r = REAL(fcntl)(fd, command, l);
-    if (r < 0)
-        mm_not_locked(place);
-    return r;
-}
-
 EXPORT int fcntl(int fd, int command, ...)
 {
     va_list list;
@@ -453,8 +443,13 @@ EXPORT int fcntl(int fd, int command, ...)
     uint32_t slot;
     if (UNLIKELY(is_lock(command)) && (slot = pif_of(fd)))
         return lock(fd, slot, command, argument);
-    if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && has_fit(fd))
-        return lock_untracked(fd, command, argument);
+    if (UNLIKELY(command == F_SETLK || command == F_SETLKW) && has_fit(fd)) {   /* a file that is only read so far */
+        uint32_t place = mm_locking_untracked(fd);
+        int r = REAL(fcntl)(fd, command, argument);
+        if (r < 0)
+            mm_not_locked(place);
+        return r;
+    }
     if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && active() && (unsigned)fd < MM_FDS && mm_fds[fd].fit) {
         enter_as(1);                   /* a checkpoint sees both or one */
         int to = REAL(fcntl)(fd, command, argument);
@@ -464,6 +459,12 @@ EXPORT int fcntl(int fd, int command, ...)
         return to;
     }
     int r = mm_is_ours(fd) ? fail(-EBADF) : REAL(fcntl)(fd, command, argument);
+    if (UNLIKELY(command == F_SETLEASE) && r < 0 && errno == EAGAIN && (slot = pif_of(fd))) {
+        mm_hold_calls();               /* the kernel counts our own descriptor of the file among those who have it open */
+        mm_give_up_reader(slot);
+        r = REAL(fcntl)(fd, command, argument);
+        mm_let_calls_go();
+    }
     if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
         return r;
     if (command == F_SETFL)

@@ -235,7 +235,8 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     case SYS_clone3: {
         const struct clone_args *arguments = P(a);
         mm_cloned = 1;
-        if (!active() || !a || (size_t)b < CLONE_ARGS_SIZE_VER0 || (arguments->flags & CLONE_VM) || arguments->stack)
+        if (!active() || (size_t)b < CLONE_ARGS_SIZE_VER0 || mm_usable(arguments, CLONE_ARGS_SIZE_VER0, 0) < CLONE_ARGS_SIZE_VER0
+            || (arguments->flags & CLONE_VM) || arguments->stack)
             return REAL(syscall)(number, a, b, c, d, e, f);
         mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
         return forked(number, a, b, c, d, e);

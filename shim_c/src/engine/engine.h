@@ -19,6 +19,7 @@ uint32_t mm_locking_untracked(int fd);
 void mm_not_locked(uint32_t place);
 int mm_locked_reader(uint32_t slot);
 void mm_drop_reader(uint32_t slot);
+void mm_give_up_reader(uint32_t slot);
 void mm_readers_before_fork(void);
 void *mm_readers_table(size_t *bytes);
 void mm_readers_in_parent(void);
@@ -50,6 +51,7 @@ void mm_stamp_begins(int fd, int64_t seconds);
 long mm_truncate(uint32_t slot, int fd, uint64_t length);
 /* locked */
 long mm_truncate_held(uint32_t slot, int fd, uint64_t length);
+long mm_resize_held(uint32_t slot, int fd, uint64_t length);
 
 /* read_write.c */
 void mm_make_virtual(struct mm_pif *p, uint64_t size);

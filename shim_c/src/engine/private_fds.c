@@ -246,6 +246,17 @@ int mm_locked_reader(uint32_t slot)
     return found ? found->fd : -1;
 }
 
+static void close_reader(uint32_t slot)
+{
+    MM_ASSERT(mm_locked_by_me(&readers_lock));
+    struct reader *found = reader_of(slot);
+    if (!found)
+        return;
+    mm_close_spare(found->fd);
+    __atomic_store_n(&found->slot, 0, __ATOMIC_RELEASE);
+    __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+}
+
 /* With the last of the program's descriptors of the file: another thread may be reading through it until then. */
 void mm_drop_reader(uint32_t slot)
 {
@@ -256,13 +267,17 @@ void mm_drop_reader(uint32_t slot)
             && __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == slot)
             return;
     mm_lock_own(&readers_lock, MM_LOCK_READERS);
-    struct reader *found = reader_of(slot);
-    if (found) {
-        mm_close_spare(found->fd);
-        __atomic_store_n(&found->slot, 0, __ATOMIC_RELEASE);
-        __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-    }
+    close_reader(slot);
     locked[slot % READERS] = 0;
+    mm_unlock_own(&readers_lock);
+}
+
+/* While no call of the process is under way; the next that needs one opens another.  Not what a lock hangs on. */
+void mm_give_up_reader(uint32_t slot)
+{
+    mm_lock_own(&readers_lock, MM_LOCK_READERS);
+    if (!is_locked(slot))
+        close_reader(slot);
     mm_unlock_own(&readers_lock);
 }
 

@@ -43,24 +43,33 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
     return r;
 }
 
-long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
+/* Whatever the process's limit says, which is not asked for some ways to become longer. */
+long mm_resize_held(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_locked_by_me(&p->lock));
     touched(slot, p);
     long r = mm_size(p, fd);
-    size_t one = 1;                    /* the last byte of it must be allowed */
     if (r >= 0 && UNLIKELY(p->flags & MM_BROKEN_OFF) && length > (uint64_t)r) {
         long clean = mm_end_for_good(slot, p, fd, r);
         r = clean < 0 ? clean : r;
     }
     if (r < 0)
         return r;
-    if (length > (uint64_t)r && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
-        return -EFBIG;
     if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
         return truncate_home(slot, p, fd, length, r);
     return truncate_virtual(slot, p, fd, length, r);
+}
+
+long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    long size = mm_size(p, fd);
+    size_t one = 1;                    /* the last byte of it must be allowed */
+    if (size >= 0 && length > (uint64_t)size && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
+        return -EFBIG;
+    return size < 0 ? size : mm_resize_held(slot, fd, length);
 }
 
 long mm_truncate(uint32_t slot, int fd, uint64_t length)

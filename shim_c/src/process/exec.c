@@ -194,15 +194,35 @@ static const char *why_not(int fd, const struct stat *st, struct mm_program *fou
     return why;
 }
 
+/* Can the kernel read the list and its words?  Where it cannot, nothing is executed. */
+static int list_readable(char *const list[])
+{
+    for (; list; list++) {
+        if (mm_usable(list, sizeof *list, 2) < sizeof *list)
+            return 0;
+        if (!*list)
+            break;
+        const char *at = *list, *page;
+        do {
+            page = (const char *)(((uintptr_t)at | (MM_BLOCK - 1)) + 1);
+            if (!mm_usable(at, page - at, 0))
+                return 0;
+        } while (!memchr(at, 0, page - at) && (at = page));
+    }
+    return 1;
+}
+
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
  * followed is only noticed (image->outside).  Sets image->envp. */
 void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces)
 {
     struct stat st;
     *image = (struct mm_image){ .envp = envp };
+    if (!(mm_active || mm_ready == 2 || confined) || !path || !list_readable(envp))
+        return;
     if (UNLIKELY(confined))
         mm_strip(image, envp);
-    if (!(mm_active || mm_ready == 2) || !path)
+    if (!(mm_active || mm_ready == 2))
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0, past = 0;
     long fd = itself ? dir : mm_open_program(dir, path, flags);

@@ -1,0 +1,213 @@
+/* What the kernel refuses at the edge of what a call can be given: each case natively and under Metamori (corners.h).
+ *   edges CASE */
+#include "corners.h"
+#include <linux/sched.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+/* lists that cannot be read, or end where memory does */
+static void case_exec_lists(void)
+{
+    static char *argv[] = {"true", NULL};
+    char *good[] = {"A=1", NULL}, *bad[] = {"A=1", (char *)8, NULL};
+    char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char **last = (char **)(pages + PAGE) - 1, *unended = pages + PAGE - 4;
+    munmap(pages + PAGE, PAGE);
+    *last = "A=1";
+    memcpy(unended - PAGE / 2, "B=2", 4);
+    scatter(fd);
+    SAY(execve("/bin/true", argv, (char **)8));
+    SAY(execve("/bin/true", argv, (char **)-1l));
+    SAY(execve("/bin/true", argv, bad));
+    SAY(execve("/bin/true", argv, last));
+    SAY(execve("/bin/true", (char **)8, good));
+    SAY(execve("/bin/true", bad, good));
+    SAY(execve((char *)8, argv, good));
+    SAY(execve("/none", argv, (char **)8));
+    SAY(execveat(AT_FDCWD, "/bin/true", argv, bad, 0));
+    SAY(execveat(fd, "", argv, (char **)8, AT_EMPTY_PATH));
+    SAY(fexecve(fd, argv, bad));
+    SAY(syscall(SYS_execve, "/bin/true", argv, (char **)8));
+    memcpy(unended, "B=22", 4);
+    bad[0] = unended;
+    SAY(execve("/bin/true", argv, bad));
+    SAY(pwrite(fd, "still here", 10, 100));
+    fflush(stdout);
+    if (!fork())
+        _exit(execve("/bin/true", argv, NULL));
+    int status = -1;
+    wait(&status);
+    SAY(status);
+}
+
+static void case_clone3(void)
+{
+    struct clone_args how = {.exit_signal = SIGCHLD};
+    char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(pages + PAGE, PAGE);
+    scatter(fd);
+    SAY(syscall(SYS_clone3, 8, sizeof how));
+    SAY(syscall(SYS_clone3, -1l, sizeof how));
+    SAY(syscall(SYS_clone3, pages + PAGE - 16, sizeof how));
+    SAY(syscall(SYS_clone3, NULL, sizeof how));
+    SAY(syscall(SYS_clone3, &how, 8));
+    SAY(syscall(SYS_clone3, &how, 1 << 20));
+    fflush(stdout);
+    long pid = syscall(SYS_clone3, &how, sizeof how);
+    if (!pid)
+        _exit(pwrite(fd, "the child's", 11, 200) == 11 ? 7 : 8);
+    int status = -1;
+    waitpid((pid_t)pid, &status, 0);
+    SAY(WEXITSTATUS(status));
+    sums("old");
+}
+
+/* a lease for reading wants nobody who writes, one for writing nobody else at all */
+static void case_leases(void)
+{
+    signal(SIGIO, SIG_IGN);
+    int one = open("twin", O_RDONLY), other;
+    SAY(fcntl(one, F_SETLEASE, F_RDLCK));
+    SAY(fcntl(one, F_GETLEASE));
+    SAY(fcntl(one, F_SETLEASE, F_UNLCK));
+    scatter(fd);
+    metamori_checkpoint();
+    scatter(fd);
+    SAY(pread(fd, room, 100, 5 * PAGE));
+    SAY(fcntl(fd, F_SETLEASE, F_RDLCK));
+    SAY(fcntl(fd, F_SETLEASE, F_WRLCK));
+    SAY(fcntl(fd, F_GETLEASE));
+    SAY(fcntl(fd, F_SETLEASE, F_UNLCK));
+    other = open("old", O_RDONLY);
+    SAY(pread(other, room, 100, 5 * PAGE));
+    SAY(fcntl(fd, F_SETLEASE, F_WRLCK));
+    SAY(fcntl(other, F_SETLEASE, F_RDLCK));
+    close(fd);
+    SAY(fcntl(other, F_SETLEASE, F_RDLCK));
+    SAY(fcntl(other, F_GETLEASE));
+    SAY(fcntl(other, F_SETLEASE, F_UNLCK));
+    SAY(fcntl(other, F_SETLEASE, F_WRLCK));
+    SAY(fcntl(other, F_SETLEASE, F_UNLCK));
+    SAY(fcntl(other, F_SETLEASE, 77));
+    metamori_checkpoint();
+    fd = open("old", O_WRONLY);
+    SAY(pwrite(fd, "by one that cannot read", 23, 300));
+    close(fd);
+    SAY(fcntl(other, F_SETLEASE, F_RDLCK));
+    SAY(pread(other, room, 23, 300));
+    sums("old");
+}
+
+/* a transfer up to the limit, one that begins there, and what lies in the pipe afterwards */
+static void case_transfers_at_the_size_limit(void)
+{
+    int ends[2], left, from = open("twin", O_RDONLY);
+    signal(SIGXFSZ, count);
+    scatter(fd);
+    for (int i = 0; i < 3; i++) {
+        loff_t at = 3 * PAGE - 10, source = 0;
+        struct rlimit limit = {i == 1 ? 3 * PAGE - 10 : i == 2 ? 2 * PAGE : 3 * PAGE, RLIM_INFINITY};
+        SAY(pipe(ends));
+        memset(room, 'p', 5000);
+        SAY(write(ends[1], room, 5000));
+        SAY(setrlimit(RLIMIT_FSIZE, &limit));
+        SAY(splice(ends[0], NULL, fd, &at, 5000, 0));
+        SAY(at);
+        SAY(caught);
+        SAY(splice(ends[0], NULL, fd, &at, 5000, 0));
+        SAY(caught);
+        SAY(ioctl(ends[0], FIONREAD, &left) < 0 ? -1 : left);
+        at = 3 * PAGE - 10;
+        SAY(copy_file_range(from, &source, fd, &at, 5000, 0));
+        SAY(caught);
+        SAY(copy_file_range(from, &source, fd, &at, 5000, 0));
+        SAY(caught);
+        SAY(lseek(fd, 3 * PAGE - 10, SEEK_SET));
+        SAY(sendfile(fd, from, NULL, 5000));
+        SAY(sendfile(fd, from, NULL, 5000));
+        SAY(caught);
+        SAY(lseek(fd, 3 * PAGE - 10, SEEK_SET));
+        SAY(splice(ends[0], NULL, fd, NULL, 5000, 0));
+        SAY(splice(ends[0], NULL, fd, NULL, 5000, 0));
+        SAY(caught);
+        close(ends[0]), close(ends[1]);
+        limit.rlim_cur = RLIM_INFINITY;
+        SAY(setrlimit(RLIMIT_FSIZE, &limit));
+    }
+    sums("old");
+}
+
+static void case_allocations_at_the_size_limit(void)
+{
+    static const int modes[] = {0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_ZERO_RANGE,
+        FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE};
+    static const int limits[] = {SIZE + PAGE, SIZE, SIZE - PAGE, 0};
+    signal(SIGXFSZ, count);
+    for (unsigned i = 0; i < sizeof modes / sizeof *modes * 4; i++) {
+        struct rlimit limit = {limits[i % 4], RLIM_INFINITY};
+        scatter(fd);
+        SAY(setrlimit(RLIMIT_FSIZE, &limit));
+        printf("%d below %d: ", modes[i / 4], limits[i % 4]);
+        SAY(fallocate(fd, modes[i / 4], i & 1 ? PAGE : 0, 2 * PAGE));
+        SAY(fallocate(fd, modes[i / 4], SIZE - PAGE, 2 * PAGE));
+        SAY(lseek(fd, 0, SEEK_END));
+        SAY(caught);
+        limit.rlim_cur = RLIM_INFINITY;
+        SAY(setrlimit(RLIMIT_FSIZE, &limit));
+        SAY(ftruncate(fd, SIZE));
+        sums("old");
+    }
+}
+
+/* transfers past the page cache: places, lengths and memory that are not aligned */
+static void case_direct(void)
+{
+    char *memory = aligned_alloc(PAGE, 4 * PAGE);
+    memset(memory, 'd', 4 * PAGE);
+    scatter(fd);
+    metamori_checkpoint();
+    int direct = open("old", O_RDWR | O_DIRECT), new = open("new", O_RDWR | O_DIRECT | O_CREAT, 0644);
+    for (int i = 0; i < 2; i++) {
+        int f = i ? new : direct;
+        SAY(pwrite(f, memory, PAGE, 2 * PAGE));
+        SAY(pwrite(f, memory, PAGE, 2 * PAGE));
+        SAY(pwrite(f, memory, 100, 2 * PAGE));
+        SAY(pwrite(f, memory, PAGE, 2 * PAGE + 100));
+        SAY(pwrite(f, memory + 1, PAGE, 2 * PAGE));
+        SAY(pread(f, memory, PAGE, 2 * PAGE));
+        SAY(pread(f, memory, 100, 2 * PAGE));
+        SAY(pread(f, memory, PAGE, 2 * PAGE + 100));
+        SAY(pread(f, memory + 1, PAGE, 2 * PAGE));
+        SAY(pread(f, memory, 100, 5 * SIZE));
+        SAY(lseek(f, 2 * PAGE, SEEK_SET));
+        SAY(write(f, memory, 10));
+        SAY(write(f, memory, PAGE));
+        SAY(lseek(f, 2 * PAGE, SEEK_SET));
+        SAY(read(f, memory, 10));
+        SAY(read(f, memory, PAGE));
+        SAY(lseek(f, 0, SEEK_CUR));
+        struct iovec v[2] = {{memory, PAGE}, {memory + 2 * PAGE, 512}}, odd[2] = {{memory, PAGE}, {memory + 2 * PAGE, 13}};
+        SAY(pwritev(f, v, 2, 4 * PAGE));
+        SAY(pwritev(f, odd, 2, 4 * PAGE));
+        SAY(preadv(f, v, 2, 4 * PAGE));
+        SAY(preadv(f, odd, 2, 4 * PAGE));
+        SAY(fcntl(f, F_SETFL, 0));
+        SAY(pwrite(f, memory + 1, 100, 2 * PAGE + 100));
+        SAY(fcntl(f, F_SETFL, O_DIRECT));
+        SAY(pwrite(f, memory + 1, 100, 2 * PAGE + 100));
+    }
+    sums("old"), sums("new");
+}
+
+CASES = {
+    CASE(exec_lists), CASE(clone3), CASE(leases), CASE(transfers_at_the_size_limit), CASE(allocations_at_the_size_limit),
+    CASE(direct),
+};
+
+MAIN
