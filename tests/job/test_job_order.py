@@ -13,8 +13,10 @@ from test_job import everything_back
 
 pytest.importorskip("zmq")
 
-from metamori.runtime.job import clock
+from metamori.runtime.job import clock, places
 from metamori.store.io.os_io import Door
+from metamori.store.read.store import Store
+from metamori.tables.record import replace
 
 HOUR = 3600 * 10**9
 SIZE = 60_000
@@ -22,8 +24,10 @@ SIZE = 60_000
 
 def in_doubt(lab: Lab) -> None:
     """Each of the runs, of which none lives, was on a machine of its own whose clock nobody could read to the hour."""
+    store = Store.open(str(lab.store))
     for number, node in enumerate(sorted((lab.store / "nodes").glob("*/format"))):
-        (node.parent / "boot").write_text(f"machine {number}")
+        name = os.fsencode(node.parent.name)
+        places.note(store, name, replace(places.read(store, name), boot=f"machine {number}"))
         path = bytes(node.parent / "clock")
         points = clock.Clock((at, shift, HOUR) for at, shift, _ in clock.read(Door(), path) or [(0, 0, 0)])
         points.write(Door(), path)
@@ -69,6 +73,23 @@ def test_a_name_that_several_change(lab: Lab, ends: int) -> None:
     ranks[0].do("anew", "name", "new")
     ranks[1].do("unlink", "name")
     ranks[0].do("symlink", "to", "name")
+    over(lab, ranks, ends, seen)
+    everything_back(lab, seen)
+
+
+@pytest.mark.parametrize("ends", [0, 2])
+def test_files_of_which_nobody_knows_by_their_time_who_was_first(lab: Lab, ends: int) -> None:
+    """It is later than now, as another machine's clock may have it, or a copy: who writes sets it back."""
+    for name in "abc":
+        (lab.work / name).write_bytes(os.urandom(10_000))
+        os.utime(lab.work / name, (4e9, 4e9))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 2)
+    for one, other, name in ((*ranks, "a"), (*ranks[::-1], "b")):
+        one.do("append", name, "one")
+        other.do("append", name, "other")
+    ranks[0].do("anew", "c", "new")
+    ranks[1].do("chmod", "c", 0o600)
     over(lab, ranks, ends, seen)
     everything_back(lab, seen)
 

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from operator import itemgetter
+from typing import TypeVar
 
 from metamori.runtime.checkpoint.delta import GONE
 from metamori.runtime.job import clock, folder
@@ -32,6 +33,8 @@ from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
 Identity = tuple[int, int]
+Entry = TypeVar("Entry", NameEntry, PifEntry)
+Rows = list[tuple[Noted | None, Entry]]    # what runs have seen first, and when
 
 
 class JobFold:
@@ -287,26 +290,31 @@ class JobFold:
         return names, pifs
 
     def _initial_pifs(self, pifs: dict[int, PifEntry]) -> dict[int, PifEntry]:
-        """The oldest look at a file counts; of one that a run has made there is none."""
-        found: dict[int, PifEntry] = {}
-        order: dict[int, tuple[int, int]] = {}
+        """The first look at a file counts; of one that a run has made there is none."""
+        looks: dict[int, Rows[PifEntry]] = {}
         for said in self.of:
             first = said.first_looks()
             for pif in said.meta.initial_pifs:
                 inode = self.number(said, pif.inode)
-                if inode in pifs and pifs[inode].was_created == self.index:
-                    continue
-                new = replace(pif, inode=inode, dev=self._dev(said, pif.dev))
-                same = inode in found and new.mtime_ns == found[inode].mtime_ns
-                if same and new.size != found[inode].size:
-                    self._lost.add(inode)  # nobody can say which was first
-                now = (new.mtime_ns, first.get(pif.inode, NO_LIMIT))     # another mode leaves the time as it is
-                if inode not in found or now < order[inode]:
-                    found[inode], order[inode] = new, now
-        return found
+                if inode not in pifs or pifs[inode].was_created != self.index:
+                    looks.setdefault(inode, []).append(
+                        (first.get(pif.inode), replace(pif, inode=inode, dev=self._dev(said, pif.dev))))
+        return {inode: self._first_look(rows) for inode, rows in looks.items()}
+
+    def _first_look(self, rows: Rows[PifEntry]) -> PifEntry:
+        """Who changes a file has noted a name of it before, or found it by one that another had given it, who had. Its
+        time, which may be set, or of another clock, counts only where nobody has noted anything."""
+        noted, judge = _noted_first(rows)
+        order = noted or sorted(rows, key=lambda row: row[1].mtime_ns)
+        first_at, first = order[0]
+        for at, each in order[1:]:
+            doubt = judge.is_in_doubt(first_at, at) if noted else each.mtime_ns == first.mtime_ns
+            if doubt and (each.size, each.mtime_ns) != (first.size, first.mtime_ns):
+                self._lost.add(first.inode)            # nobody can say which was first
+        return first
 
     def _initial_names(self, names: dict[bytes, NameEntry], initial: dict[int, PifEntry]) -> dict[bytes, NameEntry]:
-        seen: dict[bytes, list[tuple[Noted | None, NameEntry]]] = {}
+        seen: dict[bytes, Rows[NameEntry]] = {}
         for said in self.of:
             for entry in said.meta.initial_names:
                 if entry.path in self.state.names:
@@ -323,11 +331,9 @@ class JobFold:
         return found | {path: NameEntry(path, "absent") for path in names
                         if path not in found and path not in self.state.names}
 
-    def _first_name(self, entries: list[tuple[Noted | None, NameEntry]]) -> NameEntry:
+    def _first_name(self, entries: Rows[NameEntry]) -> NameEntry:
         """Who has noted it counts before who has not."""
-        noted = [(at, entry) for at, entry in entries if at]
-        judge = Judge(at for at, _ in noted)
-        noted.sort(key=lambda each: judge.key(each[0]))
+        noted, judge = _noted_first(entries)
         for at, entry in noted[1:]:
             first_at, first = noted[0]
             if judge.is_in_doubt(first_at, at) and (entry.kind, entry.inode) != (first.kind, first.inode):
@@ -429,6 +435,13 @@ class JobFold:
             else:
                 if not commit.exists(self.store.door, self.store.layout.kept(pif.kept)):
                     pifs[inode] = replace(pif, kept=b"")
+
+
+def _noted_first(rows: Rows[Entry]) -> tuple[Rows[Entry], Judge]:
+    """Those that were noted, in order; and who is judge of it."""
+    noted = [row for row in rows if row[0]]
+    judge = Judge(at for at, _ in noted)
+    return sorted(noted, key=lambda row: judge.key(row[0])), judge
 
 
 def _nothing_of(inodes: set[int]) -> tuple[UndoEntry, ...]:

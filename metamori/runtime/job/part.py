@@ -111,11 +111,12 @@ class Said:
         """When the run first noted a name."""
         return self.noted(self.part.stamps.first_named(path, self.part.since))
 
-    def first_looks(self) -> dict[int, int]:
-        """When the run first noted a name of a file: it may have found another file by that name later."""
-        found: dict[int, int] = {}
+    def first_looks(self) -> dict[int, Noted]:
+        """When the run looked at a file, by a name of it that it noted: it may have found another file by that name
+        later, and looks at that one without a note."""
+        found: dict[int, Noted] = {}
         for entry in self.meta.initial_names:
             at = self.named_at(entry.path) if entry.kind == "file" else None
-            if at:
-                found[entry.inode] = min(at.at, found.get(entry.inode, at.at))
+            if at and (entry.inode not in found or at.at < found[entry.inode].at):
+                found[entry.inode] = at
         return found

@@ -12,7 +12,6 @@
  *  2. The lock of the file is held from before the stamp is taken until the line is there: lines stand in the order of
  *     their stamps' true times.  A line that is torn, or stands where another one stood, is none.
  *  3. Without a line (no lock in time, no room) the call goes on: clocks say then who was first, or nobody does.
- * Not by this: the size of a file that two runs saw first, at the same time and different (fold.py): it is looked at apart.
  * Read by metamori/runtime/job/order.py.
  */
 #include "engine/engine.h"
