@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lab import Lab, Tree, picture
+from lab import Lab, Tree, picture, wait_until
 from machines import Machine, net
 from ranks import RANK, Rank, checkpoint
 from test_job import everything_back
@@ -210,4 +210,41 @@ def test_machines_fail_and_the_others_go_on(hub: OnHub, net: list[Machine]) -> N
     first.do("append", "own.0", "last")
     said = first.end()
     assert "n1." in said and "n2." in said and "went down" in said
+    everything_back(hub, seen)
+
+
+@pytest.mark.parametrize("cut", [(1, "eth0"), (0, "hub0")])
+def test_the_network_is_gone_for_a_while(hub: OnHub, net: list[Machine], cut: tuple[int, str]) -> None:
+    """Of one, or of the one that counts: who is not reached is named, all go on, the next checkpoint takes it in."""
+    (hub.work / "shared").write_bytes(b"." * 20_000)
+    seen: dict[int, Tree] = {0: picture(hub.work)}
+    first = Rank(hub).ready()
+    ranks = [first, *(There(hub, one, first).ready() for one in net[1:])]
+
+    def write(text: str) -> None:
+        for number, rank in enumerate(ranks):
+            rank.do("append", "common", text)
+            rank.do("write", "shared", 50 * number, f"{text}{number}" * 1000)
+
+    write("before")
+    checkpoint(hub, seen)
+    line = ("ip", "link", "set", cut[1])
+    net[cut[0]].do(*line, "down")
+    try:
+        for text in ("one", "two"):
+            write(text)
+            began = time.monotonic()
+            done = hub.verb("checkpoint", code=1, cwd=hub.work)
+            assert "no answer from n1." in done.stderr, done.stderr
+            assert time.monotonic() - began < 30
+    finally:
+        net[cut[0]].do(*line, "up")
+    write("after")
+    wait_until(lambda: hub.verb("checkpoint", code=None, cwd=hub.work).returncode == 0, "a checkpoint again")
+    assert [each for each in hub.messages() if each] == [1, 2]
+    seen[2] = picture(hub.work)
+    write("last")
+    checkpoint(hub, seen)
+    for rank in reversed(ranks):
+        assert "Traceback" not in rank.end()
     everything_back(hub, seen)

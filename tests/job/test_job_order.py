@@ -94,6 +94,26 @@ def test_files_of_which_nobody_knows_by_their_time_who_was_first(lab: Lab, ends:
     everything_back(lab, seen)
 
 
+def test_a_file_of_which_neither_log_nor_clock_says_who_was_first(lab: Lab) -> None:
+    """It is lost for what was before, and never another one."""
+    for name in ("one's", "both"):
+        (lab.work / name).write_bytes(os.urandom(10_000))
+        os.utime(lab.work / name, (4e9, 4e9))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 2)
+    for rank in ranks:
+        rank.do("append", "both", "more")
+    ranks[0].do("append", "one's", "more")
+    for rank in ranks:
+        rank.kill()
+    (lab.store / "nodes" / "order").write_bytes(b"")
+    in_doubt(lab)
+    lab.verb("log")
+    assert "both" in lab.verb("restore", 0, code=12).stderr
+    lab.verb("restore", "--force", 0, code=12)
+    assert lab.state()["one's"] == seen[0]["one's"]
+
+
 def test_one_stands_between_its_copy_and_its_line(lab: Lab) -> None:
     """The other is first then, though what it found is newer by no byte."""
     (lab.work / "shared").write_bytes(os.urandom(SIZE))
