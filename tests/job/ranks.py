@@ -35,6 +35,8 @@ def do(what, path, *more):
     elif what == "anew":
         with open(path, "wb") as file:
             file.write(more[0].encode("latin1"))
+    elif what == "utime":
+        os.utime(path, (more[0], more[0]))
     elif what == "close":
         os.close(fds.pop(path)) if path in fds else None
     elif what == "checkpoint":

@@ -45,7 +45,7 @@ def act(random_: random.Random, ranks: list[Any], held: dict[Any, set[str]], whe
     data = "".join(random_.choice("abcdefgh") for _ in range(random_.choice([1, 7, 100, 5000])))
     what = random_.choice(["write"] * 8 + ["append"] * 3 + ["truncate", "anew", "close", "unlink", "rename", "rename",
                                                            "link", "mkdir", "mkdir", "rmdir", "chmod", "symlink",
-                                                           "move"])
+                                                           "move", "utime"])
     if what == "write":
         rank.do("write", name, random_.choice([0, 3, 4096, 9000, 20000]), data)
         held[rank].add(name)
@@ -65,6 +65,8 @@ def act(random_: random.Random, ranks: list[Any], held: dict[Any, set[str]], whe
         rank.do("rename", chosen(["d", "e"]), chosen(["d", "e", "f"]))
     elif what == "chmod":
         rank.do(what, name, random_.choice([0o600, 0o644, 0o755]))
+    elif what == "utime":                  # as a copy has it, or another machine's clock
+        rank.do(what, name, random_.choice([5 * 10**8, 4 * 10**9]))
     elif what == "symlink":
         rank.do(what, "target", name)
     else:
@@ -78,6 +80,7 @@ def play(lab: Lab, seed: int, kills: bool, jobs: int = 1, ends: bool = False) ->
         (lab.work / "d").mkdir()
         for name in NAMES[:4]:
             (lab.work / name).write_bytes(os.urandom(10000))
+        os.utime(lab.work / "b", (4 * 10**9,) * 2)
     seen = {0: seen_in(lab.work)}
     for number in range(jobs):
         if number:
