@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, wait_until
+from stops import Stops
 
 MIB = 1 << 20
+PIECE = MIB // 2
 SIZE = 8 * MIB                             # a sequence is long from 4 MiB on, in the build with assertions at once
 # between two checkpoints: sequences in pieces of one size, [from, to) in MiB
 ROUNDS = [[(65536, 0, 8)], [(200000, 1, 7), (MIB, 6, 8)], [(4096, 5, 5.5), (6 * MIB, 0, 6)]]
@@ -98,3 +102,33 @@ def test_what_an_earlier_run_had_in_its_buffer_is_no_more_the_file_s(lab: Lab, n
     for index in sorted(states, reverse=True):
         lab.restore(index)
         assert (lab.work / "f").read_bytes() == states[index], f"checkpoint {index}"
+
+
+def test_a_checkpoint_does_not_wait_for_what_is_saved_ahead(lab: Lab, tmp_path: Path) -> None:
+    """The write goes to the buffer; the sequence goes on in place after it."""
+    from metamori.runtime.area.run_area import Area
+
+    stops, content = Stops(tmp_path / "stops"), os.urandom(SIZE)
+    lab.env |= stops.env
+    (lab.work / "f").write_bytes(content)
+    session = lab.start()
+    session.must(["thread 0", "open f rw"])
+    area = Area(str(lab.store))
+    stops.arm("preimage.piece")
+    session.ask(f"begin 0 pwrite 3 {PIECE} 0 1")
+    stops.wait("preimage.piece")
+    with ThreadPoolExecutor(1) as other:
+        index = other.submit(lab.checkpoint)
+        wait_until(lambda: area.head.freeze, "the checkpoint waits for the write")
+        stops.go("preimage.piece")
+        assert session.ask("await 0") == str(PIECE)
+        first = index.result()
+    assert (lab.work / "f").read_bytes() == content, "in place"
+    session.must([f"pwrite 3 {PIECE} {PIECE} 1"])
+    assert (lab.work / "f").read_bytes()[PIECE:2 * PIECE] != content[PIECE:2 * PIECE], "redirected"
+    assert session.end() == 0
+    last = (lab.work / "f").read_bytes()
+    lab.verb("verify")
+    for index, there in ((first, last[:PIECE] + content[PIECE:]), (0, content), (first + 1, last)):
+        lab.restore(index)
+        assert (lab.work / "f").read_bytes() == there, f"checkpoint {index}"

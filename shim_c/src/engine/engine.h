@@ -156,10 +156,10 @@ long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t
 long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
 
 /* preimage.c: locked */
-long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length);
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length, int yields);
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
 long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end);
-long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around);
+long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around, int yields);
 
 /* order.c */
 uint64_t mm_stamp_of_job(void);

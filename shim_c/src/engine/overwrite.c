@@ -14,7 +14,7 @@
 #define STEP_LEAST 256                 /* blocks */
 #endif
 #define STEP_MOST 16384
-#define STEP_NS 10000000               /* a step may take so long: a checkpoint waits for it */
+#define STEP_NS 50000000               /* a step may take so long: others wait for the file, a checkpoint for a piece of it */
 
 /* Blocks from this one to before that one are about to be written over: how many were, one after another, with them. */
 static uint32_t in_sequence(struct mm_pif *p, uint32_t block, uint32_t end)
@@ -28,7 +28,8 @@ static uint32_t in_sequence(struct mm_pif *p, uint32_t block, uint32_t end)
 }
 
 /* Pre-images from this block on, durable: no more than were written over in sequence, and where no block is redirected.
- * Without them, for want of room or for whatever reason, the write is redirected, and says what is wrong. */
+ * Without them, for want of room or for whatever reason, the write is redirected, and says what is wrong.  For want of time,
+ * since a checkpoint waits, the next one tries again. */
 static void save_step(uint32_t slot, struct mm_pif *p, int fd, uint64_t block)
 {
     uint64_t most = p->over_step < STEP_LEAST ? STEP_LEAST : p->over_step, n = 0;
@@ -37,7 +38,9 @@ static void save_step(uint32_t slot, struct mm_pif *p, int fd, uint64_t block)
     while (n < most && (block + n) * MM_BLOCK < p->fresh_from && !mm_table_get(mm_area, p, block + n))
         n++;
     uint64_t start = sys_now_ns();
-    long r = mm_save_blocks(slot, p, fd, block * MM_BLOCK, (block + n) * MM_BLOCK);
+    long r = mm_save_around(slot, p, fd, block * MM_BLOCK, (block + n) * MM_BLOCK, MM_BLOCK, 1);
+    if (r == -EAGAIN)
+        return;
     if (r == 0)
         r = mm_ahead_sync();
     uint64_t took = sys_now_ns() - start;

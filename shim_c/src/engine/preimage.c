@@ -3,6 +3,9 @@
 
 #include <linux/fs.h>
 
+#define PIECE_LEAST (1ul << 20)
+#define PIECES 64                        /* where blocks are shared a piece costs the same whatever its length */
+
 /* Copy bytes between files: by reflink or inside the kernel where that is possible.  0 or -errno. */
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length)
 {
@@ -48,18 +51,38 @@ static uint64_t data_at(uint32_t slot, int reader, uint64_t at, uint64_t end, ui
     return at > seen.from ? at : seen.from;
 }
 
+static int frozen_soon(void) { return __atomic_load_n(&mm_area->head->freeze, __ATOMIC_RELAXED) != 0; }
+
+/* Bytes in place [start, end) to the buffer, in pieces: the disk has begun with one when the next is copied. */
+static long save_bytes(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, int yields)
+{
+    uint64_t piece = (end - start) / PIECES > PIECE_LEAST ? (end - start) / PIECES : PIECE_LEAST;
+    int ahead = mm_area->head->flags & MM_POWER && end - start > piece;
+    long r = 0;
+    for (uint64_t at = start, stop; r == 0 && (at = data_at(slot, reader, at, end, &stop)) < end; at = stop) {
+        if (stop - at > piece)
+            stop = at + piece;
+        MM_STOP("preimage.piece");
+        r = yields && frozen_soon() ? -EAGAIN : mm_copy(reader, at, mm_buffer_fd, buffer + (at - start), stop - at);
+        if (r == 0 && ahead)
+            sys(SYS_sync_file_range, mm_buffer_fd, buffer + (at - start), stop - at, SYNC_FILE_RANGE_WRITE);
+    }
+    for (uint64_t at = 0; r == 0 && ahead && yields && at < end - start; at += piece)   /* then an fdatasync is short */
+        r = frozen_soon() ? -EAGAIN : sys(SYS_sync_file_range, mm_buffer_fd, buffer + at, piece, SYNC_FILE_RANGE_WAIT_BEFORE);
+    return r;
+}
+
 /* Save bytes in place [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
- * the file is about to be cut, or MM_NO_LIMIT.  They may be destroyed after an mm_ahead_sync. */
-long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length)
+ * the file is about to be cut, or MM_NO_LIMIT.  yields: rather not (-EAGAIN) where somebody waits to freeze the run.  They
+ * may be destroyed after an mm_ahead_sync. */
+long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length, int yields)
 {
     struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!buffer)
         buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
     long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
-    long result = 0;
-    for (uint64_t at = start, stop; result == 0 && (at = data_at(slot, reader, at, end, &stop)) < end; at = stop)
-        result = mm_copy(reader, at, mm_buffer_fd, buffer + (at - start), stop - at);
+    long result = save_bytes(slot, reader, start, end, buffer, yields);
     sys_lseek(reader, position, SEEK_SET);
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job() };
@@ -77,11 +100,11 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
  * They may be overwritten after an mm_ahead_sync. */
 long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
-    return mm_save_around(slot, p, fd, start, end, MM_BLOCK);
+    return mm_save_around(slot, p, fd, start, end, MM_BLOCK, 0);
 }
 
-/* As much around them is saved too, at places that this number divides, but may not be overwritten. */
-long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around)
+/* As much around them is saved too, at places that this number divides, but may not be overwritten.  yields: as above. */
+long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around, int yields)
 {
     uint64_t start = first / around * around;
     uint64_t end = behind > MM_NO_LIMIT - around ? behind : (behind + around - 1) / around * around;
@@ -105,7 +128,7 @@ long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uin
             run++;
         /* no frame of its cache may lie over them: of MM_HOME there is none */
         uint64_t place = p->flags & MM_HOME ? mm_take_blocks(p, run) : mm_blocks_take(mm_area, run), stop = (block + run) * MM_BLOCK;
-        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT);
+        r = mm_save_preimage(slot, reader, block * MM_BLOCK, stop < needed ? stop : needed, place * MM_BLOCK, MM_NO_LIMIT, yields);
         if (r == 0)
             r = mm_saved_set(mm_area, p, block, place, run);
         if (r < 0)

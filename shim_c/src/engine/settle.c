@@ -161,7 +161,7 @@ static long note_blocks(struct mm_pif *p, uint64_t start, uint64_t end)
 static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end)
 {
     const uint64_t around = mm_area->head->flags & MM_POWER ? 1 << 20 : MM_BLOCK;
-    long r = mm_save_around(slot, p, fd, start, end, around);
+    long r = mm_save_around(slot, p, fd, start, end, around, 0);
     return r < 0 ? r : mm_ahead_sync();
 }
 

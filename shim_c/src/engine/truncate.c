@@ -25,7 +25,7 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
     uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
     if (length < needed) {
         int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
-        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length);
+        long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length, 0);
         if (r == 0)
             r = mm_ahead_sync();
         if (r < 0)
