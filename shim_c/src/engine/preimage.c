@@ -56,7 +56,7 @@ static int frozen_soon(void) { return __atomic_load_n(&mm_area->head->freeze, __
 /* Bytes in place [start, end) to the buffer, in pieces: the disk has begun with one when the next is copied. */
 static long save_bytes(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, int yields)
 {
-    uint64_t piece = (end - start) / PIECES > PIECE_LEAST ? (end - start) / PIECES : PIECE_LEAST;
+    uint64_t piece = ((end - start) / PIECES / PIECE_LEAST + 1) * PIECE_LEAST;     /* only whole blocks are shared */
     int ahead = mm_area->head->flags & MM_POWER && end - start > piece;
     long r = 0;
     for (uint64_t at = start, stop; r == 0 && (at = data_at(slot, reader, at, end, &stop)) < end; at = stop) {
