@@ -35,6 +35,15 @@ def test_a_program_that_asks_for_its_checkpoints_itself(tmp_path: Path) -> None:
     assert case.verb("verify").returncode == 0
 
 
+def test_handlers_are_those_of_the_instant(tmp_path: Path) -> None:
+    """An image is written while the program runs again, and sets others."""
+    case = Memory(tmp_path, [built(tmp_path, "handlers.c")])
+    assert case.start().wait(300) == 0, case.errors()
+    for index in range(8, 0, -1):
+        done = case.verb("restart", str(index))
+        assert (done.returncode, done.stdout) == (0, case.native.output), done
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_in_the_middle_of_its_calls(tmp_path: Path, threads: int) -> None:
     """A call that waits while an image is taken goes by nothing afterwards that it saw before: slots are others."""

@@ -214,6 +214,7 @@ void mm_cannot_come_back(const char *what, const char *more) __attribute__((nore
 
 /* move.c */
 void mm_layout_of(struct mm_layout *out);
+const void *mm_as_it_was(const struct mm_layout *of, const void *variable);
 void mm_move_library(const struct mm_layout *was, void (*go_on)(void)) __attribute__((noreturn));
 int mm_lies_elsewhere(const struct mm_layout *was);
 void mm_move_rest(const struct mm_layout *was, int elsewhere);

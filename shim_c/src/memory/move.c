@@ -6,6 +6,7 @@
  * known where each of its pointers into another one led.
  */
 #include "memory/engine.h"
+#include "base/check.h"
 
 #include <elf.h>
 
@@ -59,9 +60,16 @@ static void places(uint64_t *place)
 
 void mm_layout_of(struct mm_layout *out)
 {
+    MM_ASSERT((uint64_t)__stop_mm_program - (uint64_t)variables() <= sizeof out->variable);
     out->library = library();
     places(out->place);
     own_copy(out->variable, variables(), sizeof out->variable);
+}
+
+/* What one of the library's variables was at the instant. */
+const void *mm_as_it_was(const struct mm_layout *of, const void *variable)
+{
+    return (const char *)of->variable + ((uint64_t)variable - (uint64_t)variables());
 }
 
 /* -- out of one ---------------------------------------------------------------------------------- */

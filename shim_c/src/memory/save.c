@@ -64,7 +64,7 @@ static void put_tables(struct out *out, uint64_t pages)
     emit(out, words, 8);
     emit(out, &payload, 8);
     emit(out, image, sizeof *image);
-    emit(out, __start_mm_program, image->program_bytes - sizeof e->layout);
+    emit(out, mm_as_it_was(&e->layout, __start_mm_program), image->program_bytes - sizeof e->layout);
     emit(out, &e->layout, sizeof e->layout);
     for (uint32_t i = 0; i <= e->asked; i++)
         if (e->thread[i].tid)
