@@ -10,7 +10,7 @@
 
 struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; };
 #define SCAN _IOWR('f', 16, struct scan)
-enum { WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
+enum { WATCHED = 1, WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
 enum { PROTECT_MATCHING = 1, CHECK_ASYNC = 2 };
 enum { POPULATE_READ = 22 };               /* of madvise */
 struct api { uint64_t api, features, ioctls; };
@@ -85,32 +85,43 @@ static int fetched(const struct mm_vma *v, struct mm_span s, struct list *writte
     return r;
 }
 
-/* One walk over a mapping's pages: those that exist, and among them those written since the last time, which are protected
- * again.  Either list may be NULL; without `changes` nothing counts as written. */
-static int scan(const struct mm_vma *v, int changes, struct list *written, struct list *existing)
+static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categories, struct list *written, struct list *existing)
+{
+    if (v->inode && !(categories & PRESENT))
+        return fetched(v, s, written, existing);
+    int r = existing ? append_span(existing, s.start, s.end, v) : 0;
+    return r >= 0 && written && categories & WRITTEN ? append_span(written, s.start, s.end, v) : r;
+}
+
+/* The kernel's own pages in a mapping that has no file, it says, are a file's: such a one is walked over by itself. */
+static int may_join(const struct mm_vma *v, const char *name)
+{
+    return counts(v) && !v->shared && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
+}
+
+/* One walk over the pages of so many mappings, one after the other: those that exist, and among them those written since the
+ * last time, which are protected again.  Either list may be NULL; without `changes` nothing counts as written. */
+static int scan(const struct mm_vma *v, uint64_t many, int changes, struct list *written, struct list *existing)
 {
     struct mm_engine *e = ENGINE;
-    struct scan a = { .size = sizeof a, .start = v->start, .end = v->end, .vec = (uint64_t)e->region, .vec_len = REGIONS_FEW };
+    uint64_t last = v[many - 1].end;
+    struct scan a = { .size = sizeof a, .start = v->start, .end = last, .vec = (uint64_t)e->region, .vec_len = REGIONS_FEW };
     a.any = PRESENT | SWAPPED;             /* a page that was never touched counts as written: it must be there, too */
-    a.inverted = a.mask = ZERO_PAGE | (v->inode ? OF_FILE : 0);
+    a.inverted = a.mask = ZERO_PAGE | (v->inode || many > 1 ? OF_FILE : 0);
     a.ret = PRESENT | (changes ? WRITTEN : 0);
     a.flags = changes ? PROTECT_MATCHING | CHECK_ASYNC : 0;
-    while (a.start < v->end) {
+    while (a.start < last) {
         long r = sys(SYS_ioctl, pagemap, SCAN, &a);
         if (r < 0)
             return (int)r;
-        for (long i = 0; i < r; i++) {
-            uint64_t start = e->region[i].start, end = e->region[i].end;
-            if (v->inode && !(e->region[i].categories & PRESENT)) {
-                if (fetched(v, (struct mm_span){ start, end }, written, existing) < 0)
+        for (long i = 0; i < r; i++)
+            for (struct mm_span s = { e->region[i].start, 0 }; s.start < e->region[i].end; s.start = s.end) {
+                while (v->end <= s.start)
+                    v++;
+                s.end = e->region[i].end < v->end ? e->region[i].end : v->end;
+                if (append_found(v, s, e->region[i].categories, written, existing) < 0)
                     return -E2BIG;
-                continue;
             }
-            if (existing && append_span(existing, start, end, v) < 0)
-                return -E2BIG;
-            if (written && e->region[i].categories & WRITTEN && append_span(written, start, end, v) < 0)
-                return -E2BIG;
-        }
         if ((uint64_t)r < a.vec_len)       /* the walk is through; walk_end does not tell, it can be that of its first buffer */
             return 0;
         a.start = e->region[r - 1].end;
@@ -119,23 +130,31 @@ static int scan(const struct mm_vma *v, int changes, struct list *written, struc
     return 0;
 }
 
+/* A walk that meets one that is not has protected those before it, and does not say what was written there: asked first. */
+static int all_watched(const struct mm_vma *v, uint64_t many)
+{
+    struct scan a = { .size = sizeof a, .flags = CHECK_ASYNC, .start = v->start, .end = v[many - 1].end,
+                      .inverted = WATCHED, .mask = WATCHED, .ret = PRESENT };      /* no page of those that are is looked at */
+    return sys(SYS_ioctl, pagemap, SCAN, &a) >= 0;
+}
+
 /* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */
 static int collect_changes(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
-    int r = tracking ? scan(v, 1, written, existing) : -ENOSYS;
+    int r = tracking ? scan(v, 1, 1, written, existing) : -ENOSYS;
     if (r < 0 && tracking && watch(v) >= 0) {      /* a new mapping, or one that grew or moved */
         existing->count = first;
         if (written)
             written->count = had;
-        r = scan(v, 1, written, existing);
+        r = scan(v, 1, 1, written, existing);
     }
     if (r >= 0)
         return r;
     existing->count = first;
     if (written)
         written->count = had;
-    r = scan(v, 0, 0, existing);
+    r = scan(v, 1, 0, 0, existing);
     for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
         r = append_span(written, existing->span[k].start, existing->span[k].end, v);
     return r;
@@ -169,16 +188,22 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
     if (!tracking)
         complete = 1;
     struct list written = { e->saved, 0 }, all = { e->existing, 0 };
-    for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
+    for (uint64_t i = 0, many, alone = 0; i < t->areas && r >= 0; i += many) {
         const struct mm_vma *v = &t->area[i];
+        many = 1;
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
             if (is_mine(t, v))
                 r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
-        } else {
-            r = collect_changes(v, tracking, complete ? 0 : &written, &all);
+            continue;
         }
+        if (tracking && i >= alone) {
+            for (alone = i; alone < t->areas && may_join(&t->area[alone], t->path + t->area[alone].path); alone++)
+                ;
+            many = alone > i + 1 && all_watched(v, alone - i) ? alone - i : 1;
+        }
+        r = many > 1 ? scan(v, many, 1, complete ? 0 : &written, &all) : collect_changes(v, tracking, complete ? 0 : &written, &all);
     }
     if (complete && r >= 0)
         own_copy(written.span, all.span, all.count * sizeof *all.span);
@@ -200,7 +225,7 @@ int mm_changes_begin(struct mm_tables *t)
     for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
         struct mm_vma *v = &t->area[i];
         if (counts(v) && !v->shared && (r = watch(v)) >= 0)
-            r = scan(v, 1, 0, 0);
+            r = scan(v, 1, 1, 0, 0);
     }
     if (pagemap >= 0)
         sys_close(pagemap);
