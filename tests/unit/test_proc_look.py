@@ -7,10 +7,11 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from metamori._area import ffi
+from metamori._area import ffi, lib
 from metamori.runtime.memory.proc_look import Looks, ProcLook
 
 LONG = "x" * 100_000                       # an environment that the usual room does not hold
@@ -37,14 +38,13 @@ def test_each_is_told_of_itself(sleepers: list[subprocess.Popen[bytes]]) -> None
     with closing(looks(pids)) as all_of_them:
         found: list[ProcLook] = []
         for seen in all_of_them.first():
-            assert seen.family == (os.getpid(), os.getpgid(0), os.getsid(0))
             assert [each.fd for each in seen.descriptors()] == [0, 1]      # 2 is one that is not told
             found.append(seen)
-        for seen, rest in zip(found, all_of_them.rest(), strict=True):
-            seen.know_rest(rest)
+        all_of_them.rest(found)
     assert [each.pid for each in found] == pids
     assert threading.active_count() == before
     for number, seen in enumerate(found):
+        assert seen.family == (os.getpid(), os.getpgid(0), os.getsid(0))
         launch = seen.launch()
         assert launch.argv == (b"sleep", b"1000")
         assert {b"NUMBER=%d" % number, b"LONG=" + (LONG.encode() if number % 7 == 3 else b"")} <= {*launch.env}
@@ -55,8 +55,20 @@ def test_each_is_told_of_itself(sleepers: list[subprocess.Popen[bytes]]) -> None
 def test_what_is_known_is_not_read(sleepers: list[subprocess.Popen[bytes]]) -> None:
     with closing(looks([sleepers[0].pid], same_program=1)) as one:
         seen, = one.first()
-        seen.know_rest(*one.rest())
+        one.rest([seen])
     assert seen.launch().argv == seen.launch().env == ()
+
+
+def test_what_is_mapped_alike_is_read_once(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    """By what each said of it when it was held; where a name has changed since, of each: all are as they are now."""
+    mapped = [Path(f"/proc/{each.pid}/maps").read_bytes() for each in sleepers[:4]]
+    key = lib.mm_maps_key(mapped[0], len(mapped[0]))
+    for said, once in (key, True), (key ^ 2, False):
+        with closing(looks([each.pid for each in sleepers[:4]], maps_key=said)) as several:
+            found = [*several.first()]
+            several.rest(found)
+        assert [seen.maps for seen in found] == ([mapped[0]] * 4 if once else mapped)
+        assert [memory.maps_changed for memory in looks.kept] == [not once] * 4     # type: ignore[attr-defined]
 
 
 def test_one_has_ended(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -74,4 +86,5 @@ def test_one_has_ended(sleepers: list[subprocess.Popen[bytes]]) -> None:
 
 def test_nobody(sleepers: list[subprocess.Popen[bytes]]) -> None:
     with closing(looks([])) as nobody:
-        assert [*nobody.first()] == [*nobody.rest()] == []
+        assert [*nobody.first()] == []
+        nobody.rest([])

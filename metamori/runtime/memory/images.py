@@ -154,8 +154,11 @@ class Image:
         self.seen = seen
         self.opens = open_files.of_process(seen)
         self.followed = self._followed()
-        self.owner = proc_inspect.owner(self.seen)
         self.was_started = not self.memory.come_from
+
+    def look_on(self) -> None:
+        """When the rest of it is there, too. Refused."""
+        self.owner = proc_inspect.owner(self.seen)
 
     def recall(self, stats: Mapping[bytes, os.stat_result]) -> None:
         """What was seen, taken apart when the process runs again. stats: of mapped files."""

@@ -125,6 +125,7 @@ class Run:
         self.terminals: set[int] = set()       # by number: masters
         self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
+        self.empty: dict[bytes, int] = {}      # those known to hold nothing, and how much they can
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
         self._given = {*self.inherited.values()}
@@ -140,6 +141,8 @@ class Run:
                 this.standard = self._standard(this)
             if stat.S_ISFIFO(this.st.st_mode):
                 self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
+                if this.st.st_size:
+                    self.empty[this.path] = this.st.st_size
             elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (self.processes > 1 and this.standard < 0)):
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
@@ -289,7 +292,7 @@ def _pipe(this: Open, run: Run) -> DescriptorEntry:
     if this.path in run.emptied:
         return this.entry("pipe", position=0)
     run.emptied.add(this.path)
-    data, size = _in_pipe(this)
+    data, size = (b"", run.empty[this.path]) if this.path in run.empty else _in_pipe(this)
     if data and this.flags & os.O_DIRECT:
         raise Refused(f"descriptor {this.fd} is a pipe of packets that holds some, which cannot come back")
     return this.entry("pipe", position=size, data=data)

@@ -63,16 +63,22 @@ def _texts(data: bytes, lengths: struct.Struct) -> tuple[Iterable[bytes], int]:
     return map(data.__getitem__, map(slice, ends, ends[1:])), ends[-1]
 
 
+def _maps(pid: int) -> bytes:
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        return file.read()
+
+
 class ProcLook:
     """A process."""
 
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid, self._data = pid, data
-        (self._groups, self._status, self._children), self._at = _texts(data, _LENGTHS[0])
+        (self._children,), self._at = _texts(data, _LENGTHS[0])
 
     def know_rest(self, data: bytes) -> None:
         """What can wait."""
-        (self.maps, self._cmdline, self._environ, self._limits, self.exe, self._cwd), _ = _texts(data, _LENGTHS[1])
+        (self.maps, self._cmdline, self._environ, self._limits, self.exe, self._cwd, self._groups, self._status), _ = \
+            _texts(data, _LENGTHS[1])
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
@@ -124,7 +130,10 @@ class Looks:
     taken apart."""
 
     def __init__(self, processes: Sequence[tuple[int, mm_memory]]) -> None:
-        self._seen, self._next = ffi.new("struct mm_seen[]", processes), ffi.new("uint32_t *")
+        first: dict[int, int] = {}
+        self._seen = ffi.new("struct mm_seen[]", [
+            (pid, memory, first.setdefault(memory.maps_key, number)) for number, (pid, memory) in enumerate(processes)])
+        self._next = ffi.new("uint32_t *")
         self._count, self._end = len(processes), lib.MM_SEEN_PARTS * len(processes)
         all_of_it = self._seen, self._count, self._next, self._end
         self._other = threading.Thread(target=lib.mm_proc_looks, args=all_of_it)
@@ -135,9 +144,14 @@ class Looks:
         """Of each, in their order."""
         return (ProcLook(each.pid, data) for each, data in zip(self._seen, self._data(0), strict=True))
 
-    def rest(self) -> Iterator[bytes]:
-        """For `know_rest` of each."""
-        return self._data(1)
+    def rest(self, looks: Sequence[ProcLook]) -> None:
+        """Into each of these. What processes had mapped alike is read once, if no name of it has changed since."""
+        for each, look, data in zip(self._seen, looks, self._data(1), strict=True):
+            look.know_rest(data)
+            first = self._seen[each.like]
+            each.memory.maps_changed = not first.as_held
+            if first.pid != look.pid:
+                look.maps = looks[each.like].maps if first.as_held else _maps(look.pid)
 
     def _data(self, part: int) -> Iterator[bytes]:
         for each in self._seen:

@@ -196,14 +196,11 @@ class Images:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
         except Refused as error:
             raise self._said_of(image, error) from None
+        looks.rest([image.seen for image in self.all])
+        for image in self.all:
+            image.look_on()
         self.family = family.found(self.area, self.all)
-        maps = b""
-        for image, rest in zip(self.all, looks.rest(), strict=True):
-            image.seen.know_rest(rest)
-            if image.seen.maps == maps:    # a fork's: looked through once
-                image.seen.maps = maps
-                continue
-            maps = image.seen.maps
+        for maps, image in {image.seen.maps: image for image in reversed(self.all)}.items():
             if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},

@@ -104,16 +104,14 @@
 /* The image of a process's memory, asked for and made (shim_c/src/memory); of all processes at a time, under the session lock. */
 struct mm_memory {
     uint32_t state;            /* futex */
-    uint32_t pid, asker;
-    uint32_t durable;
+    uint32_t pid, asker, durable;
     uint32_t stands;           /* futex; job control has stopped the process: nothing of it runs but what makes the image */
     uint32_t stood;            /* futex; that is done */
     uint32_t unseen;           /* its parent has not waited for the stop */
     uint64_t index, base;      /* base: the last image of this process that was committed; answered: what it counts from */
-    uint32_t error;
-    uint32_t writer;           /* pid of the process that writes it */
+    uint32_t error, writer;    /* pid of the process that writes it */
     uint32_t writer_ready;     /* futex: its descriptors are its own */
-    uint32_t writes;           /* futex: all programs run again */
+    uint32_t writes, runs;     /* futexes: all programs run again; this one does */
     uint32_t written;          /* futex */
     uint32_t write_error, crc, threads, known_pid;
     uint64_t file_bytes, page_bytes, stop_ns, gather_ns, copy_ns, pause_ns;
@@ -122,6 +120,8 @@ struct mm_memory {
     char message[256];
     uint32_t childless;        /* it stands still and has no child, and gets none before it goes on */
     uint32_t same_program;     /* as its image of index base is of: how it was started is known */
+    uint32_t maps_changed;     /* what it has mapped goes by other names than when it was held */
+    uint64_t maps_key;         /* of what it has mapped (mm_maps_key), 0: not known */
 };
 
 /* A process that comes back, a child that ended and was not waited for, or a group that outlives its leader: the number that the

@@ -43,7 +43,7 @@ void mm_memory_ask(struct mm_area *a, const uint32_t *processes, const uint32_t 
         struct mm_memory *m = mm_memory_of(a, processes[i]);
         m->pid = pids[i];
         m->asker = (uint32_t)sys_getpid();
-        m->error = 0;
+        m->error = m->runs = 0;
         m->message[0] = 0;
         ask(m);
     }
@@ -130,9 +130,21 @@ int mm_memory_gathered(struct mm_area *a, uint32_t process)
 
 void mm_memory_go(struct mm_area *a, const uint32_t *processes, uint32_t count) { wake_in(a, processes, count, MM_MEMORY_IDLE); }
 
-/* All run again: the writers may have the processors, too. */
+/* Until all run that can: whoever looks on sleeps, and has no processor that one of them waits for. */
+static void await_running(struct mm_area *a, const uint32_t *processes, uint32_t count)
+{
+    long patience = 20;
+    for (uint32_t i = count; i-- > 0 && patience > 0;) {   /* those let go last */
+        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        while (!__atomic_load_n(&m->runs, __ATOMIC_ACQUIRE) && !m->stands && patience > 0)
+            patience -= sys_futex_wait(&m->runs, 0, 5000) == -ETIMEDOUT;
+    }
+}
+
+/* When all run again the writers may have the processors, too. */
 void mm_memory_write(struct mm_area *a, const uint32_t *processes, uint32_t count)
 {
+    await_running(a, processes, count);
     for (uint32_t i = 0; i < count; i++) {
         struct mm_memory *m = mm_memory_of(a, processes[i]);
         __atomic_store_n(&m->writes, 1, __ATOMIC_RELEASE);

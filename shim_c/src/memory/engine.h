@@ -86,6 +86,7 @@ struct mm_engine {
     uint32_t uncounted;                /* as on a kernel that keeps no record of changes */
     uint32_t main_gone;                /* it ended before the others */
     uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
+    int maps_read;                     /* 0, or -errno: what is mapped is known since all threads stand */
     uint32_t writer;                   /* the last one, where it is a child of this process; 0: none */
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));
     char thread_stack[THREADS][THREAD_STACK] __attribute__((aligned(64)));
@@ -148,7 +149,7 @@ uint64_t own_now(void);
 void own_say(const char *a, const char *b, const char *c);
 
 /* maps.c */
-int mm_maps_read(struct mm_tables *out);
+int mm_maps_read(struct mm_tables *out, uint64_t *key);         /* key: of the text (mm_maps_key), or NULL */
 const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v);
 static inline int counts(const struct mm_vma *v)       /* is its content in the image? */
 {

@@ -22,6 +22,8 @@ static void lead(void *argument)
 {
     mm_note_thread(argument);
     mm_save();
+    __atomic_store_n(&mm_my_memory->runs, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&mm_my_memory->runs, 1);
 }
 
 static int is_entering(const ucontext_t *context)

@@ -1,5 +1,6 @@
 /* maps.c - the process's mappings, from /proc/self/maps. */
 #include "memory/engine.h"
+#include "process/proc_look.h"
 
 extern char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
 
@@ -70,7 +71,7 @@ static int line(struct mm_tables *t, const char *p)
     return add(t, v, p, own_length(p) + 1);
 }
 
-int mm_maps_read(struct mm_tables *t)
+int mm_maps_read(struct mm_tables *t, uint64_t *key)
 {
     char *text = ENGINE->maps;
     uint64_t n = 0;
@@ -83,6 +84,8 @@ int mm_maps_read(struct mm_tables *t)
     if (r < 0 || n == MAPS - 1)
         return r < 0 ? (int)r : -E2BIG;
     text[n] = 0;
+    if (key)
+        *key = mm_maps_key(text, n);
     t->areas = 0;
     t->path[0] = 0;
     t->path_bytes = 1;

@@ -42,7 +42,7 @@ static void read_tables(const char *path)
 static void check(void)
 {
     struct mm_engine *e = ENGINE;
-    if (mm_maps_read(&e->now) < 0)
+    if (mm_maps_read(&e->now, 0) < 0)
         mm_cannot_come_back("the present mappings cannot be read", "");
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
@@ -64,7 +64,7 @@ static void unmap_all(void)
     int elsewhere = mm_lies_elsewhere(&e->layout);
     if (!elsewhere)
         sys(SYS_brk, e->image.brk);
-    mm_maps_read(&e->now);                 /* the heap has grown */
+    mm_maps_read(&e->now, 0);                 /* the heap has grown */
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
         if (n->kind == AREA_STACK)
@@ -390,7 +390,7 @@ static void come_back_there(void)
         mm_cannot_come_back("another process has taken a lock that it had", "");
     notices_back(p.notices, c->notices);
     watches_back(&p, path);
-    int counted = mm_maps_read(&e->now) == 0 && mm_changes_begin(&e->now) == 0;
+    int counted = mm_maps_read(&e->now, 0) == 0 && mm_changes_begin(&e->now) == 0;
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;

@@ -184,7 +184,7 @@ static int gather(void)
     struct mm_engine *e = ENGINE;
     struct mm_memory *m = mm_my_memory;
     struct mm_memory_image *image = &e->image;
-    int r = mm_maps_read(&e->now);
+    int r = m->maps_changed ? mm_maps_read(&e->now, 0) : e->maps_read;
     for (uint64_t i = 0; i < e->now.areas && r == 0; i++) {
         const char *why = mm_map_refused(&e->now, &e->now.area[i]);
         if (why)
@@ -372,6 +372,8 @@ void mm_make_images(uint64_t begun)
     struct mm_memory *m = mm_my_memory;
     do {
         name_own(m);
+        m->maps_key = m->maps_changed = 0;
+        ENGINE->maps_read = mm_maps_read(&ENGINE->now, &m->maps_key);
         if (ENGINE->again) {
             refuse_image("it is stopped in the middle of a call", "");
             m->error = ENOTSUP;

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #define PATH_ROOM 4096
@@ -153,17 +154,31 @@ static int named_as_pipe(const char *path, uint32_t length, struct stat *st)
     return device != 0;
 }
 
+/* What a pipe can hold whose reading end this is, if it is empty; else 0: whoever wants to know what is in it asks again. */
+static long room_of_empty(int links, const char *number)
+{
+    int count = 1;
+    long size = 0, fd = sys_openat(links, number, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    if (sys(SYS_ioctl, fd, FIONREAD, &count) == 0 && !count)
+        size = sys(SYS_fcntl, fd, F_GETPIPE_SZ);
+    sys_close((int)fd);
+    return size > 0 ? size : 0;
+}
+
 static void append_descriptor(struct out *out, int links, int infos, const char *number, const int32_t *but)
 {
     struct stat st;
     struct mm_seen_fd it = { 0 };
+    int is_pipe = 0;
     for (const char *digit = number; *digit; digit++)
         it.fd = it.fd * 10 + *digit - '0';
     if (is_of(but, it.fd))
         return;
     void *room = append_room(out, sizeof it);
     it.path_length = append_link(out, links, number);
-    if (!out->error && !named_as_pipe(out->at - it.path_length, it.path_length, &st))
+    if (!out->error && !(is_pipe = named_as_pipe(out->at - it.path_length, it.path_length, &st)))
         out->error = sys(SYS_newfstatat, links, number, &st, 0);
     it.info_length = append_file(out, infos, number, 1);
     if (out->error)
@@ -173,6 +188,8 @@ static void append_descriptor(struct out *out, int links, int infos, const char 
         it.position = strtoll(out->at - it.info_length + 5, &flags, 10);
         it.flags = strtoull(flags + sizeof "\nflags:\t" - 1, NULL, 8);
     }
+    if (is_pipe && it.fd > 2 && (it.flags & O_ACCMODE) == O_RDONLY)
+        st.st_size = room_of_empty(links, number);
     it.mode = st.st_mode;
     it.dev = st.st_dev, it.ino = st.st_ino, it.size = (uint64_t)st.st_size, it.nlink = st.st_nlink, it.rdev = st.st_rdev;
     it.block = (uint64_t)st.st_blksize;
@@ -219,9 +236,32 @@ int mm_proc_ended(const uint32_t *pids, uint32_t count)
     return 0;
 }
 
-/* m: which descriptors are not told, what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */
-static long look_at(uint32_t pid, const struct mm_memory *m, int part, char *out_, uint64_t size)
+/* Of two processes that have the same mapped, as /proc/PID/maps says it; the same names mean the same files under one root only. */
+uint64_t mm_maps_key(const char *text, uint64_t length)
 {
+    struct stat root;
+    uint64_t key = 14695981039346656037ul, word = 0;
+    if (sys(SYS_newfstatat, AT_FDCWD, "/", &root, 0) < 0)
+        return 0;
+    const uint64_t first[] = { root.st_dev, root.st_ino, length };
+    for (unsigned i = 0; i < 3; i++)
+        key = (key ^ first[i]) * 1099511628211ul, key ^= key >> 29;
+    for (uint64_t i = 0; i < length; i += sizeof word) {
+        if (length - i >= sizeof word)
+            __builtin_memcpy(&word, text + i, sizeof word);
+        else
+            for (word = 0; i < length; i++)
+                word = word << 8 | (unsigned char)text[i];
+        key = (key ^ word) * 0x9e3779b97f4a7c15ul, key ^= key >> 29;
+    }
+    return key | 1;
+}
+
+/* Its memory says which descriptors are not told, and what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */
+static long look_at(struct mm_seen *it, int part, int reads_maps, char *out_, uint64_t size)
+{
+    const struct mm_memory *m = it->memory;
+    uint32_t pid = it->pid;
     char path[40] = "/proc/";
     struct out out = { out_, out_ + size, 0 };
     mm_digits(path + 6, pid);
@@ -232,15 +272,17 @@ static long look_at(uint32_t pid, const struct mm_memory *m, int part, char *out
     uint32_t length[MM_SEEN_REST], n = 0, texts = (part ? MM_SEEN_REST : MM_SEEN_TEXTS) * sizeof *length;
     void *lengths = append_room(&out, texts);
     if (part) {
-        length[n++] = append_file(&out, process, "maps", 0);
+        const char *maps = out.at;
+        length[n++] = reads_maps ? append_file(&out, process, "maps", 0) : 0;
+        it->as_held = reads_maps && m->maps_key && mm_maps_key(maps, length[0]) == m->maps_key;
         length[n++] = known ? 0 : append_file(&out, process, "cmdline", 0);
         length[n++] = known ? 0 : append_file(&out, process, "environ", 0);
         length[n++] = append_limits(&out, pid);
         length[n++] = append_link(&out, process, "exe");
         length[n++] = append_link(&out, process, "cwd");
-    } else {
         length[n++] = append_groups(&out, pid);
         length[n++] = append_file(&out, process, "status", 1);
+    } else {
         length[n++] = m->childless ? 0 : append_children(&out, process, "task");
         append_descriptors(&out, process, m->own);
     }
@@ -260,11 +302,11 @@ int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t
     for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < MM_SEEN_PARTS * count; looked++) {
         struct mm_seen *it = &seen[i % count];
         int part = i >= count;
-        long n = text ? look_at(it->pid, it->memory, part, text, room) : -ENOMEM;
+        long n = text ? look_at(it, part, it->like == i % count, text, room) : -ENOMEM;
         while (n == -ENOSPC) {
             free(text);
             text = malloc(room *= 4);
-            n = text ? look_at(it->pid, it->memory, part, text, room) : -ENOMEM;
+            n = text ? look_at(it, part, it->like == i % count, text, room) : -ENOMEM;
         }
         if (n > 0 && (it->text[part] = malloc((size_t)n)))
             memcpy(it->text[part], text, (size_t)n);

@@ -7,7 +7,7 @@
 struct mm_memory;
 
 /* CDEF-BEGIN */
-/* One descriptor: its path and its fdinfo follow. */
+/* One descriptor: its path and its fdinfo follow.  A pipe's size is what it can hold, where it reads from an empty one. */
 struct mm_seen_fd {
     int32_t fd;
     uint32_t mode, path_length, info_length;
@@ -15,22 +15,25 @@ struct mm_seen_fd {
     int64_t position;
     uint64_t flags;
 };
-/* Lengths of the texts of a process and the texts: group and session, status, children; then its descriptors.  The rest can be taken
- * apart later, and is read meanwhile: maps, cmdline, environ, limits (16 pairs), exe, cwd. */
-#define MM_SEEN_TEXTS 3
-#define MM_SEEN_REST 6
+/* Lengths of the texts of a process and the texts: children; then its descriptors.  The rest can be taken apart later, and is read
+ * meanwhile: maps, cmdline, environ, limits (16 pairs), exe, cwd, group and session, status. */
+#define MM_SEEN_TEXTS 1
+#define MM_SEEN_REST 8
 #define MM_SEEN_PARTS 2
 
 /* A process, and what is said of it. */
 struct mm_seen {
     uint32_t pid;
     struct mm_memory *memory;
+    uint32_t like;             /* the first that had the same mapped when it was held: what that is is read of that one only */
+    uint32_t as_held;          /* and read so of this one now */
     char *text[2];
     int64_t length[2];         /* or -errno; 0: not yet */
 };
 
 int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most);
 void mm_proc_looked(struct mm_seen *seen, uint32_t count);
+uint64_t mm_maps_key(const char *text, uint64_t length);
 int mm_proc_catches(uint32_t pid, int number);
 int mm_proc_ended(const uint32_t *pids, uint32_t count);
 /* CDEF-END */
