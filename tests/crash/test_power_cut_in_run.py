@@ -23,9 +23,6 @@ from synced import Fact, facts, hold
 from tracing import Call, Traced
 from trial import SCRIPT, Expected, Trial, tree_of
 
-from metamori._area import lib
-from metamori.runtime.area import name_journal
-
 SAMPLE = 6
 # what is fsynced, in every way that a file can be in a run, and changed again afterwards
 SYNCING = """\
@@ -256,39 +253,6 @@ def test_what_was_moved_is_found_again(trial_of: TrialOf, times: Times, options:
     another_boot(trial.folders[-1])
     assert (trial.work / ("d3/in" if script is MOVING else "d0/gone")).exists()
     check(trial, way, trial.expected(done.stdout), [], times)
-
-
-def _with_one_place(folder: Path, epoch: int) -> tuple[str, str]:
-    """Two names in this folder that drive each other out of the table of noted paths (hash_of in names/touch.c)."""
-    whole, places = (1 << 64) - 1, dict[int, str]()
-    for name in map(str, range(10000)):
-        x = name_journal._mixed(epoch * 0x9e3779b97f4a7c15 & whole, os.fsencode(folder / name))
-        x = x * 0xd6e8feb86659fd93 & whole
-        place = x >> 20 & lib.MM_SEEN - 1
-        if place in places:
-            return places[place], name
-        places[place] = name
-    raise AssertionError("no two of ten thousand names share one of 65,536 places")
-
-
-@pytest.mark.parametrize("options", ["", "--isolate"])
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_path_that_is_noted_twice(trial_of: TrialOf, times: Times, options: str, kind: str) -> None:
-    """The second note says that it is there, and is durable sooner than the first: an index before it has it not."""
-    way = Way(options, ("checkpoint",))
-    trial = trial_of(way)
-    trial.prepare()
-    one, two = _with_one_place(trial.work, 2)
-    made = {"file": [f"open {one} rw,creat", "write 3 10 3", "close 3"], "folder": [f"mkdir {one}"]}[kind]
-    trial.script += [*made, f"open {two} w,creat", "close 3", f"chmod {one} 700", "open last w,creat"]
-    last = max(call.number for call in trial.run().calls if call.path.endswith("/last"))
-    done = trial.run(lambda call: "k" if call.number > last else "g")
-    notes = name_journal.surviving((trial.store / "run" / "journal").read_bytes()).values()
-    path = os.fsencode(trial.work / one)
-    assert [bool(note.mode) for note in notes if note.path == path] == [False, kind == "folder"], "it is noted twice"
-    another_boot(trial.folders[-1])
-    check(trial, way, trial.expected(done.stdout), [], times)
-    assert trial.verb("restore", 1).code == 0 and not (trial.work / one).exists()
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ OP(exchange) { UNUSED; reply_renamed(renameat2(AT_FDCWD, word[1], AT_FDCWD, word
 OP(link) { UNUSED; reply_number(link(word[1], word[2])); }
 OP(symlink) { UNUSED; reply_number(symlink(word[1], word[2])); }
 OP(mkdir) { UNUSED; reply_number(mkdir(word[1], 0755)); }
+OP(mkfifo) { UNUSED; reply_number(mkfifo(word[1], 0644)); }
 OP(rmdir) { UNUSED; reply_number(rmdir(word[1])); }
 OP(chmod) { UNUSED; reply_number(chmod(word[1], strtol(word[2], NULL, 8))); }
 OP(chdir) { UNUSED; reply_number(chdir(word[1])); }
@@ -123,7 +124,7 @@ OP(hex) /* path, offset, length: for looking at a failure */
 
 const struct entry name_operations[] = {
     {"unlink", 1, op_unlink}, {"unlinkat", 1, op_unlinkat}, {"remove", 1, op_remove}, {"rename", 2, op_rename},
-    {"renameat", 2, op_renameat}, {"exchange", 2, op_exchange}, {"link", 2, op_link}, {"symlink", 2, op_symlink}, {"mkdir", 1, op_mkdir},
+    {"renameat", 2, op_renameat}, {"exchange", 2, op_exchange}, {"link", 2, op_link}, {"symlink", 2, op_symlink}, {"mkdir", 1, op_mkdir}, {"mkfifo", 1, op_mkfifo},
     {"rmdir", 1, op_rmdir}, {"chmod", 2, op_chmod}, {"chdir", 1, op_chdir}, {"truncate", 2, op_truncate},
     {"exists", 1, op_exists}, {"touch", 2, op_touch}, {"size", 1, op_size}, {"mtime", 1, op_mtime},
     {"readlink", 1, op_readlink}, {"tree", 0, op_tree}, {"hex", 3, op_hex}, {0, 0, 0}};

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import binascii
 import os
+from sys import maxsize
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, Touch, touch_of
 
 _SIZE: int = ffi.sizeof("struct mm_touch")
+_SIZES: dict[int, int] = {1: _SIZE - 3 * 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
 _TEXT_MAX = 2 * 65536 + 131072
 _MASK = (1 << 64) - 1
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -24,15 +26,15 @@ def surviving(journal: bytes) -> dict[int, Touch]:
     """Whole notes of what may be torn, by the byte of the journal at which each ends."""
     found, at = dict[int, Touch](), 8
     zeros = bytes(BLOCK)
-    while at + _SIZE <= len(journal):
+    while at + _SIZES[1] <= len(journal):
         if at % BLOCK == 0 and journal[at:at + BLOCK] == zeros:
             at += BLOCK
             continue
         length = int.from_bytes(journal[at:at + 4], "little")
-        kind = int.from_bytes(journal[at + 4:at + 8], "little")
-        if kind == lib.MM_TOUCH and _SIZE <= length <= _SIZE + _TEXT_MAX and length % 8 == 0 \
-                and _is_whole(journal[at:at + length]):
-            found[at + length] = touch_of(ffi.from_buffer(journal[at:at + length]))
+        size = _SIZES.get(int.from_bytes(journal[at + 4:at + 8], "little"), maxsize)
+        if size <= length <= size + _TEXT_MAX and length % 8 == 0 \
+                and (note := _whole(journal[at:at + length], size)) is not None:
+            found[at + length] = note
             at += length
         else:
             at += 8
@@ -56,14 +58,13 @@ def named(folder: str) -> dict[int, Touch]:
         counts[at] = of
     found = dict[int, Touch]()
     for at, pieces in parts.items():
-        note = b"".join(pieces.get(part, b"") for part in range(counts[at]))
-        if len(note) < _SIZE:
-            continue
-        r = ffi.cast("struct mm_touch *", ffi.from_buffer(note))
-        note = note[:_SIZE + r.path_length + r.target_length + r.xattrs_length]
-        note += bytes(-len(note) % 8)
-        if _is_whole(note):
-            found[at] = touch_of(ffi.from_buffer(note))
+        data = b"".join(pieces.get(part, b"") for part in range(counts[at]))
+        size = _SIZES.get(int.from_bytes(data[4:8], "little"), maxsize)
+        if size <= len(data):
+            data = data[:size + _text(data)]
+            note = _whole(data + bytes(-len(data) % 8), size)
+            if note is not None:
+                found[at] = note
     return found
 
 
@@ -74,16 +75,24 @@ def forget(folder: str, end: int) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _is_whole(note: bytes) -> bool:
+def _text(note: bytes) -> int:
+    """Bytes that follow the record."""
     r = ffi.cast("struct mm_touch *", ffi.from_buffer(note))
-    text = r.path_length + r.target_length + r.xattrs_length
-    if -(-(_SIZE + text) // 8) * 8 != len(note):
-        return False
+    return int(r.path_length + r.target_length + r.xattrs_length)
+
+
+def _whole(note: bytes, size: int) -> Touch | None:
+    """None: it is torn. size: of the record."""
+    text = _text(note)
+    if -(-(size + text) // 8) * 8 != len(note):
+        return None
     copy = ffi.new("struct mm_touch *")
-    ffi.memmove(copy, note[:_SIZE], _SIZE)
-    copy.length = copy.check = 0
-    mixed = _mixed(_mixed(1, bytes(ffi.buffer(copy))), note[_SIZE:_SIZE + text])
-    return bool(mixed & 0xffffffff == r.check)
+    ffi.memmove(copy, note, size)
+    check, copy.length, copy.check, copy.previous = copy.check, 0, 0, 0
+    mixed = _mixed(_mixed(1, bytes(ffi.buffer(copy))[:size]), note[size:size + text])
+    if mixed & 0xffffffff != check:
+        return None
+    return touch_of(ffi.from_buffer(bytes(ffi.buffer(copy)) + note[size:]))
 
 
 def _mixed(x: int, data: bytes) -> int:

@@ -59,6 +59,8 @@ class Touch:
     target: bytes
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
     stamp_ns: int = 0                      # in a job: when it was so
+    before: int = 0                        # epoch of the note before, if no checkpoint had that
+    stood: bool = False                    # by one of those notes something was there
 
 
 @record
@@ -107,7 +109,8 @@ def touch_of(record: CData) -> Touch:
                             r.path_length + r.target_length + r.xattrs_length))
     end = r.path_length + r.target_length
     return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns)
+                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns, r.before,
+                 bool(r.stood))
 
 
 def proc_folder(pid: int) -> bytes:

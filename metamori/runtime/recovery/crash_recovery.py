@@ -77,11 +77,13 @@ def _carry_through(store: Store) -> dict[int, bytes]:
 
 
 def _noted(run_area: str, epoch: int) -> list[Touch]:
-    """What was noted after an epoch, in order: of a path that was noted twice the first note says how it was."""
+    """What was noted after an epoch, in order: of a path that was noted twice the first note says how it was. If that
+    is not left, there was nothing; or it was to be in names before the path changed, so the path has not."""
     found = name_journal.named(os.path.join(run_area, "notes"))
     with contextlib.suppress(FileNotFoundError), open(os.path.join(run_area, "journal"), "rb") as file:
         found |= name_journal.surviving(file.read())
-    return [note for _, note in sorted(found.items()) if note.epoch > epoch]
+    notes = [note for _, note in sorted(found.items()) if note.epoch > epoch]
+    return [note for note in notes if note.before <= epoch or not note.stood]
 
 
 def _retire(run_area: str) -> None:
@@ -130,7 +132,7 @@ class _Leavings:
             cut.found[path] = self._at(path)
         for note in noted:
             if note.path not in names:
-                cut.touches.setdefault(note.path, note)
+                cut.touches.setdefault(note.path, note if note.before <= self.base.epoch else _absent(note.path))
                 cut.found.setdefault(note.path, self._at(note.path))
         for record in self.base.log:
             if record.path and record.path not in cut.found:

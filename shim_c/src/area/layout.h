@@ -19,7 +19,7 @@
 #define MM_BLOCK 4096
 #define MM_NO_LIMIT 9223372036854775807
 #define MM_BUCKETS 65536
-#define MM_SEEN 65536
+#define MM_SEEN 32768
 #define MM_SAID 256
 #define MM_NAME_LOCKS 64
 #define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
@@ -68,7 +68,7 @@
 #define MM_OUTSIDE_PROXY 2    /* of a process's `outside` */
 
 /* journal record types */
-#define MM_TOUCH 1      /* a path, as it was before the run touched it */
+#define MM_TOUCH 3      /* a path, as it was before the run touched it; 1: of an area before version 13, up to `before` */
 #define MM_PREIMAGE 2   /* bytes in place saved before they were destroyed */
 
 /* kinds of records in <store>/run/ahead, the log that is true after a power cut */
@@ -184,7 +184,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 12
+#define MM_AREA_VERSION 13
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -261,7 +261,7 @@ struct mm_header {
     struct mm_outside outside[MM_OUTSIDE_FOLDERS];
     struct mm_tree tree;
     struct mm_request request;
-    uint64_t seen[MM_SEEN];    /* hash of (path, epoch): touches already in the journal */
+    uint64_t seen[MM_SEEN][2]; /* by path: hash of (path, epoch) that was noted last; the last note, others by `previous` */
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
 };
@@ -362,8 +362,10 @@ struct mm_touch {
     uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
-    uint32_t check;                        /* of all of it but `length` and itself: such a note is true after a power cut */
+    uint32_t check;            /* of all but `length`, `previous` and itself: such a note is true after a power cut */
     uint64_t stamp_ns;         /* in a job: by CLOCK_MONOTONIC_RAW, between the look and the change */
+    uint64_t before, stood;    /* epoch of the path's last note, 0: a checkpoint has it; by that, or one before, it was there */
+    uint64_t previous;         /* byte of the journal: the note before it in its place of `seen` */
 };
 
 struct mm_preimage {
@@ -380,9 +382,7 @@ struct mm_order {
     uint64_t run, stamp_ns;    /* of a mm_preimage or mm_touch of that run */
 };
 
-struct mm_range {
-    uint64_t block, buffer, count;         /* blocks */
-};
+struct mm_range { uint64_t block, buffer, count; };     /* blocks */
 struct mm_written {
     uint64_t buffer;           /* block */
     uint32_t first, end;       /* bytes in it */

@@ -5,14 +5,11 @@
  */
 #include "names/names.h"
 
-static uint64_t hash_of(const char *path, uint64_t epoch)
-{
-    return (mm_mixed(epoch * 0x9e3779b97f4a7c15ull, path, strlen(path)) * 0xd6e8feb86659fd93ull) | 1;
-}
+static uint64_t hash_of(const char *path, size_t length) { return mm_mixed(1, path, length) * 0xd6e8feb86659fd93ull; }
 
 static uint32_t checked(struct mm_touch *r, const char *text)
 {
-    r->length = r->check = 0;
+    r->length = r->check = 0, r->previous = 0;
     return (uint32_t)mm_mixed(mm_mixed(1, r, sizeof *r), text, r->path_length + r->target_length + r->xattrs_length);
 }
 
@@ -40,11 +37,37 @@ static size_t xattrs_of(const char *path, char *text, size_t at)
     return at - start;
 }
 
-/* A file that the run made in this epoch did not stand there when it began, wherever `seen` forgot the path. */
+/* A file that the run made in this epoch stood nowhere when it began. */
 static int made_since(const struct statx *st)
 {
     uint32_t slot = S_ISREG(st->stx_mode) ? mm_pif_of(st) : 0;
     return slot && mm_pif_at(mm_area, slot)->created == mm_area->head->epoch;
+}
+
+/* Others may pass only now: a note is in the list of its place as soon as it is in names, and before the call that it is made
+ * for.  One that was broken off on the way says what it saw, and nothing came of it. */
+static void enlist(uint64_t *place, uint64_t hash, struct mm_touch *note, uint64_t at)
+{
+    uint64_t last = __atomic_load_n(&place[1], __ATOMIC_RELAXED);
+    do
+        note->previous = last;
+    while (!__atomic_compare_exchange_n(&place[1], &last, at, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    __atomic_store_n(&place[0], hash, __ATOMIC_RELEASE);
+}
+
+/* *last: the last note of a path that is in no checkpoint; NULL: there is none.  What is given back meanwhile reads as zeros. */
+static int find_last(const uint64_t *place, const char *path, size_t length, const struct mm_touch **last)
+{
+    uint64_t from = __atomic_load_n(&mm_area->head->committed_journal, __ATOMIC_ACQUIRE);
+    for (uint64_t at = __atomic_load_n(&place[1], __ATOMIC_ACQUIRE); at && at >= from; at = (*last)->previous) {
+        *last = mm_record_at(mm_area, at);
+        if (!*last)
+            return -ENOMEM;
+        if ((*last)->path_length == length && memcmp(*last + 1, path, length) == 0)
+            return 0;
+    }
+    *last = NULL;
+    return 0;
 }
 
 /* looked: what statx answered, st: into what; NULL: nobody has asked. */
@@ -52,15 +75,28 @@ static long touch(const char *path, long looked, const struct statx *st)
 {
     struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_depth > 0);           /* no checkpoint comes between the note and the call */
-    uint64_t hash = hash_of(path, h->epoch), *seen = &h->seen[hash >> 20 & (MM_SEEN - 1)];
-    if (__atomic_load_n(seen, __ATOMIC_ACQUIRE) == hash)
+    size_t length = strlen(path);
+    uint64_t hash = hash_of(path, length), *place = h->seen[hash >> 20 & (MM_SEEN - 1)];
+    hash = (hash ^ h->epoch * 0x9e3779b97f4a7c15ull) | 1;
+    if (__atomic_load_n(&place[0], __ATOMIC_ACQUIRE) == hash)
         return 0;
     struct statx now;
     if (!st) {
         looked = mm_look_at(path, &now);
         st = &now;
     }
-    struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)strlen(path) };
+    /* after the look: what a note that is not in the list yet was made for has not happened when that saw what is there */
+    const struct mm_touch *last;
+    int e = find_last(place, path, length, &last);
+    if (e < 0)
+        return e;
+    if (last && last->epoch == h->epoch) {
+        __atomic_store_n(&place[0], hash, __ATOMIC_RELEASE);
+        return 0;
+    }
+    struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)length };
+    if (last)
+        record.before = last->epoch, record.stood = last->mode || last->stood;
     SCRATCH(brief);
     char *text = brief;
     memcpy(text, path, record.path_length);
@@ -94,14 +130,15 @@ static long touch(const char *path, long looked, const struct statx *st)
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
     mm_lock(&h->lock, MM_LOCK_AREA);
-    int e = mm_journal_append(mm_area, &record, sizeof record, text,
-                              record.path_length + record.target_length + record.xattrs_length);
-    uint64_t at = h->journal_tail;
+    uint32_t more = record.path_length + record.target_length + record.xattrs_length;
+    e = mm_journal_append(mm_area, &record, sizeof record, text, more);
+    uint64_t end = h->journal_tail, at = end - ((sizeof record + more + 7) & ~7ul);
     mm_unlock(&h->lock);
+    MM_STOP("touch.appended");
     if (e == 0)
-        e = (int)mm_note_as_names(&record, text, at);
-    if (e == 0)                        /* others may pass only now */
-        __atomic_store_n(seen, hash, __ATOMIC_RELEASE);
+        e = (int)mm_note_as_names(&record, text, end);
+    if (e == 0)
+        enlist(place, hash, (struct mm_touch *)mm_record_at(mm_area, at), at);
     deliver_handlers(mask);
     if (text != brief)
         sys(SYS_munmap, text, XATTRS_ROOM);
