@@ -15,7 +15,7 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, Touch, touch_of
 
 _SIZE: int = ffi.sizeof("struct mm_touch")
-_SIZES: dict[int, int] = {1: _SIZE - 3 * 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
+_SIZES: dict[int, int] = {1: _SIZE - 2 * 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
 _TEXT_MAX = 2 * 65536 + 131072
 _MASK = (1 << 64) - 1
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -60,6 +60,8 @@ def named(folder: str) -> dict[int, Touch]:
     for at, pieces in parts.items():
         data = b"".join(pieces.get(part, b"") for part in range(counts[at]))
         size = _SIZES.get(int.from_bytes(data[4:8], "little"), maxsize)
+        if size == _SIZE:
+            data = data[:_SIZE - 8] + bytes(8) + data[_SIZE - 8:]    # `previous`
         if size <= len(data):
             data = data[:size + _text(data)]
             note = _whole(data + bytes(-len(data) % 8), size)

@@ -109,8 +109,8 @@ def touch_of(record: CData) -> Touch:
                             r.path_length + r.target_length + r.xattrs_length))
     end = r.path_length + r.target_length
     return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns, r.before,
-                 bool(r.stood))
+                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns, r.before >> 1,
+                 bool(r.before & 1))
 
 
 def proc_folder(pid: int) -> bytes:

@@ -364,8 +364,8 @@ struct mm_touch {
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
     uint32_t check;            /* of all but `length`, `previous` and itself: such a note is true after a power cut */
     uint64_t stamp_ns;         /* in a job: by CLOCK_MONOTONIC_RAW, between the look and the change */
-    uint64_t before, stood;    /* epoch of the path's last note, 0: a checkpoint has it; by that, or one before, it was there */
-    uint64_t previous;         /* byte of the journal: the note before it in its place of `seen` */
+    uint64_t before;           /* epoch of the path's last note, twice, 0: a checkpoint has it; and 1: by one of them it was there */
+    uint64_t previous;         /* not in names; byte of the journal: the note before it in its place of `seen` */
 };
 
 struct mm_preimage {

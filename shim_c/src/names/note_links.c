@@ -98,15 +98,16 @@ long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t 
     uint32_t slot = record->mode ? mm_pif_find(mm_area, record->dev, record->ino, record->btime_ns) : 0;
     if (slot && (mm_pif_at(mm_area, slot)->flags & (MM_INDEXED | MM_LINKED)) == MM_INDEXED)
         return 0;                                  /* an index knows the file, and this name of it */
-    size_t more = record->path_length + record->target_length + record->xattrs_length, all = sizeof *record + more;
+    size_t more = record->path_length + record->target_length + record->xattrs_length;
+    size_t head = offsetof(struct mm_touch, previous), all = head + more;
     unsigned of = (unsigned)((all + NOTE_PART - 1) / NOTE_PART);
     long r = 0;
     for (unsigned part = 0; part < of && (r == 0 || r == -EEXIST); part++) {
         unsigned char piece[NOTE_PART];
         size_t start = (size_t)part * NOTE_PART, n = all - start < NOTE_PART ? all - start : NOTE_PART;
         for (size_t i = 0; i < n; i++)
-            piece[i] = start + i < sizeof *record ? ((const unsigned char *)record)[start + i]
-                                                  : (unsigned char)text[start + i - sizeof *record];
+            piece[i] = start + i < head ? ((const unsigned char *)record)[start + i]
+                                        : (unsigned char)text[start + i - head];
         r = note_part(at, part, of, piece, n);
     }
     if ((r == 0 || r == -EEXIST) && is_on_another(record, text))

@@ -96,7 +96,7 @@ static long touch(const char *path, long looked, const struct statx *st)
     }
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)length };
     if (last)
-        record.before = last->epoch, record.stood = last->mode || last->stood;
+        record.before = last->epoch << 1 | (last->mode || last->before & 1);
     SCRATCH(brief);
     char *text = brief;
     memcpy(text, path, record.path_length);
