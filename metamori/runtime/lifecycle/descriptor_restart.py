@@ -8,6 +8,7 @@ import os
 import resource
 import stat
 import struct
+import tempfile
 from collections.abc import Iterable
 
 from metamori._area import lib
@@ -16,6 +17,7 @@ from metamori.runtime.memory import file_locks, proc_inspect
 from metamori.store.format.records import DescriptorEntry, Launch
 from metamori.store.io.os_io import opened_up
 
+GONE = b" (deleted)"                       # the kernel's words behind what was a path
 _HIGH = 100000
 _SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
 
@@ -24,8 +26,29 @@ def in_place(launch: Launch) -> None:
     """Folder, umask and limits as the program had them."""
     for number, (soft, hard) in enumerate(launch.limits):
         _limit(number, soft, hard)
-    os.chdir(launch.cwd)
+    go_to(launch.cwd)
     os.umask(launch.umask)
+
+
+def go_to(folder: bytes) -> None:
+    """The folder that a process was in, which can have been removed."""
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        if not folder.endswith(GONE):
+            raise
+        removed = _removed_folder(os.O_PATH)
+        os.fchdir(removed)
+        os.close(removed)
+
+
+def _removed_folder(flags: int) -> int:
+    """One without a name, in which nothing can be made."""
+    path = tempfile.mkdtemp()
+    try:
+        return os.open(path, flags)
+    finally:
+        os.rmdir(path)
 
 
 def _limit(number: int, soft: int, hard: int) -> None:
@@ -92,7 +115,7 @@ def open_one(entry: DescriptorEntry, paths: dict[int, bytes]) -> int:
         except OSError:
             return os.open(os.devnull, os.O_RDWR)
     if entry.kind == "eventfd":
-        return os.eventfd(int(proc_inspect.numbers(entry.data, "eventfd-count")[0], 16), entry.flags & os.O_NONBLOCK)
+        return _counter(entry)
     if entry.kind == "epoll":
         return int(lib.mm_epoll())
     if entry.kind == "inotify":            # the preload library watches again (restore.c)
@@ -103,6 +126,14 @@ def open_one(entry: DescriptorEntry, paths: dict[int, bytes]) -> int:
         mask = int(proc_inspect.numbers(entry.data, "sigmask")[0], 16)
         return int(lib.mm_signalfd(mask, entry.flags & os.O_NONBLOCK))
     return _timer(entry)
+
+
+def _counter(entry: DescriptorEntry) -> int:
+    """Its beginning has 32 bits, the rest of its 64 is written."""
+    semaphore = proc_inspect.numbers(entry.data, "eventfd-semaphore") == ["1"]         # known since Linux 6.5
+    fd = os.eventfd(0, entry.flags & os.O_NONBLOCK | (os.EFD_SEMAPHORE if semaphore else 0))
+    os.eventfd_write(fd, int(proc_inspect.numbers(entry.data, "eventfd-count")[0], 16))
+    return fd
 
 
 def _closed(what: bytes) -> int:
@@ -122,6 +153,10 @@ def _reopen(path: bytes, flags: int, position: int) -> int:
     except PermissionError:                # created without the permission that its own creator's descriptor has
         with opened_up([os.path.realpath(path)], file_bits=stat.S_IRUSR | stat.S_IWUSR):
             fd = os.open(path, flags)
+    except FileNotFoundError:              # of a file nobody saves that
+        if not path.endswith(GONE):
+            raise
+        fd = _removed_folder(flags)
     try:
         os.lseek(fd, position, os.SEEK_SET)
     except OSError:
@@ -179,7 +214,7 @@ def pipes(entries: Iterable[DescriptorEntry], base: int) -> list[int]:
 
 
 def _pipe(path: bytes, base: int) -> tuple[int, int]:
-    if path.startswith(b"/") and not path.endswith(b" (deleted)"):
+    if path.startswith(b"/") and not path.endswith(GONE):
         fd = up(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), base)
         return fd, up(os.dup(fd), base)
     reader, writer = os.pipe()

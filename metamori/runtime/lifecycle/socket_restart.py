@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import tcp_restart
-from metamori.runtime.lifecycle.descriptor_restart import up
+from metamori.runtime.lifecycle.descriptor_restart import go_to, up
 from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
@@ -72,7 +72,7 @@ def again(entries: Iterable[tuple[DescriptorEntry, bytes]], base: int) -> list[i
     for (entry, fields), cwd in zip(sockets, folders, strict=True):
         if fields["state"] == ["tcp"]:
             continue
-        os.chdir(cwd)
+        go_to(cwd)
         this = ends[_inode(entry)] if fields["state"] == ["pair"] else _one(entry, fields)
         ends[_inode(entry)] = this
     for fields, end in connected:          # the kernel lets listeners have their ports when these say that it may
@@ -219,11 +219,11 @@ def _pairs(sockets: list[dict[str, list[str]]], folders: Sequence[bytes]) -> dic
         family, kind, _ = map(int, fields["socket"][0].split())
         accepted = next((each for each in (inode, fields["peer"][0]) if "name" in pairs.get(each, {})), "")
         if accepted:
-            os.chdir(folder_of[accepted])
+            go_to(folder_of[accepted])
             two = _connected(family, kind, _address(pairs[accepted], "name"))
             ends[inode], other = two if accepted == inode else two[::-1]
         elif "to" in fields:               # whoever accepted it has closed it
-            os.chdir(folder_of[inode])
+            go_to(folder_of[inode])
             other, ends[inode] = _connected(family, kind, _address(fields, "to"))
         else:
             ends[inode], other = socket.socketpair(family, kind)

@@ -171,7 +171,8 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
             name = this.path.decode(errors="replace")                  # but it is soon closed, as a rule
             raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
-        if known and (known.tracked or not this.path.startswith(_MEMORY)) \
+        removed = stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")   # its name is of no use
+        if known and not removed and (known.tracked or not this.path.startswith(_MEMORY)) \
                 and (this.st.st_dev, this.st.st_ino) in known.files:
             locks = b"" if known.fit in by_fit else this.locks
             position = known.position if known.position >= 0 else this.position
@@ -197,10 +198,8 @@ def _entry(this: Open, run: Run) -> DescriptorEntry:
     if stat.S_ISREG(mode) and _is_queue(this):
         run.queues.append(this)
         return this.entry("segment", position=0, data=b"%d %d" % (QUEUE, this.inode))
-    if stat.S_ISREG(mode) and this.st.st_nlink:
+    if (stat.S_ISREG(mode) and this.st.st_nlink) or stat.S_ISDIR(mode):
         return this.entry("file", data=this.locks)
-    if stat.S_ISDIR(mode):
-        return this.entry("file")
     if stat.S_ISSOCK(mode):
         return _socket(this, run)
     if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):

@@ -61,16 +61,23 @@ int without(int number)
     return (int)end_wait(&outer, REAL(__xpg_sigpause)(number));
 }
 
+static int come(int number, siginfo_t *info)
+{
+    if (number > 0 && info && mm_have_come_back())
+        mm_sender_out(info);
+    return number;
+}
+
 EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info)
 {
     struct mm_wait outer = begin_wait(SYS_rt_sigtimedwait, 0);
-    return (int)end_wait(&outer, REAL(sigwaitinfo)(set, info));
+    return (int)end_wait(&outer, MM_NUMBERS(int, come(REAL(sigwaitinfo)(set, info), info)));
 }
 
 EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *timeout)
 {
     struct mm_wait outer = begin_wait(SYS_rt_sigtimedwait, since_now());
-    return (int)end_wait(&outer, REAL(sigtimedwait)(set, info, timeout));
+    return (int)end_wait(&outer, MM_NUMBERS(int, come(REAL(sigtimedwait)(set, info, timeout), info)));
 }
 
 /* The kernel says what is left where it is given a place for it; the interrupted call is made again from there. */

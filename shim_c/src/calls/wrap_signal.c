@@ -143,8 +143,7 @@ static void enter_handler(int number, siginfo_t *info, void *context)
     uint32_t numbers = mm_numbers;
     mm_numbers = 0;
     if (UNLIKELY(mm_memory_head != NULL)) {
-        if (info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL || number == SIGCHLD)
-            info->si_pid = mm_number_out(info->si_pid);
+        mm_sender_out(info);
         mm_numbers_known(context);
     }
     action.sa_sigaction(number, info, context);

@@ -191,13 +191,16 @@ int mm_answer(uint32_t expected, uint32_t state);
 int mm_have_come_back(void);
 pid_t mm_number_out(pid_t real);
 pid_t mm_number_in(pid_t known);
+int mm_has_sender(int code);
+void mm_sender_out(siginfo_t *info);
 void mm_numbers_known(void *context);
 void mm_numbers_real(void *context);
 int mm_numbers_under_way(const void *context);
 
 /* kernel_state.c */
-void mm_process_state(struct mm_memory_image *image);
+int mm_process_state(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
+void mm_queued_back(void);
 
 /* restore.c */
 void mm_come_back(struct mm_member *member);

@@ -45,25 +45,103 @@ static void timers(struct mm_memory_image *image)
     }
 }
 
-/* Signals that wait for the process, whichever thread takes them; every thread counts them among its own. */
-static uint64_t pending(void)
+static uint64_t bits_at(const char *text, const char *word)
+{
+    long at = at_line(text, word);
+    const char *p = text + at;
+    return at < 0 ? 0 : own_number(&p, 16);
+}
+
+/* Signals that wait for the process, whichever thread takes them; every thread counts them among its own.  own: for this one. */
+static uint64_t pending(uint64_t *own)
 {
     char *text = ENGINE->maps;
     uint64_t any;                          /* of the process or of this thread, which has all of them blocked */
+    *own = 0;
     if (sys(SYS_rt_sigpending, &any, 8) == 0 && !any)
         return 0;
-    long fd = sys_openat(AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
-    long n = fd < 0 ? 0 : sys(SYS_read, fd, text, MAPS - 1), at;
+    long fd = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
+    long n = fd < 0 ? 0 : sys(SYS_read, fd, text, MAPS - 1);
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    if ((at = at_line(text, "ShdPnd:\t")) < 0)
-        return 0;
-    const char *p = text + at;
-    return own_number(&p, 16);
+    *own = bits_at(text, "SigPnd:\t");
+    return bits_at(text, "ShdPnd:\t");
 }
 
-void mm_process_state(struct mm_memory_image *image)
+/* Signals from the 34th on wait one behind the other, each with what was sent along.  The kernel shows that only to whoever takes them:
+ * they are sent again at once, up to one of ours behind the last. */
+#define QUEUED 64
+#define FIRST_QUEUED 34                    /* those before are the C library's */
+
+struct queued { int32_t number, error, code, unused; uint32_t sender, user; uint64_t value[3]; };
+union queued_info { struct queued queued; siginfo_t whole; };
+static __attribute__((section("mm_program"))) struct { uint64_t count; struct queued signal[QUEUED]; } queued;
+
+static int send_again(union queued_info *info)
+{
+    long r;
+    while ((r = sys(SYS_rt_sigqueueinfo, sys_getpid(), info->queued.number, info)) == -EAGAIN)
+        sys_pause_us(100);                 /* this user has no room for more at this moment */
+    if (r == -EPERM)                       /* this thread may not say that it was kill */
+        r = sys(SYS_kill, sys_getpid(), info->queued.number);
+    return (int)r;
+}
+
+static int note_queued(int number)
+{
+    uint64_t set = 1ull << (number - 1), last = (uint64_t)&queued;
+    struct timespec none = { 0, 0 };
+    union queued_info info;
+    own_fill(&info, 0, sizeof info);
+    info.queued = (struct queued){ .number = number, .code = SI_QUEUE, .sender = (uint32_t)sys_getpid(), .value = { last } };
+    if (sys(SYS_rt_sigqueueinfo, sys_getpid(), number, &info) < 0)
+        return -1;
+    while (sys(SYS_rt_sigtimedwait, &set, &info, &none, 8) == number) {
+        if (info.queued.code == SI_QUEUE && info.queued.value[0] == last)
+            return 0;
+        if (send_again(&info) < 0)
+            return -1;
+        if (mm_has_sender(info.queued.code))
+            info.queued.sender = mm_known_number(mm_area, info.queued.sender);
+        if (queued.count < QUEUED)
+            queued.signal[queued.count] = info.queued;
+        queued.count++;
+    }
+    return 0;
+}
+
+/* Those of which some wait for this thread alone are not told apart, and those of timers are made by these. */
+static int note_all_queued(struct mm_memory_image *image, uint64_t own)
+{
+    queued.count = 0;
+    for (uint64_t i = 0; i < image->timers; i++)
+        if (ENGINE->timer[i].signal > 0)
+            own |= 1ull << (ENGINE->timer[i].signal - 1);
+    for (int i = FIRST_QUEUED; i <= MM_SIGNALS; i++)
+        if ((image->pending & ~own) >> (i - 1) & 1) {
+            if (note_queued(i) < 0)
+                return -1;
+            image->pending &= ~(1ull << (i - 1));
+        }
+    return queued.count > QUEUED ? -1 : 0;
+}
+
+/* When all are there, whose numbers those are that sent them. */
+void mm_queued_back(void)
+{
+    for (uint64_t i = 0; i < queued.count; i++) {
+        union queued_info info;
+        own_fill(&info, 0, sizeof info);
+        info.queued = queued.signal[i];
+        if (mm_has_sender(info.queued.code))
+            info.queued.sender = mm_real_number(mm_area, info.queued.sender);
+        send_again(&info);
+    }
+}
+
+/* -1: more signals wait than can come back. */
+int mm_process_state(struct mm_memory_image *image)
 {
     image->brk = sys(SYS_brk, 0);
     for (int i = 1; i <= MM_SIGNALS; i++)
@@ -75,7 +153,8 @@ void mm_process_state(struct mm_memory_image *image)
             image->interval[i].value_us = image->interval[i].interval_us;
         }
     }
-    image->pending = pending();
+    uint64_t own;
+    image->pending = pending(&own);
     if (mm_memory_head->flags & MM_ON_TERM)        /* whoever continues from here is not to end for it */
         image->pending |= 1ull << (SIGTERM - 1);
     for (uint32_t i = 0; i <= ENGINE->asked; i++)
@@ -83,6 +162,7 @@ void mm_process_state(struct mm_memory_image *image)
     if (mm_memory_head->flags & MM_ON_TERM)
         image->pending &= ~(1ull << (SIGTERM - 1));
     timers(image);
+    return note_all_queued(image, own);
 }
 
 /* The kernel numbers a process's timers upwards: one with the old number comes by making and deleting those before it. */
@@ -115,7 +195,7 @@ void mm_process_state_back(const struct mm_memory_image *image)
             sys(SYS_setitimer, i, &image->interval[i], 0);
     for (uint64_t i = 0; i < image->timers; i++)
         timer_back(&e->timer[i]);
-    for (int i = 1; i < 32; i++)
-        if (image->pending >> (i - 1) & 1)
+    for (int i = 1; i <= MM_SIGNALS; i++)
+        if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
             sys(SYS_kill, sys_getpid(), i);
 }

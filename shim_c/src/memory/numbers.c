@@ -6,6 +6,7 @@
  */
 #include "memory/engine.h"
 
+#include <errno.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -56,6 +57,15 @@ static void renumber_wait(void *context, uint32_t (*process)(struct mm_area *, u
 void mm_numbers_known(void *context) { renumber_wait(context, mm_known_number, mm_sysv_known); }
 void mm_numbers_real(void *context) { renumber_wait(context, mm_real_number, mm_sysv_real); }
 
+/* It takes no number, and has none yet: it is about to be made, or was interrupted. */
+static int waits_for_signals(const void *context)
+{
+    const greg_t *r = ((const ucontext_t *)context)->uc_mcontext.gregs;
+    const unsigned char *at = (const unsigned char *)r[REG_RIP] - (r[REG_RAX] == -EINTR ? 2 : 0);
+    return mm_wait.number == SYS_rt_sigtimedwait && (r[REG_RAX] == SYS_rt_sigtimedwait || r[REG_RAX] == -EINTR)
+        && at[0] == 0x0f && at[1] == 0x05;
+}
+
 /* Between the number's translation and its use, or the other way round. */
 int mm_numbers_under_way(const void *context)
 {
@@ -63,7 +73,7 @@ int mm_numbers_under_way(const void *context)
     uint32_t kind;
     if (mm_numbers == MM_NUMBER_GIVEN && at[-2] == 0x0f && at[-1] == 0x05)
         return 0;
-    return mm_numbers && !number_of_wait((void *)context, &kind);
+    return mm_numbers && !number_of_wait((void *)context, &kind) && !waits_for_signals(context);
 }
 
 /* Has some process of the run come back? */
@@ -72,6 +82,15 @@ int mm_have_come_back(void) { return mm_memory_head && mm_memory_head->tree.coun
 pid_t mm_number_out(pid_t real)
 {
     return !mm_have_come_back() || real <= 0 ? real : (pid_t)mm_known_number(mm_area, (uint32_t)real);
+}
+
+int mm_has_sender(int code) { return code == SI_USER || code == SI_TKILL || code == SI_QUEUE || code == SI_MESGQ; }
+
+/* Whose signal it is. */
+void mm_sender_out(siginfo_t *info)
+{
+    if (mm_has_sender(info->si_code) || info->si_signo == SIGCHLD)
+        info->si_pid = mm_number_out(info->si_pid);
 }
 
 /* Of a process, or negative of a group. */

@@ -192,7 +192,8 @@ static int gather(void)
     }
     if (r < 0)
         return r;
-    mm_process_state(image);
+    if (mm_process_state(image) < 0)
+        return refuse_image("more queued signals wait for it than can come back", "");
     for (uint64_t i = 0; i < image->timers; i++)
         if (e->timer[i].notify == SIGEV_THREAD || e->timer[i].notify == SIGEV_THREAD_ID)
             return refuse_image("it has a timer that starts threads", "");

@@ -1,0 +1,115 @@
+"""What the kernel keeps for processes, seldom used: as it was after SIGKILL of all, at every index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from comeback import Memory, comes_back
+from lab import PATIENCE, wait_until
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+WORKS = """
+import fcntl, hashlib, os, resource, signal, socket, struct, sys
+def works(rounds=60, state=b"x"):
+    for n in range(rounds):
+        for i in range(9000):
+            state = hashlib.sha256(state * 3).digest()
+"""
+COUNTERS = """
+semaphore, large = os.eventfd(3, os.EFD_SEMAPHORE | os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
+os.eventfd_write(large, 2 ** 64 - 2)
+child = os.fork()
+works()
+if child == 0:
+    os._exit(os.eventfd_read(semaphore))
+print(os.waitpid(child, 0)[1] >> 8, os.eventfd_read(semaphore), os.eventfd_read(semaphore), os.eventfd_read(large))
+"""
+FOLDERS = """
+os.mkdir("held"), os.mkdir("other"), os.mkdir("within")
+held, other = os.open("held", os.O_RDONLY), os.open("other", os.O_RDONLY | os.O_DIRECTORY)
+fcntl.flock(other, fcntl.LOCK_EX)
+one, two = socket.socketpair()
+os.rmdir("held")
+os.chdir("within")
+os.rmdir("../within")
+child = os.fork()
+works()
+print(os.listdir(held), os.fstat(held).st_nlink < 2, os.path.exists("x"), flush=True)
+if child == 0:
+    os._exit(7)
+try:
+    open("x", "w")
+except FileNotFoundError:
+    print("nothing is made there", os.waitpid(child, 0)[1] >> 8)
+os.fchdir(other)
+try:
+    fcntl.flock(os.open(".", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("is locked")
+"""
+# of those that queue, to the process: each as it was sent; of others, that they wait
+SIGNALS = """
+import ctypes
+def sends(to, number, value):
+    assert ctypes.CDLL(None).sigqueue(to, number, ctypes.c_void_p(value)) == 0
+queued, one, other = signal.SIGRTMIN + 3, signal.SIGRTMAX, signal.SIGRTMIN + 5
+signal.pthread_sigmask(signal.SIG_BLOCK, [queued, one, other, signal.SIGUSR1])
+for value in (7, 8, 9):
+    sends(os.getpid(), queued, value)
+os.kill(os.getpid(), other)
+signal.pthread_kill(__import__("threading").get_ident(), one)
+os.kill(os.getpid(), signal.SIGUSR1)
+child = os.fork()
+if child == 0:
+    assert not signal.sigpending()
+    sends(os.getppid(), queued, 10)
+    works(80)
+    sends(os.getppid(), queued, 11)
+    os._exit(4)
+works()
+assert os.waitpid(child, 0)[1] >> 8 == 4 and signal.sigpending() == {queued, one, other, signal.SIGUSR1}
+libc, info = ctypes.CDLL(None), (ctypes.c_int * 32)()
+def taken(number):
+    mask = ctypes.c_uint64(1 << (number - 1))
+    while libc.sigtimedwait(ctypes.byref(mask), info, bytes(16)) == number:
+        yield info[2], {os.getpid(): "self", child: "child"}.get(info[4]), info[6] if info[2] == -1 else 0
+for number in (queued, other):
+    print(*taken(number))
+print(len([*taken(one)]), len([*taken(signal.SIGUSR1)]))
+"""
+TOO_MANY = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+for _ in range(65):
+    os.kill(os.getpid(), signal.SIGRTMIN)
+print("sent", flush=True)
+while not os.path.exists("go"):
+    works(1)
+for n in range(66):
+    print(n, signal.sigtimedwait([signal.SIGRTMIN], 0) and "came")
+"""
+SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_they_come_back(tmp_path: Path, what: str) -> None:
+    (tmp_path / "script").write_text(WORKS + SCRIPTS[what])
+    comes_back(Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"]), "150ms")
+
+
+def test_more_signals_than_can_come_back(tmp_path: Path) -> None:
+    """Is said; all of them wait as before."""
+    (tmp_path / "script").write_text(WORKS + TOO_MANY)
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    try:
+        wait_until(lambda: b"sent" in (tmp_path / "out").read_bytes(), f"they are sent: {case.errors()}")
+        done = case.verb("checkpoint")
+        assert done.returncode == 1 and b"more queued signals wait for it than can come back" in done.stderr, done
+        (case.work / "go").touch()
+        assert run.wait(PATIENCE) == 0, case.errors()
+    finally:
+        run.kill()
+    assert (tmp_path / "out").read_bytes() == case.native.output
