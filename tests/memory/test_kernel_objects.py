@@ -79,6 +79,45 @@ for number in (queued, other):
     print(*taken(number))
 print(len([*taken(one)]), len([*taken(signal.SIGUSR1)]))
 """
+# to one name from two that have names, one that is connected and one without a name; both ways between two ports
+DATAGRAMS = """
+def made(family, name, to=None):
+    this = socket.socket(family, socket.SOCK_DGRAM)
+    if name:
+        this.bind(name)
+    if to:
+        this.connect(to)
+    this.settimeout(9)
+    return this
+unix, inet = socket.AF_UNIX, socket.AF_INET
+at, one = made(unix, "at"), made(unix, "\\0h4" + str(os.getppid()))
+two, nameless = made(unix, "two", "at"), made(unix, None)
+left, right, any = made(inet, ("127.0.0.1", 0)), made(inet, ("127.0.0.1", 0)), made(inet, ("0.0.0.0", 0))
+port = any.getsockname()[1]
+r, w = os.pipe()
+child = os.fork()
+if child == 0:
+    one.sendto(b"one", "at"), two.send(b"two"), nameless.sendto(b"nameless", "at"), one.sendto(b"one again" * 99, "at")
+    right.sendto(b"before", left.getsockname()), right.sendto(b"to any", ("127.0.0.1", port))
+    any.sendto(b"from any", left.getsockname())
+    os.write(w, b"x")
+else:
+    os.read(r, 1)
+    left.connect(right.getsockname()), right.connect(left.getsockname())
+    left.send(b"to right")
+if child == 0:
+    works()
+    two.send(b"two later"), right.send(b"later")
+    print(right.recv(99), flush=True)
+    os._exit(6)
+works(80)
+assert os.waitpid(child, 0)[1] >> 8 == 6
+names = {left.getsockname(): "left", right.getsockname(): "right", ("127.0.0.1", port): "any", one.getsockname(): "one"}
+for this, count in (at, 5), (left, 3), (any, 1):
+    for _ in range(count):
+        data, sender = this.recvfrom(9999)
+        print(data[:20], len(data), names.get(sender, sender))
+"""
 TOO_MANY = """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
 for _ in range(65):
@@ -89,7 +128,7 @@ while not os.path.exists("go"):
 for n in range(66):
     print(n, signal.sigtimedwait([signal.SIGRTMIN], 0) and "came")
 """
-SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS}
+SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -79,6 +79,12 @@ def again(entries: Iterable[tuple[DescriptorEntry, bytes]], base: int) -> list[i
         _options(end, fields)
     tcp_restart.fill(connected)
     ends.update({_inode(entry): end for (entry, fields) in sockets for its, end in connected if its is fields})
+    _send_again([(ends[_inode(entry)], fields) for entry, fields in sockets], folders)
+    for (entry, fields), cwd in zip(sockets, folders, strict=True):
+        if fields["state"] == ["sends"]:
+            go_to(cwd)
+            to = _address(fields, "to")    # where nobody is there any more: as if he had gone later
+            lib.mm_connect(ends[_inode(entry)].fileno(), to, len(to))
     for entry, _ in sockets:
         this = ends[_inode(entry)]
         this.setblocking(not entry.flags & os.O_NONBLOCK)
@@ -112,9 +118,20 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     if state == "listens":
         this.listen(int(fields["backlog"][0]))
     this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)  # not before: connections that come back have the port, too
-    if to := _address(fields, "to"):
-        lib.mm_connect(this.fileno(), to, len(to))      # where nobody is there any more: as if he had gone later
     return this
+
+
+def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], folders: Sequence[bytes]) -> None:
+    """Datagrams that were not read, from whoever sent them: before a connection lets in only those of one."""
+    by_address = {_address(fields): this for this, fields in sockets if _address(fields)}
+    for (this, fields), cwd in zip(sockets, folders, strict=True):
+        for line in fields.get("datagram", []):
+            data, _, sender = line.partition(" ")
+            go_to(cwd)
+            with closing(socket.socket(this.family, this.type)) as nameless:
+                sends = by_address.get(bytes.fromhex(sender), nameless)
+                sends.setblocking(False)
+                sends.sendto(bytes.fromhex(data), this.getsockname())
 
 
 def _options(this: socket.socket, fields: dict[str, list[str]]) -> None:

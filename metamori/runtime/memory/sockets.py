@@ -12,6 +12,7 @@ What is found is lines of text in the descriptor's entry:
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
   name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
   shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
+  datagram: one that was not read yet, in hex, and the address of the socket in the run that sent it, if it had one
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
-from typing import Protocol
+from typing import Any, Protocol
 
 from metamori._area import ffi, lib
 from metamori.runtime.memory import proc_inspect
@@ -72,6 +73,7 @@ class Inside:
     inodes: frozenset[int]
     connections: frozenset[tuple[bytes, bytes]] = frozenset()
     listens: frozenset[bytes] = frozenset()
+    datagrams: frozenset[bytes] = frozenset()      # addresses of sockets for them
     unsent: tuple[tuple[tuple[bytes, bytes], int], ...] = ()   # bytes of a connection that do not reach its other end
 
 
@@ -82,7 +84,7 @@ class _Open(Protocol):
 
 def inside(sockets: Mapping[int, _Open]) -> Inside:
     """By inode, each as some process has it open."""
-    connections, listens = {}, set()
+    connections, listens, datagrams = {}, set(), set()
     for each in sockets.values():
         try:
             with closing(_taken(each.pid, each.fd)) as this:
@@ -91,11 +93,13 @@ def inside(sockets: Mapping[int, _Open]) -> Inside:
                     listens.add(own)
                 elif own and other and this.family != socket.AF_UNIX and this.type == socket.SOCK_STREAM:
                     connections[own, other] = each.pid, each.fd
+                elif own and this.type == socket.SOCK_DGRAM and _is_bound(this.family, own):
+                    datagrams.add(own)
         except OSError:
             continue                       # `look` says what is wrong with it
     # of all, before one of them is looked at: else what arrives only then would be nowhere
     unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
-    return Inside(frozenset(sockets), frozenset(connections), frozenset(listens),
+    return Inside(frozenset(sockets), frozenset(connections), frozenset(listens), frozenset(datagrams),
                   tuple((names, count) for names, count in unsent.items() if count))
 
 
@@ -151,7 +155,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         if isinstance(waiting, str):
             return Found(what=what, soon=True, why_not=f"holds {waiting}, and cannot come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
-        lines += [f"waiting: {each.hex()}" for each in waiting]
+        lines += [f"waiting: {each.hex()}" for each, _ in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
         lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
     if state == "tcp":
@@ -161,6 +165,11 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines += [f"address: {(own or b'').hex()}", f"to: {(other or b'').hex()}", *more]
     if state == "sends" and other:
         lines.append(f"to: {other.hex()}")
+    if state in ("waits", "sends") and kind == socket.SOCK_DGRAM and own and _is_bound(family, own):
+        datagrams = _datagrams(this, inside)
+        if isinstance(datagrams, str):
+            return Found(what=what, soon=True, why_not=f"holds {datagrams}, and cannot come back with the program")
+        lines += datagrams
     if state in ("listens", "waits", "sends") and own and _is_bound(family, own):
         lines.append(f"address: {own.hex()}")
         if path := path_of(own):
@@ -171,7 +180,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
             lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
     if state == "ended" and (count := _to_read(this)):
         lines.append(f"waiting: {this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}")
-    leads_out = state in ("sends", "reset")
+    leads_out = state == "reset" or (state == "sends" and not _bound_to(other or b"", inside.datagrams))
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
     soon = state == "reset" and other is not None and _is_on_its_way(this, other, inside)
@@ -377,16 +386,18 @@ def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
     return stat.S_ISSOCK(st.st_mode) and (1 not in unix or _number(unix, 1) == st.st_ino & 0xffffffff)
 
 
-def _waiting(this: socket.socket) -> list[bytes] | str:
-    """What has been sent and not been read, copied; or what it is, where more than bytes, or none, is on its way."""
-    found: list[bytes] = []
-    inode = os.fstat(this.fileno()).st_ino
-    before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, socket.SO_PASSCRED)]
-    this.setsockopt(_SOCKET, socket.SO_PASSCRED, 1)    # an empty message differs from the end by whose it is
+def _waiting(this: socket.socket) -> list[tuple[bytes, Any]] | str:
+    """What has been sent and not been read, copied, and by whom; or what it is, where more than bytes, or none, is on its
+    way."""
+    found: list[tuple[bytes, Any]] = []
+    inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
+    before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, *[socket.SO_PASSCRED][:is_unix])]
     try:
+        if is_unix:                        # an empty message differs from the end by whose it is
+            this.setsockopt(_SOCKET, socket.SO_PASSCRED, 1)
         this.setsockopt(_SOCKET, _PEEK_OFF, -1 if inode in _empty else 0)  # then it goes on behind what was looked at
         while True:
-            data, whose, flags, _ = this.recvmsg(_most(this), _WHOSE, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            data, whose, flags, sender = this.recvmsg(_most(this), _WHOSE, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if flags & socket.MSG_CTRUNC:
                 return "descriptors that were sent and not received"
             if whose and this.type in _MESSAGES and (inode in _empty or not data):
@@ -394,7 +405,7 @@ def _waiting(this: socket.socket) -> list[bytes] | str:
                 return "an empty message"
             if not data:
                 break
-            found.append(data)
+            found.append((data, sender))
     except BlockingIOError:
         pass
     finally:
@@ -402,6 +413,43 @@ def _waiting(this: socket.socket) -> list[bytes] | str:
             this.setsockopt(_SOCKET, name, value)
     _empty.discard(inode)
     return found
+
+
+def _datagrams(this: socket.socket, inside: Inside) -> list[str] | str:
+    """Lines of those that sockets in the run can send again; of others, of another machine's, none."""
+    waiting, found = _waiting(this), []
+    if isinstance(waiting, str):
+        return waiting
+    for data, sender in waiting:
+        own = _bound_to(_sockaddr(this.family, sender), inside.datagrams)
+        if this.family != socket.AF_UNIX and own is None:
+            continue
+        if sender and own is None:
+            return "a message of a socket that is closed"
+        found.append(f"datagram: {data.hex()} {(own or b'').hex()}")
+    return found
+
+
+def _sockaddr(family: int, address: Any) -> bytes:
+    """Of a sender, as Python says it."""
+    if family == socket.AF_UNIX:
+        name = os.fsencode(address or b"")
+        return struct.pack("=H", family) + name + (b"\0" if name[:1] not in (b"", b"\0") else b"")
+    if not address:
+        return b""
+    port = struct.pack(">H", address[1])
+    host = socket.inet_pton(family, address[0].partition("%")[0])
+    if family == socket.AF_INET:
+        return struct.pack("=H", family) + port + host + bytes(8)
+    return struct.pack("=H", family) + port + struct.pack(">I", address[2]) + host + struct.pack("=I", address[3])
+
+
+def _bound_to(name: bytes, names: Collection[bytes]) -> bytes | None:
+    """Which socket of the run has an address: its own, or that port at every one."""
+    if name in names or name[:2] == struct.pack("=H", socket.AF_UNIX):
+        return name if name in names else None
+    anywhere = name[:4] + bytes(max(0, len(name) - 4))
+    return anywhere if anywhere in names else None
 
 
 def _most(this: socket.socket) -> int:
