@@ -150,5 +150,6 @@ def test_more_signals_than_can_come_back(tmp_path: Path) -> None:
         (case.work / "go").touch()
         assert run.wait(PATIENCE) == 0, case.errors()
     finally:
-        run.kill()
+        if run.poll() is None:
+            case.kill_with(run)
     assert (tmp_path / "out").read_bytes() == case.native.output

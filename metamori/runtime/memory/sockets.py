@@ -387,8 +387,8 @@ def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
 
 
 def _waiting(this: socket.socket) -> list[tuple[bytes, Any]] | str:
-    """What has been sent and not been read, copied, and by whom; or what it is, where more than bytes, or none, is on its
-    way."""
+    """What has been sent and not been read, copied, and by whom; or what it is, where more than bytes, or none, is on
+    its way."""
     found: list[tuple[bytes, Any]] = []
     inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
     before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, *[socket.SO_PASSCRED][:is_unix])]
