@@ -19,7 +19,7 @@ numpy = pytest.importorskip("numpy")
 pytest.importorskip("xxhash")
 
 from metamori.errors import MetamoriError, Usage  # noqa: E402
-from metamori.levels.api import capi, staging  # noqa: E402
+from metamori.levels.api import capi, capi_more, staging  # noqa: E402
 from metamori.levels.api.levels import Levels  # noqa: E402
 from metamori.levels.formats import checksummed_file, ff_bytes, hdf5_file, posix_format  # noqa: E402
 from metamori.levels.formats.checksummed_file import Broken  # noqa: E402
@@ -191,6 +191,13 @@ def test_calls_that_cannot_be_done(tmp_path: Path) -> None:
 def test_a_checkpoint_of_fti_without_an_id() -> None:
     with pytest.raises(MetamoriError, match="the id of a checkpoint must not be 0"):
         capi.FTI_Checkpoint(0, 1)
+
+
+def test_a_name_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = SimpleNamespace(folder=lambda: "/stage/0")
+    monkeypatch.setattr(capi_more.bound, "levels", SimpleNamespace(stage=stage))
+    with pytest.raises(MetamoriError, match="the name of the stage folder has 9 bytes, and there is room for 8"):
+        capi_more.FTI_GetStageDir(None, 8)
 
 
 def test_variables_that_are_none() -> None:

@@ -352,10 +352,12 @@ def test_a_rollback_to_what_has_no_memory() -> None:
 
 
 def test_what_can_be_continued_after_a_kill(capfd: pytest.CaptureFixture[str]) -> None:
-    store = SimpleNamespace(path="/store", history=SimpleNamespace(indexes=[0, 1, 2]),
-                            meta=lambda index: SimpleNamespace(memory=(1,)))
-    live(session=SimpleNamespace(store=store), config=SimpleNamespace(memory=True))._say_what_is_left("killed", 2)
-    assert "the program can continue from checkpoint 2: metamori restart --store /store 2" in capfd.readouterr().err
+    store = SimpleNamespace(path="/store", history=SimpleNamespace(indexes=[0, 1, 2]), indexes=[0, 1, 2],
+                            refresh=lambda: None, meta=lambda index: SimpleNamespace(memory=(1,)))
+    live(session=SimpleNamespace(store=store), config=SimpleNamespace(memory=True))._say_what_is_left("killed")
+    said = capfd.readouterr().err
+    assert "can be restored to checkpoints 0 to 2: metamori restore --store /store INDEX" in said
+    assert "the program can continue from checkpoint 2: metamori restart --store /store 2" in said
 
 
 def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 
-struct mm_memory *mm_my_memory;
-
 /* The register of a system call that is about to be made: for a child or a group of them (kind 0), or for an object of System V; NULL. */
 static greg_t *number_of_wait(void *context, uint32_t *kind)
 {

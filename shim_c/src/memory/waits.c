@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <ucontext.h>
 
+struct mm_memory *mm_my_memory;
 __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
 
 /* mov $number,%eax before it: the libc's own word for which call this is; else what the wrapper expects */

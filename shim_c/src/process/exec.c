@@ -183,7 +183,7 @@ static int settle_named(const char *path)
 }
 
 /* As mm_why_not, of a file of this run: what it is, its bytes say, and those of its interpreters, once they are in place. */
-static const char *why_not(int fd, const struct stat *st, struct mm_program *found)
+static const char *why_not_ours(int fd, const struct stat *st, struct mm_program *found)
 {
     settle_program(fd, st);
     const char *why = mm_why_not(fd, found);
@@ -228,7 +228,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
-    const char *why = fd < 0 ? NULL : ours ? why_not((int)fd, &st, &found) : mm_why_not((int)fd, &found);
+    const char *why = fd < 0 ? NULL : ours ? why_not_ours((int)fd, &st, &found) : mm_why_not((int)fd, &found);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
         why = "the preload library cannot be reached from where it runs";
         found.refuses = 1;
