@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from lab import Lab
 from test_static_paths import built
@@ -108,3 +110,45 @@ def test_flags_by_the_library(lab: Lab, native_lab: Lab) -> None:
     prepare(lab)
     natively, done = (each.run([program], native=each is native_lab) for each in (native_lab, lab))
     assert (done.returncode, done.stdout, done.stderr) == (0, natively.stdout, b"")
+
+
+LEASE = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+int main(void)
+{
+    int fd = open("program", O_RDONLY), number = 0;
+    time_t begin = time(NULL);
+    sigset_t broken;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGIO);
+    sigprocmask(SIG_BLOCK, &broken, NULL);
+    printf("%d\\n", fcntl(fd, F_SETLEASE, F_WRLCK));
+    fflush(stdout);
+    for (int i = 0; i < 4; i++)
+        if (!fork())
+            return execl("program", "program", NULL);
+    sigwait(&broken, &number);
+    printf("%d\\n", unlink("log"));
+    printf("%d\\n", fcntl(fd, F_SETLEASE, F_UNLCK));
+    for (int i = 0; i < 4; i++) {
+        wait(&number);
+        printf("%d\\n", number);
+    }
+    printf("%d\\n", time(NULL) - begin >= 40);       /* the kernel waits for 45 */
+    return 0;
+}
+"""
+
+
+def test_programs_whose_file_another_holds(lab: Lab, native_lab: Lab) -> None:
+    """They wait until it gives up its lease, after a call that is shown too."""
+    for each in (lab, native_lab):
+        shutil.copy("/bin/true", each.work / "program")
+    every_index(lab, native_lab, ["sh"], [built(lab.folder, LEASE)], [])

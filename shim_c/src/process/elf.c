@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/statfs.h>
 
+#define SCRIPTS 5                      /* as the kernel follows interpreters */
 #define ST_NOSUID 2
 
 #if defined(__x86_64__)
@@ -216,17 +217,19 @@ long mm_open_program(int dir, const char *path, int flags)
     return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
 }
 
-static const char *why_not(int fd, struct mm_program *found, int depth)
+static const char *why_not(int fd, struct mm_program *found, void (*before)(int fd), int depth)
 {
     char head[256];
     struct stat st;
+    if (before)
+        before(fd);
     long n = sys_pread(fd, head, sizeof head - 1, 0);
     if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
     head[n] = 0;
     if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
         return why_not_elf(fd, head, &st, found);
-    if (head[0] != '#' || head[1] != '!' || depth == MM_SCRIPTS)
+    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
         return NULL;
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;
@@ -234,14 +237,16 @@ static const char *why_not(int fd, struct mm_program *found, int depth)
     long interpreter = mm_open_program(AT_FDCWD, found->interpreter, 0);
     if (interpreter < 0)
         return NULL;
-    const char *why = why_not((int)interpreter, found, depth + 1);
+    const char *why = why_not((int)interpreter, found, before, depth + 1);
     mm_close_spare((int)interpreter);
     return why;
 }
 
 /* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
-const char *mm_why_not(int fd, struct mm_program *found)
+const char *mm_why_not(int fd, struct mm_program *found) { return mm_why_not_after(fd, found, NULL); }
+
+const char *mm_why_not_after(int fd, struct mm_program *found, void (*before)(int fd))
 {
     *found = (struct mm_program){ 0 };
-    return why_not(fd, found, 0);
+    return why_not(fd, found, before, 0);
 }

@@ -159,38 +159,29 @@ void mm_leave_undone(int gone)
 
 /* -- before and after ------------------------------------------------------------------------------------- */
 
-/* A program file with redirected bytes is run by the kernel from what is in place: put them there.  1: it had some. */
-static int settle_program(int fd, const struct stat *st)
-{
-    enter();
-    uint32_t slot = mm_pif_there(mm_area, fd, "", AT_EMPTY_PATH, st->st_dev, st->st_ino);
-    int settles = slot && !is_native(mm_pif_at(mm_area, slot));
-    if (settles)
-        mm_settle_program(slot, fd);
-    leave();
-    return settles;
-}
-
-static int settle_named(const char *path)
+/* A program file with redirected bytes is run by the kernel from what is in place: put them there. */
+static void settle_program(int fd)
 {
     struct stat st;
-    long fd = mm_open_program(AT_FDCWD, path, 0);
-    if (fd < 0)
-        return 0;
-    int settled = sys(SYS_fstat, fd, &st) == 0 && settle_program((int)fd, &st);
-    mm_close_spare((int)fd);
-    return settled;
+    if (sys(SYS_fstat, fd, &st) < 0)
+        return;
+    enter();
+    uint32_t slot = mm_pif_there(mm_area, fd, "", AT_EMPTY_PATH, st.st_dev, st.st_ino);
+    if (slot && !is_native(mm_pif_at(mm_area, slot)))
+        mm_settle_program(slot, fd);
+    leave();
 }
 
 /* As mm_why_not, of a file of this run: what it is, its bytes say, and those of its interpreters, once they are in place. */
-static const char *why_not_ours(int fd, const struct stat *st, struct mm_program *found)
+static const char *why_not(int fd, struct mm_program *found)
 {
-    settle_program(fd, st);
-    const char *why = mm_why_not(fd, found);
-    for (int i = 0; i < MM_SCRIPTS && *found->interpreter && settle_named(found->interpreter); i++)
-        why = mm_why_not(fd, found);
-    if (*found->loader && strncmp(found->loader, "/lib", strlen("/lib")) != 0)
-        settle_named(found->loader);
+    const char *why = mm_why_not_after(fd, found, settle_program);
+    int own = *found->loader && strncmp(found->loader, "/lib", strlen("/lib")) != 0;
+    long loader = own ? mm_open_program(AT_FDCWD, found->loader, 0) : -1;
+    if (loader >= 0) {
+        settle_program((int)loader);
+        mm_close_spare((int)loader);
+    }
     return why;
 }
 
@@ -228,7 +219,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
-    const char *why = fd < 0 ? NULL : ours ? why_not_ours((int)fd, &st, &found) : mm_why_not((int)fd, &found);
+    const char *why = fd < 0 ? NULL : ours ? why_not((int)fd, &found) : mm_why_not((int)fd, &found);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
         why = "the preload library cannot be reached from where it runs";
         found.refuses = 1;

@@ -23,7 +23,8 @@ int mm_calls_by_itself(int fd);
 /* The number that its linker gave its build, as much as there is room for: bytes, -1 without one. */
 long mm_build_id(int fd, char *id, size_t room);
 /* CDEF-END */
-#define MM_SCRIPTS 5           /* as the kernel follows interpreters */
+/* before: it, and each of its interpreters, is read. */
+const char *mm_why_not_after(int fd, struct mm_program *found, void (*before)(int fd));
 long mm_open_program(int dir, const char *path, int flags);
 #pragma GCC visibility pop
 #endif

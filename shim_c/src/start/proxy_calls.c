@@ -347,7 +347,7 @@ static void take_library_out(const struct mm_shown *call, uint64_t envp)
     for (uint64_t at; mm_shown_bytes(call, envp, &at, sizeof at) && at; envp += sizeof at) {
         if (mm_shown_string(call, at, list, sizeof list) < 0 || strncmp(list, "LD_PRELOAD=", strlen("LD_PRELOAD=")) != 0)
             continue;
-        for (const char *ours; (ours = mm_ours_in(list, &length)) != NULL;) {
+        for (const char *ours; (ours = mm_ours_in(list, &length)) != NULL && mm_still_waits(call);) {
             size_t rest = strlen(ours + length) + 1;
             struct iovec here = { (char *)ours, rest }, there = { (void *)(uintptr_t)(at + (uint64_t)(ours - list)), rest };
             memmove((char *)ours, ours + length, rest);

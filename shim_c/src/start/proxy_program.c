@@ -16,7 +16,7 @@
 #ifndef PIDFD_THREAD
 #define PIDFD_THREAD O_EXCL            /* Linux 6.9 */
 #endif
-#define STATUS_ROOM 1024
+#define STATUS_ROOM 4096               /* hundreds of groups */
 #define FIRST_PIECE 256                /* few paths are longer */
 
 struct mm_proxy_shared *mm_proxy_shared;

@@ -52,9 +52,11 @@ static int is_ours(const struct mm_shown *call)
         || call->tgid == __atomic_load_n(&h->session_lock, __ATOMIC_RELAXED);
 }
 
+static int one_more_thread(void);
+
 /* A program that confines itself by Landlock may do less than we from then on, and so may what it starts.  These calls, and those
  * that lead elsewhere, are shown so that we know of them. */
-static int only_changes_itself(const struct mm_shown *call, const struct mm_waiting *from)
+static int only_changes_itself(const struct mm_shown *call, const struct mm_waiting *from, int last)
 {
     int place = call->listener - MM_PROXY_LISTENERS;
     switch (call->notice.data.nr) {
@@ -62,7 +64,8 @@ static int only_changes_itself(const struct mm_shown *call, const struct mm_wait
         mm_proxy_shared->confined[place] = 1;
         return 1;
     case SYS_execve: case SYS_execveat:
-        mm_look_at_program(call, from);
+        if (!last || one_more_thread())            /* to open it may be to wait for another call */
+            mm_look_at_program(call, from);
         return 1;
     case SYS_chroot: case SYS_pivot_root: case SYS_unshare: case SYS_setns: case SYS_setgroups: case SYS_setfsuid: case SYS_setfsgid:
         mm_proxy_shared->elsewhere[place] = 1;
@@ -106,7 +109,7 @@ static void serve_call(struct mm_shown *call, struct mm_waiting *who, int last, 
     enum mm_answer how = MM_ANSWER_KERNEL;
     if (call->tries < TRIES && mm_waiting_look(call, who)) {
         call->tgid = who->tgid;
-        if (!only_changes_itself(call, who) && !is_ours(call) && (!last || one_more_thread())) {
+        if (!only_changes_itself(call, who, last) && !is_ours(call) && (!last || one_more_thread())) {
             if (call->tries++ == 0)
                 MM_STOP("proxy.got");
             how = mm_make_shown_call(call, who, &result);
