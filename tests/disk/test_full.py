@@ -322,3 +322,25 @@ def test_a_process_for_which_there_is_no_room(small: Lab, tmp_path: Path) -> Non
     wait_until(lambda: words in session.stderr(), "a child is there, and found no room")
     filler.unlink()
     assert session.end() == 0, session.stderr()
+
+
+OVERWRITES = """
+import os
+fd = os.open("f", os.O_RDWR)
+for _ in range(21 * 16):
+    os.write(fd, bytes(65536))
+"""
+
+
+def test_what_is_saved_ahead_and_found_no_room_takes_none(tmp_path: Path, compiled: Compile, installed: None) -> None:
+    """Pre-images in steps of 1, 2, 4, 8 MiB and then 16, for which there is no room: the rest is redirected."""
+    try:
+        with mounted(tmp_path, "tmpfs", 34) as disk:
+            lab = Lab(tmp_path, compiled("driver"))
+            lab.store = disk / "store"
+            (lab.work / "f").write_bytes(os.urandom(64 * MB))
+            done = lab.run([sys.executable, "-c", OVERWRITES])
+            assert (done.returncode, done.stderr) == (0, b"")
+            lab.verb("verify")
+    except NoMount as why:
+        pytest.skip(str(why))

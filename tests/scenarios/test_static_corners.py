@@ -112,6 +112,18 @@ def test_flags_by_the_library(lab: Lab, native_lab: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, natively.stdout, b"")
 
 
+@OPTIONS
+def test_an_interpreter_that_the_run_has_changed(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """Its old bytes name another one, which nobody has changed: it ran the script."""
+    for each in (lab, native_lab):
+        (each.work / "run").write_text("#!/bin/sh \necho old\n")
+        (each.work / "by").write_text("#!./run\n")
+        for name in ("run", "by"):
+            (each.work / name).chmod(0o755)
+    steps = ["env ./by", "printf '#!/bin/cat' | dd of=run conv=notrunc status=none; env ./by"]
+    every_index(lab, native_lab, ["sh"], steps, options)
+
+
 LEASE = """
 #define _GNU_SOURCE
 #include <fcntl.h>

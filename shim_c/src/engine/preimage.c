@@ -1,6 +1,7 @@
 /* preimage.c - bytes that are about to be destroyed in place, saved to the buffer and noted in the journal. */
 #include "engine/engine.h"
 
+#include <linux/falloc.h>
 #include <linux/fs.h>
 
 #define PIECE_LEAST (1ul << 20)
@@ -51,6 +52,16 @@ static uint64_t data_at(uint32_t slot, int reader, uint64_t at, uint64_t end, ui
     return at > seen.from ? at : seen.from;
 }
 
+/* What was copied and is nobody's pre-image: the disk has its room again once nobody waits, for it may wait for the disk. */
+static __thread struct { uint64_t run, at, bytes; } left __attribute__((tls_model("initial-exec")));
+
+static void give_back(void)
+{
+    if (left.bytes && left.run == mm_area->head->run)
+        sys(SYS_fallocate, mm_buffer_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, left.at, left.bytes);
+    left.bytes = 0;
+}
+
 static int frozen_soon(void) { return __atomic_load_n(&mm_area->head->freeze, __ATOMIC_RELAXED) != 0; }
 
 /* Bytes in place [start, end) to the buffer, in pieces: the disk has begun with one when the next is copied. */
@@ -81,13 +92,19 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
     if (!buffer)
         buffer = mm_blocks_take(mm_area, (end - start + MM_BLOCK - 1) / MM_BLOCK) * MM_BLOCK;
+    give_back();
     long position = sys_lseek(reader, 0, SEEK_CUR);   /* it may be the program's own descriptor */
     long result = save_bytes(slot, reader, start, end, buffer, yields);
     sys_lseek(reader, position, SEEK_SET);
     struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
                                   .start = start, .end = end, .buffer_start = buffer, .stamp_ns = mm_stamp_of_job() };
-    if (result == 0)
-        result = mm_ahead_preimage(slot, reader, &record, length);
+    if (result < 0) {
+        left.run = h->run, left.at = buffer, left.bytes = end - start;
+        if (result != -EAGAIN)
+            give_back();
+        return result;
+    }
+    result = mm_ahead_preimage(slot, reader, &record, length);
     if (result < 0)
         return result;
     mm_lock(&h->lock, MM_LOCK_AREA);
