@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,3 +134,17 @@ def test_a_checkpoint_does_not_wait_for_what_is_saved_ahead(lab: Lab, tmp_path: 
     for index, there in ((first, last[:PIECE] + content[PIECE:]), (0, content), (first + 1, last)):
         lab.restore(index)
         assert (lab.work / "f").read_bytes() == there, f"checkpoint {index}"
+
+
+def test_where_the_kernel_will_not_begin_to_write(lab: Lab) -> None:
+    """As below a filter of system calls: each step was given up when it had been copied."""
+    program = "import os; f = os.open('f', os.O_RDWR); [os.write(f, bytes(65536)) for _ in range(24 * 16)]"
+    (lab.work / "f").write_bytes(os.urandom(32 * MIB))
+    refuse = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=sync_file_range:error=ENOSYS"]
+    if not shutil.which("strace") or lab.run([*refuse, "true"], native=True).returncode:
+        pytest.skip("no strace, or no right to trace")
+    done = lab.run([*refuse, *lab.argv("run"), "--", sys.executable, "-c", program], native=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    taken = sum(each.stat().st_blocks * 512 for each in (lab.store / "buffer").iterdir())
+    assert taken < 40 * MIB, "pre-images of all, and what was redirected before"
+    lab.verb("verify")

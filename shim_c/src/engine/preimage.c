@@ -75,8 +75,8 @@ static long save_bytes(uint32_t slot, int reader, uint64_t start, uint64_t end, 
             stop = at + piece;
         MM_STOP("preimage.piece");
         r = yields && frozen_soon() ? -EAGAIN : mm_copy(reader, at, mm_buffer_fd, buffer + (at - start), stop - at);
-        if (r == 0 && ahead)
-            sys(SYS_sync_file_range, mm_buffer_fd, buffer + (at - start), stop - at, SYNC_FILE_RANGE_WRITE);
+        if (r == 0 && ahead)           /* where that is refused, an fdatasync does it all */
+            ahead = sys(SYS_sync_file_range, mm_buffer_fd, buffer + (at - start), stop - at, SYNC_FILE_RANGE_WRITE) == 0;
     }
     for (uint64_t at = 0; r == 0 && ahead && yields && at < end - start; at += piece)   /* then an fdatasync is short */
         r = frozen_soon() ? -EAGAIN : sys(SYS_sync_file_range, mm_buffer_fd, buffer + at, piece, SYNC_FILE_RANGE_WAIT_BEFORE);
