@@ -104,6 +104,23 @@ static void case_leases(void)
     sums("old");
 }
 
+/* whoever has a lease for writing writes, cuts and frees without a word to himself */
+static void case_leased(void)
+{
+    signal(SIGIO, count);
+    scatter(fd);
+    metamori_checkpoint();
+    SAY(fcntl(fd, F_SETLEASE, F_WRLCK));
+    scatter(fd);
+    SAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, PAGE, PAGE));
+    SAY(ftruncate(fd, SIZE - PAGE - 100));
+    SAY(pread(fd, room, 100, 5 * PAGE));
+    SAY(fcntl(fd, F_GETLEASE));
+    SAY(caught);
+    SAY(fcntl(fd, F_SETLEASE, F_UNLCK));
+    sums("old");
+}
+
 /* a transfer up to the limit, one that begins there, and what lies in the pipe afterwards */
 static void case_transfers_at_the_size_limit(void)
 {
@@ -206,8 +223,8 @@ static void case_direct(void)
 }
 
 CASES = {
-    CASE(exec_lists), CASE(clone3), CASE(leases), CASE(transfers_at_the_size_limit), CASE(allocations_at_the_size_limit),
-    CASE(direct),
+    CASE(exec_lists), CASE(clone3), CASE(leases), CASE(leased), CASE(transfers_at_the_size_limit),
+    CASE(allocations_at_the_size_limit), CASE(direct),
 };
 
 MAIN

@@ -166,6 +166,8 @@ static int open_reader(uint32_t slot, int fd)
     MM_ASSERT(mm_locked_by_me(&readers_lock));
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
+    if ((flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR && sys(SYS_fcntl, fd, F_GETLEASE) == F_WRLCK)
+        return -EAGAIN;                /* to open it would break the program's own lease, and wait for that */
     long r = (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, O_RDWR);
     if (r < 0)
         r = mm_open_shut(path, O_RDONLY);
