@@ -77,7 +77,7 @@ static long pieces(int from, off_t *from_at, int to, off_t *to_at, size_t count)
             break;
         }
         at += w, out += w, total += w;
-        if (w < r && !goes_on)
+        if (w < r && (!goes_on || !w))
             break;
     }
     free(piece);
