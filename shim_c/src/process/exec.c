@@ -173,7 +173,7 @@ static void settle_program(int fd)
 }
 
 /* As mm_why_not, of a file of this run: what it is, its bytes say, and those of its interpreters, once they are in place. */
-static const char *why_not(int fd, struct mm_program *found)
+static const char *settled_why_not(int fd, struct mm_program *found)
 {
     const char *why = mm_why_not_after(fd, found, settle_program);
     int own = *found->loader && strncmp(found->loader, "/lib", strlen("/lib")) != 0;
@@ -219,7 +219,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     long fd = itself ? dir : mm_open_program(dir, path, flags);
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
-    const char *why = fd < 0 ? NULL : ours ? why_not((int)fd, &found) : mm_why_not((int)fd, &found);
+    const char *why = fd < 0 ? NULL : ours ? settled_why_not((int)fd, &found) : mm_why_not((int)fd, &found);
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
         why = "the preload library cannot be reached from where it runs";
         found.refuses = 1;
