@@ -184,6 +184,21 @@ static void timer_back(const struct mm_timer *t)
     }
 }
 
+/* A timer's comes with what the timer sends along: of the first that can have run out. */
+static void signal_back(const struct mm_memory_image *image, int number)
+{
+    union queued_info info;
+    for (const struct mm_timer *t = ENGINE->timer; t < ENGINE->timer + image->timers; t++)
+        if (t->notify == SIGEV_SIGNAL && t->signal == number
+            && (t->interval_s | t->interval_ns || !(t->value_s | t->value_ns))) {
+            own_fill(&info, 0, sizeof info);
+            info.queued = (struct queued){ .number = number, .code = SI_TIMER, .sender = (uint32_t)t->id, .value = { t->signal_value } };
+            send_again(&info);
+            return;
+        }
+    sys(SYS_kill, sys_getpid(), number);
+}
+
 void mm_process_state_back(const struct mm_memory_image *image)
 {
     struct mm_engine *e = ENGINE;
@@ -193,9 +208,9 @@ void mm_process_state_back(const struct mm_memory_image *image)
     for (int i = 0; i < 3; i++)
         if (image->interval[i].value_s | image->interval[i].value_us)
             sys(SYS_setitimer, i, &image->interval[i], 0);
-    for (uint64_t i = 0; i < image->timers; i++)
+    for (uint64_t i = image->timers; i-- > 0;)     /* the kernel names the one made last first */
         timer_back(&e->timer[i]);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
-            sys(SYS_kill, sys_getpid(), i);
+            signal_back(image, i);
 }
