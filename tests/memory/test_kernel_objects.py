@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from comeback import Memory, comes_back
+from comeback import Memory, built, comes_back
 from lab import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -36,7 +36,7 @@ os.chdir("within")
 os.rmdir("../within")
 child = os.fork()
 works()
-print(os.listdir(held), os.fstat(held).st_nlink < 2, os.path.exists("x"), flush=True)
+os.write(1, b"%r %r %r\\n" % (os.listdir(held), os.fstat(held).st_nlink < 2, os.path.exists("x")))   # both at a time
 if child == 0:
     os._exit(7)
 try:
@@ -118,6 +118,21 @@ for this, count in (at, 5), (left, 3), (any, 1):
         data, sender = this.recvfrom(9999)
         print(data[:20], len(data), names.get(sender, sender))
 """
+# from a port that somebody listens at, too
+TWO_KINDS = """
+left, right = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+left.bind(("127.0.0.1", 0)), right.bind(("127.0.0.1", 0))
+listens = socket.create_server(right.getsockname())
+child = os.fork()
+if child == 0:
+    works()
+    os._exit(3)
+right.sendto(b"from right", left.getsockname())
+works()
+left.settimeout(9)
+data, sender = left.recvfrom(99)
+print(data, sender == right.getsockname() == listens.getsockname(), os.waitpid(child, 0)[1] >> 8)
+"""
 TOO_MANY = """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
 for _ in range(65):
@@ -128,13 +143,23 @@ while not os.path.exists("go"):
 for n in range(66):
     print(n, signal.sigtimedwait([signal.SIGRTMIN], 0) and "came")
 """
-SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS}
+SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS,
+           "ports of two kinds": TWO_KINDS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)
 def test_they_come_back(tmp_path: Path, what: str) -> None:
     (tmp_path / "script").write_text(WORKS + SCRIPTS[what])
     comes_back(Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"]), "150ms")
+
+
+def test_signals_of_timers(tmp_path: Path) -> None:
+    """Come with what each of several sends along, whether they queue or not."""
+    case = Memory(tmp_path, [built(tmp_path, "ticks.c")])
+    assert case.start().wait(PATIENCE) == 0, case.errors()
+    for index in range(3, 0, -1):
+        done = case.verb("restart", str(index))
+        assert (done.returncode, done.stdout) == (0, case.native.output), done
 
 
 def test_more_signals_than_can_come_back(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
-"""What has been sent over a unix socket and not been read: it is looked at, and stays."""
+"""What has been sent to a socket and not been read: it is looked at, and stays."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from metamori.runtime.memory import sockets
+
+FIRST, LAST, MORE = [(b"first", None)], [(b"last", None)], [(b"more", None)]
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
@@ -16,7 +20,7 @@ def test_an_empty_message_is_refused_as_long_as_it_is_there(kind: socket.SocketK
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     with one, other:
         one.send(b"first")
-        assert sockets._waiting(other) == [b"first"]
+        assert sockets._waiting(other) == FIRST
         one.send(b"")
         one.send(b"last")
         for _ in range(3):
@@ -26,7 +30,7 @@ def test_an_empty_message_is_refused_as_long_as_it_is_there(kind: socket.SocketK
         assert (other.recv(9), other.recv(9)) == (b"", b"last")
         assert sockets._waiting(other) == []
         one.send(b"more")
-        assert sockets._waiting(other) == sockets._waiting(other) == [b"more"]
+        assert sockets._waiting(other) == sockets._waiting(other) == MORE
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
@@ -35,7 +39,7 @@ def test_the_end_is_no_empty_message(kind: socket.SocketKind) -> None:
     with other:
         one.send(b"last")
         one.close()
-        assert sockets._waiting(other) == sockets._waiting(other) == [b"last"]
+        assert sockets._waiting(other) == sockets._waiting(other) == LAST
 
 
 def test_descriptors_are_not_taken() -> None:
@@ -45,3 +49,56 @@ def test_descriptors_are_not_taken() -> None:
         before = os.listdir("/proc/self/fd")
         assert sockets._waiting(other) == "descriptors that were sent and not received"
         assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.fixture
+def ports() -> Iterator[tuple[socket.socket, socket.socket, sockets.Inside]]:
+    """Two of UDP, in a run."""
+    with ExitStack() as held:
+        one, other = (held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+        names = []
+        for this in (one, other):
+            this.bind(("127.0.0.1", 0))
+            names.append(sockets._name(this) or b"")
+        yield one, other, sockets.Inside(frozenset(), datagrams=frozenset(names))
+
+
+def test_an_empty_datagram_is_refused(ports: tuple[socket.socket, socket.socket, sockets.Inside]) -> None:
+    """As long as it is there; nothing behind it is passed over."""
+    one, other, inside = ports
+    for data in (b"first", b"", b"last"):
+        one.sendto(data, other.getsockname())
+    for _ in range(3):
+        assert sockets._datagrams(other, inside) == "an empty message"
+    assert [other.recv(9, socket.MSG_DONTWAIT) for _ in range(3)] == [b"first", b"", b"last"]
+    assert sockets._datagrams(other, inside) == []
+
+
+def test_an_error_stays_the_programs(ports: tuple[socket.socket, socket.socket, sockets.Inside]) -> None:
+    """That nobody received what it sent."""
+    one, other, inside = ports
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        one.connect(nobody.getsockname())
+    one.send(b"x")
+    assert sockets._datagrams(one, inside) == []
+    with pytest.raises(ConnectionRefusedError):
+        one.recv(9, socket.MSG_DONTWAIT)
+    one.connect(other.getsockname())
+    other.sendto(b"first", one.getsockname())
+    assert sockets._datagrams(one, inside) == [f"datagram: {b'first'.hex()} {(sockets._name(other) or b'').hex()}"]
+    name = other.getsockname()
+    other.close()
+    one.sendto(b"x", name)
+    assert sockets._datagrams(one, inside) == "messages, and an error that was not read"
+    with pytest.raises(ConnectionRefusedError):
+        one.recv(9, socket.MSG_DONTWAIT)
+    assert one.recv(9, socket.MSG_DONTWAIT) == b"first"
+
+
+def test_another_machine_is_not_this_one() -> None:
+    """A socket of the run has the same port at every address of its own machine."""
+    names = frozenset({sockets._sockaddr(socket.AF_INET, ("0.0.0.0", 7946))})
+    here, there = (sockets._sockaddr(socket.AF_INET, (host, 7946)) for host in ("127.0.0.1", "192.0.2.1"))
+    assert sockets._bound_to(here, names) in names
+    assert sockets._bound_to(there, names) is None

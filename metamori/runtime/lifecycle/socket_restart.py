@@ -123,7 +123,8 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
 
 def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], folders: Sequence[bytes]) -> None:
     """Datagrams that were not read, from whoever sent them: before a connection lets in only those of one."""
-    by_address = {_address(fields): this for this, fields in sockets if _address(fields)}
+    by_address = {_address(fields): this for this, fields in sockets
+                  if this.type == socket.SOCK_DGRAM and _address(fields)}       # TCP's ports are others
     for (this, fields), cwd in zip(sockets, folders, strict=True):
         for line in fields.get("datagram", []):
             data, _, sender = line.partition(" ")

@@ -400,7 +400,7 @@ def _waiting(this: socket.socket) -> list[tuple[bytes, Any]] | str:
             data, whose, flags, sender = this.recvmsg(_most(this), _WHOSE, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if flags & socket.MSG_CTRUNC:
                 return "descriptors that were sent and not received"
-            if whose and this.type in _MESSAGES and (inode in _empty or not data):
+            if (whose or sender) and this.type in _MESSAGES and (inode in _empty or not data):
                 _empty.add(inode)          # the kernel passes over it the next time
                 return "an empty message"
             if not data:
@@ -417,6 +417,11 @@ def _waiting(this: socket.socket) -> list[tuple[bytes, Any]] | str:
 
 def _datagrams(this: socket.socket, inside: Inside) -> list[str] | str:
     """Lines of those that sockets in the run can send again; of others, of another machine's, none."""
+    poll = select.poll()
+    poll.register(this, select.POLLIN)
+    events = dict(poll.poll(0)).get(this.fileno(), 0)
+    if events & select.POLLERR:            # whoever looks at messages would take the error from the program
+        return "messages, and an error that was not read" if events & select.POLLIN else []
     waiting, found = _waiting(this), []
     if isinstance(waiting, str):
         return waiting
@@ -445,11 +450,18 @@ def _sockaddr(family: int, address: Any) -> bytes:
 
 
 def _bound_to(name: bytes, names: Collection[bytes]) -> bytes | None:
-    """Which socket of the run has an address: its own, or that port at every one."""
+    """Which socket of the run has an address: its own, or that port at every one of this machine."""
     if name in names or name[:2] == struct.pack("=H", socket.AF_UNIX):
         return name if name in names else None
     anywhere = name[:4] + bytes(max(0, len(name) - 4))
-    return anywhere if anywhere in names else None
+    return anywhere if anywhere in names and _is_here(name) else None
+
+
+def _is_here(name: bytes) -> bool:
+    """An address of this machine: a socket can have it, at some port."""
+    family, = struct.unpack_from("=H", name)
+    with closing(socket.socket(family, socket.SOCK_DGRAM)) as tries:
+        return lib.mm_bind(tries.fileno(), name[:2] + bytes(2) + name[4:], len(name)) == 0
 
 
 def _most(this: socket.socket) -> int:
