@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built, comes_back
+from comeback import METAMORI, Memory, built, comes_back
+from hang import descendants
 from lab import PATIENCE, wait_until
+from stops import Stops
+
+from metamori._area import ffi
 
 pytestmark = pytest.mark.usefixtures("installed")
+FUTEX = 202 if platform.machine() == "x86_64" else 98
 
 WORKS = """
 import fcntl, hashlib, os, resource, signal, socket, struct, sys
@@ -143,6 +152,19 @@ while not os.path.exists("go"):
 for n in range(66):
     print(n, signal.sigtimedwait([signal.SIGRTMIN], 0) and "came")
 """
+IN_ORDER = """
+import metamori
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+os.kill(os.getpid(), signal.SIGRTMIN)
+child = os.fork()
+if child == 0:
+    metamori.checkpoint()
+    os.kill(os.getppid(), signal.SIGRTMIN)
+    open("sent", "w").close()
+    os._exit(0)
+os.waitpid(child, 0)
+print([signal.sigwaitinfo([signal.SIGRTMIN]).si_pid == each for each in (os.getpid(), child)])
+"""
 SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS,
            "ports of two kinds": TWO_KINDS}
 
@@ -160,6 +182,32 @@ def test_signals_of_timers(tmp_path: Path) -> None:
     for index in range(3, 0, -1):
         done = case.verb("restart", str(index))
         assert (done.returncode, done.stdout) == (0, case.native.output), done
+
+
+def waits_for(pid: int, word: int) -> bool:
+    """In a page, by a futex."""
+    with suppress(OSError):
+        called = Path(f"/proc/{pid}/syscall").read_text().split()
+        return called[0] == str(FUTEX) and (int(called[1], 16) - word) % 4096 == 0
+    return False
+
+
+def test_signals_are_there_before_others_come(tmp_path: Path) -> None:
+    """Nobody runs, and sends more, before all have those that waited for them."""
+    stops, sent = Stops(tmp_path / "stops"), tmp_path / "work" / "sent"
+    (tmp_path / "script").write_text(WORKS + IN_ORDER)
+    case = Memory(tmp_path, [sys.executable, tmp_path / "script"], ends=False)
+    case.added = stops.env
+    assert case.start().wait(PATIENCE) == 0, case.errors()
+    expected = (tmp_path / "out").read_bytes()
+    stops.arm("restore.queued")
+    word = ffi.offsetof("struct mm_header", "tree", "sent")
+    with subprocess.Popen([*METAMORI, "restart", "1"], cwd=case.work, env=case.environment(),
+                          stdout=subprocess.PIPE) as run:
+        stops.wait("restore.queued")
+        wait_until(lambda: sent.exists() or any(waits_for(each, word) for each in descendants(run.pid)), "the child")
+        stops.go("restore.queued")
+        assert (run.communicate()[0], expected) == (b"[True, True]\n", b"[True, True]\n")
 
 
 def test_more_signals_than_can_come_back(tmp_path: Path) -> None:

@@ -200,6 +200,7 @@ int mm_numbers_under_way(const void *context);
 /* kernel_state.c */
 int mm_process_state(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
+int mm_are_queued(void);
 void mm_queued_back(void);
 
 /* restore.c */

@@ -1,5 +1,6 @@
 /* kernel_state.c - what the kernel keeps for a process beside its memory: handlers, timers, pending signals. */
 #include "memory/engine.h"
+#include "base/check.h"
 
 struct action { uint64_t handler, flags, restorer, mask; };
 
@@ -127,9 +128,12 @@ static int note_all_queued(struct mm_memory_image *image, uint64_t own)
     return queued.count > QUEUED ? -1 : 0;
 }
 
-/* When all are there, whose numbers those are that sent them. */
+int mm_are_queued(void) { return queued.count != 0; }
+
 void mm_queued_back(void)
 {
+    if (queued.count)
+        MM_STOP("restore.queued");
     for (uint64_t i = 0; i < queued.count; i++) {
         union queued_info info;
         own_fill(&info, 0, sizeof info);

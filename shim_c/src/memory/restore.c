@@ -396,7 +396,6 @@ static void come_back_there(void)
     mm_my_memory->come_from = e->image.index;
     long parent = sys(SYS_getppid);
     mm_await_all();
-    mm_queued_back();
     remove_segments();
     mm_let_children_stop(&e->image);
     if (main)

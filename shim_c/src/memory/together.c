@@ -24,6 +24,7 @@ void mm_all_lost(void)
     __atomic_store_n(&tree()->lost, 1, __ATOMIC_SEQ_CST);
     sys_futex_wake(&tree()->back, 1 << 30);
     sys_futex_wake(&tree()->opened, 1 << 30);
+    sys_futex_wake(&tree()->sent, 1 << 30);
 }
 
 void mm_cannot_come_back(const char *what, const char *more)
@@ -41,18 +42,19 @@ static struct mm_member *one_before(void)
     return &tree()->member[me ? me - 1 : tree()->processes - 1];
 }
 
-/* Somebody is not coming: it said so, or was killed.  Each looks after one other only, so of those that are missing one is seen. */
-static int is_lost(void)
+/* Somebody is not coming: it said so, or was killed.  Each looks after one other only, so of those that are missing one is seen.
+ * One that has run and ended since has changed the word before. */
+static int is_lost(const uint32_t *word, uint32_t now)
 {
     uint32_t other = one_before()->real;
-    if (!tree()->lost && other && mm_ended("/proc/", other))
+    if (!tree()->lost && other && mm_ended("/proc/", other) && __atomic_load_n(word, __ATOMIC_ACQUIRE) == now)
         mm_all_lost();
     return tree()->lost != 0;
 }
 
 static void await(uint32_t *word, uint32_t now)
 {
-    if (tree()->lost || (sys_futex_wait(word, now, 100000) == -ETIMEDOUT && is_lost()))
+    if (tree()->lost || (sys_futex_wait(word, now, 100000) == -ETIMEDOUT && is_lost(word, now)))
         sys(SYS_exit_group, 125);
 }
 
@@ -83,7 +85,17 @@ static void await_each(uint32_t *count)
         await(count, now);
 }
 
-void mm_await_all(void) { await_each(&tree()->back); }
+/* Then it is known whose numbers those are that sent signals; whoever runs may send others, which are behind these. */
+void mm_await_all(void)
+{
+    if (mm_are_queued())
+        __atomic_store_n(&tree()->queued, 1, __ATOMIC_RELEASE);
+    await_each(&tree()->back);
+    if (!__atomic_load_n(&tree()->queued, __ATOMIC_ACQUIRE))
+        return;
+    mm_queued_back();
+    await_each(&tree()->sent);
+}
 
 void mm_await_opened(void)
 {
