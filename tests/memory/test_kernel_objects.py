@@ -165,6 +165,18 @@ if child == 0:
 os.waitpid(child, 0)
 print([signal.sigwaitinfo([signal.SIGRTMIN]).si_pid == each for each in (os.getpid(), child)])
 """
+FEW = """
+import metamori, resource
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (int(sys.argv[1]),) * 2)
+for _ in range(int(sys.argv[2])):
+    os.kill(os.getpid(), signal.SIGRTMIN)
+if sys.argv[3:]:
+    print("full", flush=True)
+    sys.stdin.read()
+metamori.checkpoint()
+print(signal.sigwaitinfo([signal.SIGRTMIN]).si_pid == os.getpid())
+"""
 SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS,
            "ports of two kinds": TWO_KINDS}
 
@@ -208,6 +220,24 @@ def test_signals_are_there_before_others_come(tmp_path: Path) -> None:
         wait_until(lambda: sent.exists() or any(waits_for(each, word) for each in descendants(run.pid)), "the child")
         stops.go("restore.queued")
         assert (run.communicate()[0], expected) == (b"[True, True]\n", b"[True, True]\n")
+
+
+def test_no_room_for_queued_signals(tmp_path: Path) -> None:
+    """All of the user's signals count: it says so, and comes back when others have fewer."""
+    (tmp_path / "script").write_text(WORKS + FEW)
+    command = [sys.executable, tmp_path / "script"]
+    case = Memory(tmp_path, [*command, "40", "9"], ends=False)
+    assert case.start().wait(PATIENCE) == 0, case.errors()
+    with subprocess.Popen([*command, "1000", "40", "holds"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env=case.environment()) as other:
+        try:
+            assert other.stdout and other.stdout.readline() == b"full\n"
+            done = case.verb("restart", "1")
+            assert done.returncode == 125 and b"no room for signals that waited for it" in done.stderr, done
+        finally:
+            other.kill()
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout) == (0, b"True\n"), done
 
 
 def test_more_signals_than_can_come_back(tmp_path: Path) -> None:

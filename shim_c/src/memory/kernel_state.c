@@ -73,6 +73,7 @@ static uint64_t pending(uint64_t *own)
 /* Signals from the 34th on wait one behind the other, each with what was sent along.  The kernel shows that only to whoever takes them:
  * they are sent again at once, up to one of ours behind the last. */
 #define QUEUED 64
+#define ROOM_TRIES 10000
 #define FIRST_QUEUED 34                    /* those before are the C library's */
 
 struct queued { int32_t number, error, code, unused; uint32_t sender, user; uint64_t value[3]; };
@@ -128,6 +129,19 @@ static int note_all_queued(struct mm_memory_image *image, uint64_t own)
     return queued.count > QUEUED ? -1 : 0;
 }
 
+/* Where there is none, one that says that it was kill comes without what is sent along, or not at all: nobody is told.  Asked by one
+ * of the C library's, which no thread waits for yet. */
+static int has_room(void)
+{
+    uint64_t set = 1ull << (FIRST_QUEUED - 2);
+    struct timespec none = { 0, 0 };
+    union queued_info info;
+    own_fill(&info, 0, sizeof info);
+    info.queued = (struct queued){ .number = FIRST_QUEUED - 1, .code = SI_QUEUE };
+    return sys(SYS_rt_sigqueueinfo, sys_getpid(), FIRST_QUEUED - 1, &info) == 0
+        && sys(SYS_rt_sigtimedwait, &set, 0, &none, 8) == FIRST_QUEUED - 1;
+}
+
 int mm_are_queued(void) { return queued.count != 0; }
 
 void mm_queued_back(void)
@@ -136,6 +150,9 @@ void mm_queued_back(void)
         MM_STOP("restore.queued");
     for (uint64_t i = 0; i < queued.count; i++) {
         union queued_info info;
+        for (int tries = 0; !has_room(); sys_pause_us(100))
+            if (++tries == ROOM_TRIES)
+                mm_cannot_come_back("this user has no room for signals that waited for it", "");
         own_fill(&info, 0, sizeof info);
         info.queued = queued.signal[i];
         if (mm_has_sender(info.queued.code))
