@@ -131,7 +131,7 @@ static int note_all_queued(struct mm_memory_image *image, uint64_t own)
 
 /* Where there is none, one that says that it was kill comes without what is sent along, or not at all: nobody is told.  Asked by one
  * of the C library's, which no thread waits for yet. */
-static int has_room(void)
+static int takes_one_more(void)
 {
     uint64_t set = 1ull << (FIRST_QUEUED - 2);
     struct timespec none = { 0, 0 };
@@ -150,7 +150,7 @@ void mm_queued_back(void)
         MM_STOP("restore.queued");
     for (uint64_t i = 0; i < queued.count; i++) {
         union queued_info info;
-        for (int tries = 0; !has_room(); sys_pause_us(100))
+        for (int tries = 0; !takes_one_more(); sys_pause_us(100))
             if (++tries == ROOM_TRIES)
                 mm_cannot_come_back("this user has no room for signals that waited for it", "");
         own_fill(&info, 0, sizeof info);

@@ -395,7 +395,10 @@ static void come_back_there(void)
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;
     long parent = sys(SYS_getppid);
-    mm_await_all();
+    if (mm_await_all(mm_are_queued())) {
+        mm_queued_back();
+        mm_await_sent();
+    }
     remove_segments();
     mm_let_children_stop(&e->image);
     if (main)

@@ -85,17 +85,17 @@ static void await_each(uint32_t *count)
         await(count, now);
 }
 
-/* Then it is known whose numbers those are that sent signals; whoever runs may send others, which are behind these. */
-void mm_await_all(void)
+/* queued: signals wait for this one.  Do any for somebody?  Then it is known whose numbers those are that sent them, and whoever runs may
+ * send others, which are behind these. */
+int mm_await_all(int queued)
 {
-    if (mm_are_queued())
+    if (queued)
         __atomic_store_n(&tree()->queued, 1, __ATOMIC_RELEASE);
     await_each(&tree()->back);
-    if (!__atomic_load_n(&tree()->queued, __ATOMIC_ACQUIRE))
-        return;
-    mm_queued_back();
-    await_each(&tree()->sent);
+    return __atomic_load_n(&tree()->queued, __ATOMIC_ACQUIRE) != 0;
 }
+
+void mm_await_sent(void) { await_each(&tree()->sent); }
 
 void mm_await_opened(void)
 {
