@@ -15,7 +15,8 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, Touch, touch_of
 
 _SIZE: int = ffi.sizeof("struct mm_touch")
-_SIZES: dict[int, int] = {1: _SIZE - 2 * 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
+_LINKS = 5 * 8                             # the end of the record: `previous` and `below`
+_SIZES: dict[int, int] = {1: _SIZE - _LINKS - 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
 _TEXT_MAX = 2 * 65536 + 131072
 _MASK = (1 << 64) - 1
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -61,7 +62,7 @@ def named(folder: str) -> dict[int, Touch]:
         data = b"".join(pieces.get(part, b"") for part in range(counts[at]))
         size = _SIZES.get(int.from_bytes(data[4:8], "little"), maxsize)
         if size == _SIZE:
-            data = data[:_SIZE - 8] + bytes(8) + data[_SIZE - 8:]    # `previous`
+            data = data[:_SIZE - _LINKS] + bytes(_LINKS) + data[_SIZE - _LINKS:]
         if size <= len(data):
             data = data[:size + _text(data)]
             note = _whole(data + bytes(-len(data) % 8), size)
@@ -90,11 +91,10 @@ def _whole(note: bytes, size: int) -> Touch | None:
         return None
     copy = ffi.new("struct mm_touch *")
     ffi.memmove(copy, note, size)
-    check, copy.length, copy.check, copy.previous = copy.check, 0, 0, 0
-    mixed = _mixed(_mixed(1, bytes(ffi.buffer(copy))[:size]), note[size:size + text])
-    if mixed & 0xffffffff != check:
-        return None
-    return touch_of(ffi.from_buffer(bytes(ffi.buffer(copy)) + note[size:]))
+    check, copy.length, copy.check = copy.check, 0, 0
+    said = bytes(ffi.buffer(copy))[:_SIZE - _LINKS] + bytes(_LINKS)
+    mixed = _mixed(_mixed(1, said[:size]), note[size:size + text])
+    return touch_of(ffi.from_buffer(said + note[size:])) if mixed & 0xffffffff == check else None
 
 
 def _mixed(x: int, data: bytes) -> int:

@@ -261,7 +261,7 @@ struct mm_header {
     struct mm_outside outside[MM_OUTSIDE_FOLDERS];
     struct mm_tree tree;
     struct mm_request request;
-    uint64_t seen[MM_SEEN][2]; /* by path: hash of (path, epoch) that was noted last; the last note, others by `previous` */
+    uint64_t seen[MM_SEEN][2]; /* by path: hash of (path, epoch) that was noted last; a note, others by its `previous` and `below` */
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
 };
@@ -362,10 +362,10 @@ struct mm_touch {
     uint32_t mode, uid, gid;   /* mode 0: the path did not exist */
     uint16_t path_length, target_length;   /* both follow the record, unterminated; then the extended attributes: */
     uint32_t xattrs_length;                /* each u32 length of name, u32 length of value, name, value */
-    uint32_t check;            /* of all but `length`, `previous` and itself: such a note is true after a power cut */
+    uint32_t check;            /* of all but `length`, `previous`, `below` and itself: such a note is true after a power cut */
     uint64_t stamp_ns;         /* in a job: by CLOCK_MONOTONIC_RAW, between the look and the change */
     uint64_t before;           /* epoch of the path's last note, twice, 0: a checkpoint has it; and 1: by one of them it was there */
-    uint64_t previous;         /* not in names; byte of the journal: the note before it in its place of `seen` */
+    uint64_t previous, below[4];           /* not in names; bytes of the journal: by which others are found (names/touch.c) */
 };
 
 struct mm_preimage {

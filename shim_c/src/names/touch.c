@@ -9,7 +9,7 @@ static uint64_t hash_of(const char *path, size_t length) { return mm_mixed(1, pa
 
 static uint32_t checked(struct mm_touch *r, const char *text)
 {
-    r->length = r->check = 0, r->previous = 0;
+    r->length = r->check = 0;          /* `previous` and `below` are 0 still */
     return (uint32_t)mm_mixed(mm_mixed(1, r, sizeof *r), text, r->path_length + r->target_length + r->xattrs_length);
 }
 
@@ -44,27 +44,47 @@ static int made_since(const struct statx *st)
     return slot && mm_pif_at(mm_area, slot)->created == mm_area->head->epoch;
 }
 
-/* Others may pass only now: a note is in the list of its place as soon as it is in names, and before the call that it is made
+/* Notes of an epoch that share a place are a tree, by the other bits of their hashes: a million of them are looked through in a few
+ * steps.  `previous` of its top is the top of an epoch before. */
+#define PLACE(hash) ((hash) >> 20 & (MM_SEEN - 1))
+#define OTHER_BITS(hash) (((hash) >> 20) / MM_SEEN)
+#define BELOW(note, bits) (&(note)->below[(bits) & 3])
+
+/* Others may pass only now: a note is in the tree of its place as soon as it is in names, and before the call that it is made
  * for.  One that was broken off on the way says what it saw, and nothing came of it. */
-static void enlist(uint64_t *place, uint64_t hash, struct mm_touch *note, uint64_t at)
+static int enlist(uint64_t *place, uint64_t hash, uint64_t at)
 {
-    uint64_t last = __atomic_load_n(&place[1], __ATOMIC_RELAXED);
-    do
-        note->previous = last;
-    while (!__atomic_compare_exchange_n(&place[1], &last, at, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-    __atomic_store_n(&place[0], hash, __ATOMIC_RELEASE);
+    struct mm_touch *note = (struct mm_touch *)mm_record_at(mm_area, at);
+    uint64_t *link = &place[1], bits = OTHER_BITS(hash), next = __atomic_load_n(link, __ATOMIC_ACQUIRE);
+    for (;;) {
+        struct mm_touch *there = next ? (struct mm_touch *)mm_record_at(mm_area, next) : NULL;
+        if (!note || (next && !there))
+            return -ENOMEM;
+        if (there && there->epoch == note->epoch) {
+            link = BELOW(there, bits), bits >>= 2;
+            next = __atomic_load_n(link, __ATOMIC_ACQUIRE);
+            continue;
+        }
+        note->previous = next;
+        if (__atomic_compare_exchange_n(link, &next, at, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return 0;
+    }
 }
 
 /* *last: the last note of a path that is in no checkpoint; NULL: there is none.  What is given back meanwhile reads as zeros. */
-static int find_last(const uint64_t *place, const char *path, size_t length, const struct mm_touch **last)
+static int find_last(const uint64_t *place, uint64_t hash, const char *path, size_t length, const struct mm_touch **last)
 {
     uint64_t from = __atomic_load_n(&mm_area->head->committed_journal, __ATOMIC_ACQUIRE);
-    for (uint64_t at = __atomic_load_n(&place[1], __ATOMIC_ACQUIRE); at && at >= from; at = (*last)->previous) {
-        *last = mm_record_at(mm_area, at);
-        if (!*last)
-            return -ENOMEM;
-        if ((*last)->path_length == length && memcmp(*last + 1, path, length) == 0)
-            return 0;
+    for (uint64_t top = __atomic_load_n(&place[1], __ATOMIC_ACQUIRE), before = 0; top && top >= from; top = before) {
+        uint64_t bits = OTHER_BITS(hash);
+        for (uint64_t at = top; at; at = __atomic_load_n(BELOW(*last, bits), __ATOMIC_ACQUIRE), bits >>= 2) {
+            *last = mm_record_at(mm_area, at);
+            if (!*last)
+                return -ENOMEM;
+            if ((*last)->path_length == length && memcmp(*last + 1, path, length) == 0)
+                return 0;
+            before = at == top ? (*last)->previous : before;
+        }
     }
     *last = NULL;
     return 0;
@@ -76,22 +96,21 @@ static long touch(const char *path, long looked, const struct statx *st)
     struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_depth > 0);           /* no checkpoint comes between the note and the call */
     size_t length = strlen(path);
-    uint64_t hash = hash_of(path, length), *place = h->seen[hash >> 20 & (MM_SEEN - 1)];
-    hash = (hash ^ h->epoch * 0x9e3779b97f4a7c15ull) | 1;
-    if (__atomic_load_n(&place[0], __ATOMIC_ACQUIRE) == hash)
+    uint64_t hash = hash_of(path, length), *place = h->seen[PLACE(hash)], noted = (hash ^ h->epoch * 0x9e3779b97f4a7c15ull) | 1;
+    if (__atomic_load_n(&place[0], __ATOMIC_ACQUIRE) == noted)
         return 0;
     struct statx now;
     if (!st) {
         looked = mm_look_at(path, &now);
         st = &now;
     }
-    /* after the look: what a note that is not in the list yet was made for has not happened when that saw what is there */
+    /* after the look: what a note that is not in the tree yet was made for has not happened when that saw what is there */
     const struct mm_touch *last;
-    int e = find_last(place, path, length, &last);
+    int e = find_last(place, hash, path, length, &last);
     if (e < 0)
         return e;
     if (last && last->epoch == h->epoch) {
-        __atomic_store_n(&place[0], hash, __ATOMIC_RELEASE);
+        __atomic_store_n(&place[0], noted, __ATOMIC_RELEASE);
         return 0;
     }
     struct mm_touch record = { .type = MM_TOUCH, .epoch = h->epoch, .path_length = (uint16_t)length };
@@ -138,7 +157,9 @@ static long touch(const char *path, long looked, const struct statx *st)
     if (e == 0)
         e = (int)mm_note_as_names(&record, text, end);
     if (e == 0)
-        enlist(place, hash, (struct mm_touch *)mm_record_at(mm_area, at), at);
+        e = enlist(place, hash, at);
+    if (e == 0)
+        __atomic_store_n(&place[0], noted, __ATOMIC_RELEASE);
     deliver_handlers(mask);
     if (text != brief)
         sys(SYS_munmap, text, XATTRS_ROOM);
