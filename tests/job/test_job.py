@@ -89,6 +89,29 @@ def test_when_the_one_that_counts_is_killed_another_does(lab: Lab) -> None:
     everything_back(lab, seen)
 
 
+def test_what_is_asked_of_a_job_and_taken_back(lab: Lab) -> None:
+    """show and restore --to of each of its runs, undo and redo of all of them."""
+    (lab.work / "shared").write_bytes(b"." * 3000)
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab)
+    for _ in range(2):
+        for number, rank in enumerate(ranks):
+            rank.do("write", "shared", 1000 * number, str(number) * 500)
+            rank.do("append", f"own.{number}", "more\n")
+        checkpoint(lab, seen)
+    assert end(ranks) == ""
+    shown = json.loads(lab.verb("show", "--json", 2).stdout)
+    assert {entry["path"] for entry in shown["names"]} >= {str(lab.work / f"own.{number}") for number in range(3)}
+    assert "own.2" in lab.verb("show", 1).stdout
+    lab.verb("restore", 1, "--to", lab.folder / "copy")
+    assert picture(lab.folder / "copy" / "work") == seen[1]
+    lab.restore(1)
+    lab.verb("undo")
+    lab.assert_state(seen[0], "undo")
+    lab.verb("redo")
+    lab.assert_state(seen[1], "redo")
+
+
 def test_a_run_that_hangs_is_named_and_the_others_go_on(lab: Lab) -> None:
     seen: dict[int, Tree] = {}
     ranks = job(lab, 2)
