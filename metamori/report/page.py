@@ -24,7 +24,7 @@ td:last-child,th:last-child{text-align:left}
 """
 
 
-def render(facts: Facts, paths: list[bytes]) -> str:
+def render(facts: Facts, paths: list[bytes] | None = None) -> str:
     """paths: what the heatmap is of; none: what changed most."""
     where = heatmap.draw(facts, paths or heatmap.busiest(facts, HEATMAPS))
     pictures = [timeline.draw(facts), where, space.draw(facts)]

@@ -9,6 +9,7 @@
 
 __thread int mm_depth, mm_holding;
 __thread uint64_t mm_deferred;
+__thread struct mm_tried mm_tried[3];
 
 #include <sys/mman.h>
 
@@ -46,7 +47,7 @@ static void an_environment(const uint8_t *data, size_t size)
         size_t found = 0;
         for (char *const *each = image.envp; *each; each++)
             found += strlen(*each) > 0;
-        if (way == 1 && image.made && !ours_in(preload_of(image.envp), &length))
+        if (way == 1 && image.made && !mm_ours_in(preload_of(image.envp), &length))
             abort();
         if (image.made)
             munmap(image.made, image.bytes);
