@@ -106,6 +106,22 @@ def check(model: Model, seed: int, kills: bool, jobs: int = 1, ends: bool = Fals
         model.do(one, "verify")
 
 
+def test_a_folder_that_another_run_removed(model: Model) -> None:
+    """Whoever made it ends last and misses it: nobody else has taken it away."""
+    seen: Seen = {0: model.all()}
+    maker, other, elsewhere = (There(model, model.net[at]).ready() for at in (1, 1, 2))
+    maker.do("mkdir", "own/d")
+    seen[model.checkpoint()] = model.all()
+    other.do("rmdir", "own/d")
+    seen[model.checkpoint()] = model.all()
+    for rank in (other, elsewhere, maker):
+        rank.end()
+    for index, tree in seen.items():
+        model.do(model.net[0], "restore", index)
+        model.pass_by()
+        model.assert_all(tree, f"restore {index} and runs")
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_every_index_on_each_disk(model: Model, seed: int) -> None:
     check(model, seed, kills=seed % 2 == 1)

@@ -259,7 +259,14 @@ class Disk:
         for node in sorted(nodes, key=lambda node: node.meta(node.newest).time_ns):
             seen |= {each.path: each for each in node.head.identities}
         state = store.state(index)
-        identities = tuple(seen.get(path, Identity(path, 0, 0, 0, 0, 0)) for path in sorted(state.names))
+
+        def noted(path: bytes) -> Identity:
+            each = seen.get(path)
+            if each and (each.ino or state.names[path].kind != "absent"):
+                return each
+            return Identity(path, 0, 0, 0, 0, 0)       # what one run missed, another of the job has removed
+
+        identities = tuple(map(noted, sorted(state.names)))
         homes = kept_homes(store.door, store.layout, store.head, state)
         head = Head(index, identities, tuple(kept_now(store.door, store.layout, each) for each in homes),
                     store.newest, store.undo_log.last())
