@@ -59,7 +59,7 @@ def answer(code: Code, number: int, arguments: dict[int, int], arch: int = AUDIT
 
 def rules() -> dict[int, str]:
     """Number of a call -> what becomes of it, by the source."""
-    found = re.findall(r"\{ (\w+), (SHOWN|OPENS_\d|PROBES) \}", SOURCE.read_text())
+    found = re.findall(r"\{ (\w+), (SHOWN|OPENS_\d|PROBES|EXECUTES) \}", SOURCE.read_text())
     own = re.findall(r"^#define MM_\w+ \d+$", SOURCE.with_suffix(".h").read_text(), re.MULTILINE)
     text = "\n".join(["#include <sys/syscall.h>", *own, ""]) + "".join(f"R {name} {kind}\n" for name, kind in found)
     lines = subprocess.run(["gcc", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True).stdout
@@ -82,10 +82,14 @@ def test_what_is_shown(lab: Lab) -> None:
     for number in [*range(1000), 0x40000000 | 257, 2**32 - 1]:
         kind = known.get(number, "")
         for flags in (0, os.O_CLOEXEC | os.O_DIRECTORY, os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC):
-            expected = SHOWN if kind == "SHOWN" or (kind.startswith("OPENS") and flags & WRITES) else ALLOW
+            opens = kind.startswith("OPENS") and flags & WRITES
+            expected = SHOWN if opens or kind in ("SHOWN", "EXECUTES") else ALLOW
             place = int(kind[-1]) if kind.startswith("OPENS") else 0
             said, steps = answer(code, number, {place: flags, 3 - place: ~flags & 0xFFFFFFFF} if place else {})
             assert said == expected, (number, kind, flags)
             most = max(most, steps)
         assert answer(code, number, {}, arch=0x40000003)[0] == ALLOW
+    (execve,) = (number for number, kind in known.items() if kind == "EXECUTES")
+    looked_at = int(re.findall(r"MM_LOOKED_AT (\w+)", SOURCE.with_suffix(".h").read_text())[0], 16)
+    assert [answer(code, execve, {3: value})[0] for value in (looked_at, looked_at + 1)] == [ALLOW, SHOWN]
     assert most <= 15, "it searches"

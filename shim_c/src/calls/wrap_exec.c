@@ -1,5 +1,6 @@
 /* wrap_exec.c - new programs: glibc's exec functions reach the kernel by internal calls, so each has a wrapper. */
 #include "calls/calls.h"
+#include "process/call_filter.h"
 
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static int run(const char *path, char *const argv[], char *const envp[])
     active();
     mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
     before_image(&image);
-    int r = REAL(execve)(path, argv, image.envp);
+    int r = image.shown ? (int)result(sys(SYS_execve, path, argv, image.envp, MM_LOOKED_AT)) : REAL(execve)(path, argv, image.envp);
     failed(&image);
     return r;
 }

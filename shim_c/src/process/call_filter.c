@@ -28,7 +28,7 @@
 #define OPENS_FOR_WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
 
 /* What becomes of a call; each has its instructions behind the search. */
-enum { SHOWN, OPENS_2, OPENS_1, PROBES, REFUSED, PASSES, KINDS };   /* OPENS_n: shown if its flags, argument n, say so */
+enum { SHOWN, OPENS_2, OPENS_1, PROBES, EXECUTES, REFUSED, PASSES, KINDS };     /* OPENS_n: shown if its flags, argument n, say so */
 
 struct rule { uint32_t call, kind; };
 
@@ -47,7 +47,7 @@ static const struct rule always[] = {
     { SYS_open_by_handle_at, OPENS_2 }, { SYS_bind, SHOWN }, { MM_FCHMODAT2, SHOWN }, { MM_SETXATTRAT, SHOWN }, { MM_REMOVEXATTRAT, SHOWN },
     { SYS_landlock_restrict_self, SHOWN }, { SYS_chroot, SHOWN }, { SYS_pivot_root, SHOWN },
     { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN }, { SYS_setfsuid, SHOWN }, { SYS_setfsgid, SHOWN },
-    { SYS_umask, SHOWN }, { SYS_execve, SHOWN }, { SYS_execveat, SHOWN },
+    { SYS_umask, SHOWN }, { SYS_execve, EXECUTES }, { SYS_execveat, SHOWN },
 };
 
 #define RULES (sizeof always / sizeof *always + 1)
@@ -61,7 +61,7 @@ struct filter {
     int rules;
     struct rule span[2 * RULES + 1];   /* from this call on to the next span */
     int spans;
-    struct sock_filter code[2 * RULES + 24];
+    struct sock_filter code[2 * RULES + 26];
     int length, kind[KINDS];           /* where the instructions of a kind are */
 };
 
@@ -126,10 +126,10 @@ static void filter_search(struct filter *f, int first, int n)
 static void filter_code(struct filter *f, uint32_t run)
 {
     find_spans(f);
-    int at = 3 + f->spans - 1, behind = at + 11;
+    int at = 3 + f->spans - 1, behind = at + 13;
     f->length = 0;
-    f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[SHOWN] = at + 8;
-    f->kind[PASSES] = at + 9, f->kind[REFUSED] = at + 10;
+    f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[EXECUTES] = at + 8;
+    f->kind[SHOWN] = at + 10, f->kind[PASSES] = at + 11, f->kind[REFUSED] = at + 12;
     filter_step(f, LOAD(arch));
     filter_compare(f, BPF_JEQ, ARCHITECTURE_HERE, 2, f->kind[PASSES]);
     filter_step(f, LOAD(nr));
@@ -142,6 +142,8 @@ static void filter_code(struct filter *f, uint32_t run)
     filter_compare(f, BPF_JEQ, PROBE, f->length + 1, f->kind[PASSES]);
     filter_step(f, LOAD(args[1]));
     filter_compare(f, BPF_JEQ, run, behind, f->kind[PASSES]);
+    filter_step(f, LOAD(args[3]));     /* the kernel has no use for it */
+    filter_compare(f, BPF_JEQ, MM_LOOKED_AT, f->kind[PASSES], f->kind[SHOWN]);
     filter_step(f, RETURN(SECCOMP_RET_USER_NOTIF));
     filter_step(f, RETURN(SECCOMP_RET_ALLOW));
     filter_step(f, RETURN(SECCOMP_RET_ERRNO | EPERM));

@@ -5,6 +5,8 @@
 #include <sys/un.h>
 
 #pragma GCC visibility push(hidden)
+/* A fourth argument of execve(2): who made this filter has looked at the program, and the proxy need not. */
+#define MM_LOOKED_AT 0x6d6d6578
 
 #define MM_PROXY_VARIABLE "METAMORI_PROXY="
 #define MM_PROXY_READY 3               /* the proxy's descriptor on which it says that it can be reached */

@@ -250,7 +250,8 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
         image->mask = mm_limit_begin();
     }
     /* last: from here on this thread's calls are shown too */
-    if (image->outside && replaces && !(shows && mm_follow_calls() == 0)) {
+    image->shown = image->outside && replaces && shows && mm_follow_calls() == 0;
+    if (image->outside && replaces && !image->shown) {
         image->outside = why != NULL;
         (why ? untracked(itself ? "a program" : path, &st, why) : unseen_in_part(itself ? "it" : path, &st));
     }

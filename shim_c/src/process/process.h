@@ -53,6 +53,7 @@ struct mm_image {
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
     int outside;                       /* the new program will not be tracked */
+    int shown;                         /* its calls are from now on */
     int limited;                       /* nobody lifts a limit: it gets the program's own */
     uint64_t mask;
 };
