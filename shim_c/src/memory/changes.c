@@ -12,6 +12,7 @@ struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_page
 #define SCAN _IOWR('f', 16, struct scan)
 enum { WATCHED = 1, WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
 enum { PROTECT_MATCHING = 1, CHECK_ASYNC = 2 };
+#define JOINED (1ul << 20)                /* a longer mapping is walked alone: to ask first whether all are watched walks it too */
 enum { POPULATE_READ = 22 };               /* of madvise */
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
@@ -96,7 +97,7 @@ static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categ
 /* The kernel's own pages in a mapping that has no file, it says, are a file's: such a one is walked over by itself. */
 static int may_join(const struct mm_vma *v, const char *name)
 {
-    return counts(v) && !v->shared && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
+    return counts(v) && !v->shared && v->end - v->start <= JOINED && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
 }
 
 /* One walk over the pages of so many mappings, one after the other: those that exist, and among them those written since the
