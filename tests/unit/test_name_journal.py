@@ -8,7 +8,7 @@ from pathlib import Path
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal
 
-PATH = b"/work/old"
+PATH = b"/folder/old"
 LINKS = ffi.offsetof("struct mm_touch", "previous")    # from here on it is no part of what is said
 
 

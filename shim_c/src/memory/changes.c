@@ -97,7 +97,8 @@ static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categ
 /* The kernel's own pages in a mapping that has no file, it says, are a file's: such a one is walked over by itself. */
 static int may_join(const struct mm_vma *v, const char *name)
 {
-    return counts(v) && !v->shared && v->end - v->start <= JOINED && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
+    return counts(v) && !v->shared && v->end - v->start <= JOINED
+        && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
 }
 
 /* One walk over the pages of so many mappings, one after the other: those that exist, and among them those written since the

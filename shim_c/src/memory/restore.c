@@ -64,7 +64,7 @@ static void unmap_all(void)
     int elsewhere = mm_lies_elsewhere(&e->layout);
     if (!elsewhere)
         sys(SYS_brk, e->image.brk);
-    mm_maps_read(&e->now, 0);                 /* the heap has grown */
+    mm_maps_read(&e->now, 0);              /* the heap has grown */
     for (uint64_t i = 0; i < e->now.areas; i++) {
         const struct mm_vma *n = &e->now.area[i];
         if (n->kind == AREA_STACK)
