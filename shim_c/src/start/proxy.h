@@ -82,8 +82,8 @@ int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size
 /* A descriptor of it, here too.  -errno. */
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
-/* A thread may have a table of descriptors that is not its process's. */
 int mm_gets_no_rights(const struct mm_waiting *from);
+/* A thread may have a table of descriptors that is not its process's. */
 int mm_has_own_table(const struct mm_waiting *from);
 int mm_take_umask(const struct mm_shown *call, const struct mm_waiting *from);
 /* May we look into a process? */
