@@ -63,6 +63,7 @@ struct mm_engine {
     int entering;                      /* a thread whose signal had just come */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
+    uint32_t returning;                /* threads of a restart that still use its stacks and its notes of them */
     uint32_t known_pid;                /* 0: the program knows its real pid */
     uint32_t renamed_count;
     uint64_t last;                     /* index of the image that the kernel counts changes from; 0: none */

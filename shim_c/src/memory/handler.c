@@ -18,6 +18,14 @@ static void park(void *argument)
         sys_futex_wait(&e->stop, stop, 1000000);
 }
 
+/* After a restart one thread may be asked for an image while others still stand on the stacks, and read the notes, that an image
+ * is made with. */
+static void await_returning(const struct mm_engine *e)
+{
+    while (e->pid == (uint32_t)sys_getpid() && __atomic_load_n(&e->returning, __ATOMIC_ACQUIRE))
+        sys_pause_us(20);
+}
+
 static void lead(void *argument)
 {
     mm_note_thread(argument);
@@ -49,9 +57,12 @@ static void on_signal(int number, siginfo_t *info, void *context)
             && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             e->entering = is_entering(context) || mm_numbers_under_way(context);
             mm_numbers_known(context);
+            await_returning(e);
             int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
             mm_numbers_real(context);
-            if (back == 0) {
+            if (back) {
+                __atomic_sub_fetch(&e->returning, 1, __ATOMIC_RELEASE);
+            } else {
                 int again = e->again;
                 __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
                 if (again)
@@ -68,11 +79,10 @@ static void on_signal(int number, siginfo_t *info, void *context)
             if (is_entering(context) || mm_numbers_under_way(context))
                 __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
             mm_numbers_known(context);
-            /* only from here on is its stack free for another; one that came back was never counted */
             int back = mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK));
             mm_numbers_real(context);
-            if (back == 0)
-                __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+            /* only from here on is its stack free for another */
+            __atomic_sub_fetch(back ? &e->returning : &e->parked, 1, __ATOMIC_RELEASE);
             return;
         }
 }

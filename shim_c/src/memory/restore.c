@@ -246,12 +246,11 @@ static void thread_back(void *argument)
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     own_thread_state(t);
     set_by_prctl(t, sys(SYS_getppid));
-    if (stop & 1) {                        /* its process is stopped before it runs */
-        __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-        while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
-            sys_futex_wait(&e->stop, stop, 1000000);
-        __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-    }
+    /* until all are there, known by their numbers; a process that was stopped is so before any runs */
+    __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
+        sys_futex_wait(&e->stop, stop, 1000000);
+    __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
     mm_jump(t->registers);
 }
 
@@ -346,18 +345,17 @@ static void run_or_stop(const struct mm_thread *main)
 {
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
-    if (!this->stops) {
-        mm_await_stopped();
-        threads_back(main);
-        return;
-    }
     uint32_t others = (uint32_t)e->image.threads - (main != 0);
+    e->returning = others + 1;             /* where none is the main thread, this one ends */
     e->asked = (uint32_t)e->image.threads - 1;
     e->stop |= 1;
+    if (!this->stops)
+        mm_await_stopped();
     threads_back(main);
     while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) != others)
         sys_pause_us(20);
-    stand_still(this);
+    if (this->stops)
+        stand_still(this);
     mm_release_others();
 }
 
@@ -406,6 +404,7 @@ static void come_back_there(void)
     run_or_stop(main);
     if (main)
         mm_jump(main->registers);
+    __atomic_sub_fetch(&e->returning, 1, __ATOMIC_RELEASE);
     for (;;)
         sys(SYS_exit, 0);
 }

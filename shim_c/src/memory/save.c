@@ -295,7 +295,7 @@ void mm_engine_in_child(uint32_t known, uint32_t real)
     e->renamed_count = known != real;
     e->renamed[0] = (struct mm_renamed){ known, real };
     e->last = 0;
-    e->writer = e->leader = e->parked = 0;
+    e->writer = e->leader = e->parked = e->returning = 0;
     e->stop += e->stop & 1;
     if (mm_uffd >= 0)
         sys_close(mm_uffd);

@@ -5,6 +5,7 @@
  * nobody block this one.
  */
 #include "memory/engine.h"
+#include "base/check.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -159,6 +160,7 @@ int mm_stop_others(void)
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
     uint64_t since = own_now();
+    MM_ASSERT(!__atomic_load_n(&e->returning, __ATOMIC_ACQUIRE));
     while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE)) {   /* those of the last stop who are on their way out */
         if (own_now() - since > PATIENCE_NS)
             return -EAGAIN;
