@@ -115,6 +115,26 @@ def test_a_full_btrfs(tmp_path: Path, compiled: Compile, installed: None, option
         pytest.skip(str(why))
 
 
+def test_a_program_whose_bytes_find_no_room_is_not_executed(small: Lab) -> None:
+    """The kernel runs what is in place: that was the program as it had been before, and nobody said so."""
+    program = small.work / "program"
+    program.write_bytes(b"#!/bin/false\n".ljust(20 * MB, b"#"))
+    program.chmod(0o755)
+    full = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import disks, pathlib; " \
+           f"print(disks.fill(pathlib.Path({str(small.folder)!r})))"
+    (small.work / "job.sh").write_text(f"""printf '#!/bin/true\\n#' | dd of=program conv=notrunc status=none
+filler=$({sys.executable} -c "{full}") || exit 9
+./program
+echo $?
+rm "$filler"
+./program && echo it is the new one
+""")
+    done = small.run(["sh", "job.sh"])
+    assert done.stdout == b"126\nit is the new one\n", done
+    assert b"is not executed: what was written to it cannot be put in place (No space left on device)" in done.stderr
+    small.verb("verify")
+
+
 def test_killed_on_a_full_disk(small: Lab) -> None:
     """The next verb finds the room that the dead run held."""
     data = small.work / "data"

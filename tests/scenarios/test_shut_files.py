@@ -354,3 +354,17 @@ put("a", "once more", 0, 100); put("b", "longer", os.O_APPEND)
 """, options=options)
     if "--mode=single" not in options:
         every_index(lab, states)
+
+
+def test_a_program_that_was_shut_while_it_was_written(lab: Lab) -> None:
+    """It is executed as it was written, though its owner may not open it for writing any more."""
+    followed(lab, """
+put("program", "#!/bin/false\\n" + "#" * 9000)
+os.chmod("program", 0o755)
+""", """
+fd = os.open("program", os.O_WRONLY)
+os.fchmod(fd, 0o555)
+os.pwrite(fd, b"#!/bin/true\\n#", 0)
+os.close(fd)
+assert os.spawnl(os.P_WAIT, "./program", "program") == 0
+""")

@@ -6,10 +6,16 @@
 
 extern char **environ;
 
-static void before_image(const struct mm_image *image)
+/* 0: it is not executed, and errno says why. */
+static int begin(struct mm_image *image, int dir, const char *path, int flags, char *const envp[])
 {
+    active();
+    mm_before_image(image, dir, path, flags, envp, 1);
     if (image->limited)                    /* this process becomes another, not one that shares its memory */
         mm_memory_before_exec(image->outside);
+    if (image->refused)
+        fail(image->refused);
+    return !image->refused;
 }
 
 static void failed(struct mm_image *image)
@@ -22,10 +28,8 @@ static void failed(struct mm_image *image)
 static int run(const char *path, char *const argv[], char *const envp[])
 {
     struct mm_image image;
-    active();
-    mm_before_image(&image, AT_FDCWD, path, 0, envp, 1);
-    before_image(&image);
-    int r = image.shown ? (int)result(sys(SYS_execve, path, argv, image.envp, MM_LOOKED_AT)) : REAL(execve)(path, argv, image.envp);
+    int r = !begin(&image, AT_FDCWD, path, 0, envp) ? -1
+          : image.shown ? (int)result(sys(SYS_execve, path, argv, image.envp, MM_LOOKED_AT)) : REAL(execve)(path, argv, image.envp);
     failed(&image);
     return r;
 }
@@ -36,10 +40,7 @@ EXPORT int execv(const char *path, char *const argv[]) { return run(path, argv, 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
     struct mm_image image;
-    active();
-    mm_before_image(&image, dir, path, flags, envp, 1);
-    before_image(&image);
-    int r = REAL(execveat)(dir, path, argv, image.envp, flags);
+    int r = !begin(&image, dir, path, flags, envp) ? -1 : REAL(execveat)(dir, path, argv, image.envp, flags);
     failed(&image);
     return r;
 }
@@ -47,10 +48,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
     struct mm_image image;
-    active();
-    mm_before_image(&image, fd, "", AT_EMPTY_PATH, envp, 1);
-    before_image(&image);
-    int r = REAL(fexecve)(fd, argv, image.envp);
+    int r = !begin(&image, fd, "", AT_EMPTY_PATH, envp) ? -1 : REAL(fexecve)(fd, argv, image.envp);
     failed(&image);
     return r;
 }
@@ -83,10 +81,7 @@ static int run_searched(const char *file, char *const argv[], char *const envp[]
 {
     struct mm_image image;
     SCRATCH(found);
-    active();
-    mm_before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp, 1);
-    before_image(&image);
-    int r = REAL(execvpe)(file, argv, image.envp);
+    int r = !begin(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp) ? -1 : REAL(execvpe)(file, argv, image.envp);
     failed(&image);
     return r;
 }

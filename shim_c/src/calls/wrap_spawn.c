@@ -151,9 +151,9 @@ static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_fi
         return spawn(pid, file, actions, attr, argv, envp, search);
     active();
     mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
-    int here = image.outside, r = 0;   /* its process slot tells how long it lives */
+    int here = image.outside, r = -image.refused;      /* its process slot tells how long it lives */
     image.outside = 0;
-    if (!here) {
+    if (!here && r == 0) {
         int may_wait = opens(actions);
         uint64_t mask = may_wait ? 0 : mm_limit_begin();
         uint32_t numbers = mm_numbers;

@@ -92,7 +92,7 @@ long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t
 
 /* settle.c: unlocked, but mm_write_home, which is locked */
 long mm_settle(uint32_t slot, int fd);
-void mm_settle_program(uint32_t slot, int fd);
+long mm_settle_program(uint32_t slot, int fd);
 long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags);
 void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags);
 long mm_settle_for_good(uint32_t slot, const char *path, int open_flags);

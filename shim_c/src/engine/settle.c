@@ -96,25 +96,25 @@ long mm_settle(uint32_t slot, int fd)
 
 /* The same for a file that is about to be executed, of which fd need not be fit to write.  The kernel runs nothing that is open
  * for writing: it is so under the lock only, and whoever waited for that finds the bytes in place and opens nothing. */
-void mm_settle_program(uint32_t slot, int fd)
+long mm_settle_program(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     uint64_t mask = hold(p);
+    long r = 0;
     if (!is_native(p)) {
         char path[40];
         snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
         int own = mm_locked_reader(slot);
-        long home = own >= 0 ? own : mm_open_spare(AT_FDCWD, path, O_RDWR, 0);
-        if (home >= 0) {
-            touched(slot, p);
-            bring_home(slot, p, (int)home, 1);
-        }
+        long home = own >= 0 ? own : mm_open_shut(path, O_RDWR);
+        touched(slot, p);
+        r = home < 0 ? home : bring_home(slot, p, (int)home, 1);
         if (own < 0 && home >= 0) {
             mm_drop_reader(slot);
             mm_close_spare((int)home);
         }
     }
     release(p, mask);
+    return r;
 }
 
 /* The file's bytes are written back and stay there. how: 0, or MM_UNSEEN.  flags: of the PIF, besides. */

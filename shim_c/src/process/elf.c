@@ -217,12 +217,15 @@ long mm_open_program(int dir, const char *path, int flags)
     return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
 }
 
-static const char *why_not(int fd, struct mm_program *found, void (*before)(int fd), int depth)
+static const char *why_not(int fd, struct mm_program *found, long (*before)(int fd), int depth)
 {
     char head[256];
     struct stat st;
-    if (before)
-        before(fd);
+    long e = before ? before(fd) : 0;
+    if (e < 0) {
+        found->refused = (int32_t)e;
+        return NULL;
+    }
     long n = sys_pread(fd, head, sizeof head - 1, 0);
     if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
@@ -245,7 +248,7 @@ static const char *why_not(int fd, struct mm_program *found, void (*before)(int 
 /* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
 const char *mm_why_not(int fd, struct mm_program *found) { return mm_why_not_after(fd, found, NULL); }
 
-const char *mm_why_not_after(int fd, struct mm_program *found, void (*before)(int fd))
+const char *mm_why_not_after(int fd, struct mm_program *found, long (*before)(int fd))
 {
     *found = (struct mm_program){ 0 };
     return why_not(fd, found, before, 0);

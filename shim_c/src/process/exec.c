@@ -160,16 +160,16 @@ void mm_leave_undone(int gone)
 /* -- before and after ------------------------------------------------------------------------------------- */
 
 /* A program file with redirected bytes is run by the kernel from what is in place: put them there. */
-static void settle_program(int fd)
+static long settle_program(int fd)
 {
     struct stat st;
     if (sys(SYS_fstat, fd, &st) < 0)
-        return;
+        return 0;
     enter();
     uint32_t slot = mm_pif_there(mm_area, fd, "", AT_EMPTY_PATH, st.st_dev, st.st_ino);
-    if (slot && !is_native(mm_pif_at(mm_area, slot)))
-        mm_settle_program(slot, fd);
+    long r = slot && !is_native(mm_pif_at(mm_area, slot)) ? mm_settle_program(slot, fd) : 0;
     leave();
+    return r;
 }
 
 /* As mm_why_not, of a file of this run: what it is, its bytes say, and those of its interpreters, once they are in place. */
@@ -179,7 +179,9 @@ static const char *settled_why_not(int fd, struct mm_program *found)
     int own = *found->loader && strncmp(found->loader, "/lib", strlen("/lib")) != 0;
     long loader = own ? mm_open_program(AT_FDCWD, found->loader, 0) : -1;
     if (loader >= 0) {
-        settle_program((int)loader);
+        long e = settle_program((int)loader);
+        if (e < 0)
+            found->refused = (int32_t)e;
         mm_close_spare((int)loader);
     }
     return why;
@@ -220,6 +222,14 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
     const char *why = fd < 0 ? NULL : ours ? settled_why_not((int)fd, &found) : mm_why_not((int)fd, &found);
+    if (UNLIKELY(ours && found.refused < 0)) {         /* rather not at all than what it was before */
+        image->refused = found.refused;
+        mm_say("%s is not executed: what was written to it cannot be put in place (%s)", itself ? "a program" : path,
+               strerror(-found.refused));
+        if (!itself)
+            mm_close_spare((int)fd);
+        return;
+    }
     if (fd >= 0 && !why && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) < 0) {
         why = "the preload library cannot be reached from where it runs";
         found.refuses = 1;

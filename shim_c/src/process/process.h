@@ -52,6 +52,7 @@ struct mm_image {
     char *const *envp;                 /* what the new program gets */
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
+    int refused;                       /* -errno: it may not be executed */
     int outside;                       /* the new program will not be tracked */
     int shown;                         /* its calls are from now on */
     int limited;                       /* nobody lifts a limit: it gets the program's own */

@@ -12,6 +12,7 @@
 struct mm_program {
     int32_t is_elf;            /* itself, or what its interpreter lines lead to */
     int32_t refuses;           /* it must not even be offered our library: its loader would complain, or fail */
+    int32_t refused;           /* -errno: by what is asked before it is read */
     int32_t shows_calls;       /* where it is not tracked otherwise, the kernel can show us its calls (call_filter.c) */
     char interpreter[256];     /* of a script: the last one that was looked for */
     char loader[256];          /* the dynamic loader's name */
@@ -23,8 +24,8 @@ int mm_calls_by_itself(int fd);
 /* The number that its linker gave its build, as much as there is room for: bytes, -1 without one. */
 long mm_build_id(int fd, char *id, size_t room);
 /* CDEF-END */
-/* before: it, and each of its interpreters, is read. */
-const char *mm_why_not_after(int fd, struct mm_program *found, void (*before)(int fd));
+/* before: it, and each of its interpreters, is read; 0 or -errno. */
+const char *mm_why_not_after(int fd, struct mm_program *found, long (*before)(int fd));
 long mm_open_program(int dir, const char *path, int flags);
 #pragma GCC visibility pop
 #endif
