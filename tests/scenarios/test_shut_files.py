@@ -368,3 +368,20 @@ os.pwrite(fd, b"#!/bin/true\\n#", 0)
 os.close(fd)
 assert os.spawnl(os.P_WAIT, "./program", "program") == 0
 """)
+
+
+def test_a_rename_with_flags_that_no_kernel_takes_looks_at_no_folder(lab: Lab) -> None:
+    """Who may not search the folder hears of the flags first, as natively; without them of the folder."""
+    program = BEGIN + """
+import ctypes
+os.mkdir("shut"); put("shut/f", "text"); os.chmod("shut", 0)
+libc, said = ctypes.CDLL(None, use_errno=True), []
+for flags in (0, 1, 3, 6, 8, 1 << 31):
+    assert libc.renameat2(-100, b"shut/f", -100, b"shut/g", ctypes.c_uint(flags)) == -1
+    said.append(errno.errorcode[ctypes.get_errno()])
+print(*said)
+"""
+    natively = act(lab, sys.executable, "-c", program, native=True)
+    assert natively == "EACCES EACCES EINVAL EINVAL EINVAL EINVAL\n"
+    (lab.work / "shut").rename(lab.folder / "aside")
+    assert act(lab, *lab.argv("run"), "--", sys.executable, "-c", program) == natively

@@ -214,6 +214,9 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 }
 EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
+    const unsigned alone = RENAME_NOREPLACE | RENAME_WHITEOUT;
+    if ((flags & ~(alone | RENAME_EXCHANGE)) || ((flags & RENAME_EXCHANGE) && (flags & alone)))
+        return REAL(renameat2)(from_dir, from, to_dir, to, flags);     /* which refuses them before it looks at the paths */
     return move(from_dir, from, to_dir, to, flags);
 }
 
