@@ -1,8 +1,9 @@
-"""What the C library does to descriptors by calls of its own: the program's next write goes where it natively does."""
+"""Descriptors that are not the program's doing: what the C library does to its own, and those of the run, which are none."""
 
 from __future__ import annotations
 
 import pytest
+from conftest import Compile
 from lab import Lab, wait_until
 
 DAEMON = """
@@ -30,3 +31,13 @@ def test_a_daemon_s_standard_descriptors_are_no_files(lab: Lab, options: list[st
             wait_until(lambda: "no run is alive" in lab.verb("status").stdout, "the daemon ends")
         found.append((lab.work / "log").read_bytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+def test_the_run_s_own_descriptors_are_none_to_the_program(lab: Lab, compiled: Compile, options: list[str]) -> None:
+    """A write or a cut by number went into the store's buffer, and took the bytes of checkpoints with it."""
+    (lab.work / "f").write_bytes(b"o" * 20)
+    done = lab.run([compiled("own_numbers")], *options)
+    assert done.stdout == b"0 wrong; 20: overwritten" + b"o" * 9 + b"\n"
+    assert int(done.stderr.split()[0]) >= 5, "the buffer, the run area, and what is kept for a moment of need"
+    lab.verb("verify")

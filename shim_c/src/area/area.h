@@ -9,10 +9,10 @@
 #define MM_ROOM_AREA_H
 
 #include "base/base.h"
+#include "base/reserve_fds.h"
 #include "area/area_internal.h"
 
 #pragma GCC visibility push(hidden)
-#define MM_FDS 1048576                 /* the kernel's own limit unless fs.nr_open was raised */
 
 struct mm_descriptor {
     uint32_t fit;              /* 0: not a regular file that we know */
@@ -150,7 +150,7 @@ struct mm_seen { uint32_t slot, fit; struct mm_pif *p; struct mm_fit *f; };
 static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
 {
     const struct mm_area *a = mm_area;
-    if (UNLIKELY(!a) || UNLIKELY((unsigned)fd >= MM_FDS))
+    if (UNLIKELY(!a) || UNLIKELY((unsigned)fd >= (unsigned)mm_lowest_own))     /* it may be ours, or too high for the table */
         return MM_UNSURE;
     uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
     if (!fit)

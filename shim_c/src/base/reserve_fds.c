@@ -9,22 +9,19 @@
 #include "base/reserve_fds.h"
 #include "base/sys.h"
 
-#include <limits.h>
 #include <stdio.h>
 
 static int spare[MM_SPARE] = { -1, -1, -1 };   /* kept and not lent */
 static int lent[MM_SPARE] = { -1, -1, -1 };
 static int place[MM_SPARE];            /* the number that one had: others may have become free meanwhile, which are the program's */
 static const int none = -1;
-int mm_lowest_spare = INT_MAX;         /* none of them was ever below */
+int mm_lowest_own = MM_FDS;
 
 int mm_spare(int i) { return __atomic_load_n(&spare[i], __ATOMIC_ACQUIRE); }
 
 void mm_spare_keep(int i, int fd)
 {
-    if (fd >= 0 && fd < __atomic_load_n(&mm_lowest_spare, __ATOMIC_RELAXED))
-        __atomic_store_n(&mm_lowest_spare, fd, __ATOMIC_RELAXED);
-    __atomic_store_n(&spare[i], fd, __ATOMIC_RELEASE);
+    __atomic_store_n(&spare[i], mm_note_own(fd), __ATOMIC_RELEASE);
 }
 
 static void back(int i)

@@ -124,6 +124,7 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 {
+    fd = mm_theirs(fd);
     pthread_testcancel();
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
     if (!slot)
@@ -136,6 +137,7 @@ EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 /* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be in place. */
 EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 {
+    fd = mm_theirs(fd);
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
     if (!slot)
         return REAL(posix_fallocate)(fd, at, length);

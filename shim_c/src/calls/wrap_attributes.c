@@ -124,6 +124,7 @@ EXPORT int lchmod(const char *path, mode_t mode)
 }
 EXPORT int fchmod(int fd, mode_t mode)
 {
+    fd = mm_theirs(fd);
     struct on_fd on;
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchmod)(fd, mode));
 }
@@ -144,6 +145,7 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 }
 EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 {
+    fd = mm_theirs(fd);
     struct on_fd on;
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchown)(fd, uid, gid));
 }
@@ -252,6 +254,7 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 }
 EXPORT int futimes(int fd, const struct timeval times[2])
 {
+    fd = mm_theirs(fd);
     struct timeval copy[2];
     struct on_fd on;
     struct timed t;
@@ -287,6 +290,7 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
 }
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
+    fd = mm_theirs(fd);
     if (omitted(times))
         return REAL(futimens)(fd, times);
     struct on_fd on;
@@ -306,6 +310,7 @@ EXPORT int lsetxattr(const char *path, const char *name, const void *value, size
 }
 EXPORT int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
 {
+    fd = mm_theirs(fd);
     struct on_fd on;
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fsetxattr)(fd, name, value, size, flags));
 }
@@ -321,6 +326,7 @@ EXPORT int lremovexattr(const char *path, const char *name)
 }
 EXPORT int fremovexattr(int fd, const char *name)
 {
+    fd = mm_theirs(fd);
     struct on_fd on;
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fremovexattr)(fd, name));
 }

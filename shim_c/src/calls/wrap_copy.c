@@ -122,6 +122,8 @@ static long copy_file(int from, off_t *from_at, int to, off_t *to_at, size_t cou
 
 EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
 {
+    from = mm_theirs(from);
+    to = mm_theirs(to);
     if (!active() || flags || (!pif_of(from) && !pif_of(to)) || !readable_offset(from_at) || !readable_offset(to_at))
         return REAL(copy_file_range)(from, from_at, to, to_at, count, flags);
     pthread_testcancel();
@@ -143,6 +145,8 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
 
 EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t count)
 {
+    from = mm_theirs(from);
+    to = mm_theirs(to);
     if (!active() || (!pif_of(from) && !pif_of(to)) || !readable_offset(at))
         return REAL(sendfile)(to, from, at, count);
     off_t zero = at ? *at : 0, sum;
@@ -270,6 +274,8 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
 
 EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
 {
+    from = mm_theirs(from);
+    to = mm_theirs(to);
     if (!active() || (!pif_of(from) && !pif_of(to)))
         return REAL(splice)(from, from_at, to, to_at, count, flags);
     int out = is_pipe(to), in = is_pipe(from);
@@ -394,6 +400,7 @@ static void lend(int fd)
 
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
+    fd = mm_theirs(fd);
     va_list list;
     va_start(list, request);
     void *argument = va_arg(list, void *);

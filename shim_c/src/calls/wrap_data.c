@@ -65,6 +65,7 @@ static int at_kernels_position(int fd, uint32_t slot, long number, const void *w
 
 static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, size_t count)
 {
+    fd = mm_theirs(fd);
     uint32_t slot;
     long r;
     int followed = followed_read(fd, &slot);
@@ -99,6 +100,7 @@ EXPORT ssize_t __read_chk(int fd, void *buffer, size_t count, size_t room)
 
 static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, size_t count, off_t at)
 {
+    fd = mm_theirs(fd);
     uint32_t slot;
     if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
         return REAL(pread)(fd, buffer, count, at);
@@ -123,6 +125,7 @@ EXPORT ssize_t __pread_chk(int fd, void *buffer, size_t count, off_t at, size_t 
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
+    fd = mm_theirs(fd);
     uint32_t slot;
     long r;
     int followed = followed_read(fd, &slot);
@@ -139,6 +142,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 
 EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
 {
+    fd = mm_theirs(fd);
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd_vector(vector, count))
         return REAL(preadv)(fd, vector, count, at);
@@ -165,6 +169,7 @@ static long flags_refused(long call, off_t at, int flags)
 
 EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
+    fd = mm_theirs(fd);
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < -1 || absurd_vector(vector, count))
         return REAL(preadv2)(fd, vector, count, at, flags);
@@ -239,6 +244,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
 
 static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buffer, size_t count)
 {
+    fd = mm_theirs(fd);
     struct iovec bytes = { (void *)buffer, count };
     struct request ask = { SYS_write, (long)buffer, (long)count, 0, 0, &bytes, 1, -1 };
     long r = absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
@@ -246,6 +252,7 @@ static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buff
 }
 static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
+    fd = mm_theirs(fd);
     struct iovec bytes = { (void *)buffer, count };
     struct request ask = { SYS_pwrite64, (long)buffer, (long)count, at, 0, &bytes, 1, at };
     long r = at < 0 || absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
@@ -295,6 +302,7 @@ EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
+    fd = mm_theirs(fd);
     struct request ask = { SYS_writev, (long)vector, count, 0, 0, vector, count, -1 };
     long r = LIKELY(!pif_of(fd)) || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
     return r != NOT_HERE ? r : mm_writev_held_up(fd, vector, count);
@@ -302,6 +310,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
 {
+    fd = mm_theirs(fd);
     struct request ask = { SYS_pwritev, (long)vector, count, at, 0, vector, count, at };
     long r = LIKELY(!pif_of(fd)) || at < 0 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
     return r != NOT_HERE ? r : REAL(pwritev)(fd, vector, count, at);
@@ -310,6 +319,7 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
 /* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
 EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
+    fd = mm_theirs(fd);
     uint32_t slot = flags ? pif_of(fd) : 0;
     if (!slot) {
         struct request ask = { SYS_pwritev2, (long)vector, count, at, flags, vector, count, at };
@@ -345,6 +355,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
 /* Of a file that is all in place, and whose position is the kernel's, the kernel knows everything. */
 static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int whence)
 {
+    fd = mm_theirs(fd);
     uint32_t slot = pif_of(fd);
     long r;
     if (LIKELY(!slot))
@@ -379,6 +390,7 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
 
 EXPORT int ftruncate(int fd, off_t length)
 {
+    fd = mm_theirs(fd);
     uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
     if (!slot)
         return REAL(ftruncate)(fd, length);
@@ -448,12 +460,14 @@ static int after_sync(int fd, int r)
 
 EXPORT int fsync(int fd)
 {
+    fd = mm_theirs(fd);
     before_sync(fd);
     return after_sync(fd, REAL(fsync)(fd));
 }
 
 EXPORT int fdatasync(int fd)
 {
+    fd = mm_theirs(fd);
     before_sync(fd);
     return after_sync(fd, REAL(fdatasync)(fd));
 }
@@ -461,6 +475,7 @@ EXPORT int fdatasync(int fd)
 /* The buffer may lie on another filesystem. */
 EXPORT int syncfs(int fd)
 {
+    fd = mm_theirs(fd);
     int r = REAL(syncfs)(fd);
     if (r == 0 && active()) {
         enter();
@@ -481,6 +496,7 @@ EXPORT void sync(void)
 
 EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
 {
+    fd = mm_theirs(fd);
     before_sync(fd);
     return after_sync(fd, REAL(sync_file_range)(fd, at, length, flags));
 }

@@ -476,6 +476,7 @@ EXPORT int fcntl(int fd, int command, ...)
 
 EXPORT int lockf(int fd, int command, off_t length)
 {
+    fd = mm_theirs(fd);
     uint32_t slot = pif_of(fd), place = 0;
     int untracked = !slot && has_fit(fd);
     if (slot) {

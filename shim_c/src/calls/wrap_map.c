@@ -157,6 +157,7 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
 
 static void *map(void *address, size_t length, int protection, int flags, int fd, off_t at)
 {
+    fd = mm_theirs(fd);
     if (UNLIKELY(at == (off_t)IORING_OFF_SQES) && fd >= 0 && mm_active && !(flags & MAP_ANONYMOUS))
         mm_ring_mapped(fd);
     if (LIKELY(fd < 0 || fd >= MM_FDS || (flags & MAP_ANONYMOUS) || !mm_active || !mm_fds[fd].fit))

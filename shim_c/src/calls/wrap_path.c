@@ -417,6 +417,7 @@ EXPORT int chdir(const char *path)
 }
 EXPORT int fchdir(int fd)
 {
+    fd = mm_theirs(fd);
     struct mm_names names;
     int begun = begin_moving(&names);
     return end_moving(&names, begun, REAL(fchdir)(fd));

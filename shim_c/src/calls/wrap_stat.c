@@ -163,7 +163,7 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
 
 EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct statx *out)
 {
-    int r = MM_BY_NAME(int, path, REAL(statx)(dir, path, flags, mask, out));
+    int r = MM_BY_NAME(int, path, REAL(statx)(mm_theirs(dir), path, flags, mask, out));
     struct mm_pif *p = r == 0 ? differs(dir, given, flags, out->stx_mode,
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     if (!p)

@@ -134,7 +134,7 @@ static FILE *encoded_on(int fd, const char *mode)
 static FILE *stream_on(int fd, const char *mode)
 {
     char room[256];
-    return REAL(fdopen)(fd, plain_mode(mode, room) ? room : "");
+    return REAL(fdopen)(mm_theirs(fd), plain_mode(mode, room) ? room : "");
 }
 
 static FILE *open_stream(const char *path, const char *mode)

@@ -27,7 +27,10 @@ void mm_readers_after_fork(void);
 void mm_readers_before_exec(void);
 void mm_readers_exec_failed(void);
 void mm_readers_after_exec(void);
-int mm_is_ours(int fd);
+int mm_among_ours(int fd);
+static inline int mm_is_ours(int fd) { return UNLIKELY((unsigned)fd >= (unsigned)mm_lowest_own) && fd >= 0 && mm_among_ours(fd); }
+/* A number that the program may mean: ours are no descriptors to it. */
+static inline int mm_theirs(int fd) { return mm_is_ours(fd) ? -1 : fd; }
 int mm_next_own(int from);
 void mm_move_own(int fd);
 int mm_high_fd(int fd);

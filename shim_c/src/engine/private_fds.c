@@ -12,7 +12,6 @@ static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
-static int lowest_own = MM_FDS;        /* none of ours was ever below */
 
 /* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode: how often,
  * at most MANY. */
@@ -27,17 +26,13 @@ static int is_locked(uint32_t slot)
     return locked[slot % READERS] || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
 }
 
-int mm_is_ours(int fd)
+int mm_among_ours(int fd)
 {
-    if (fd < 0)
-        return 0;
     if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
         return 1;
-    for (int i = 0; fd >= mm_lowest_spare && i < MM_SPARE; i++)
+    for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
             return 1;
-    if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
-        return 0;
     for (int i = 0; !none_open() && i < READERS; i++)
         if (readers[i].slot && readers[i].fd == fd)
             return 1;
@@ -69,7 +64,7 @@ static int high(int fd)
         up = from(fd, floor);
     for (long top = (long)hard - AT_ONCE; up < 0 && top > fd && top < 200; top -= AT_ONCE)
         up = from(fd, top);                     /* nobody may raise it: at least the last numbers of all */
-    return up >= 0 ? up : fd;
+    return mm_note_own(up >= 0 ? up : fd);
 }
 
 int mm_high_fd(int fd) { return high(fd); }
@@ -130,8 +125,7 @@ void mm_move_own(int fd)
     for (int i = 0; i < READERS; i++)
         if (readers[i].slot && readers[i].fd == fd)
             readers[i].fd = (int)up;
-    if (up < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
-        __atomic_store_n(&lowest_own, (int)up, __ATOMIC_RELAXED);
+    mm_note_own((int)up);
 }
 
 static struct reader *reader_of(uint32_t slot)
@@ -153,8 +147,7 @@ static int add_reader(uint32_t slot, int fd)
         place->fd = fd;
         __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
         __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-        if (fd < __atomic_load_n(&lowest_own, __ATOMIC_RELAXED))
-            __atomic_store_n(&lowest_own, fd, __ATOMIC_RELAXED);
+        mm_note_own(fd);
         return 1;
     }
     return 0;

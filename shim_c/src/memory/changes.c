@@ -5,6 +5,7 @@
  */
 #include "memory/engine.h"
 #include "base/check.h"
+#include "base/reserve_fds.h"
 
 #include <linux/ioctl.h>
 
@@ -47,6 +48,7 @@ static int open_pagemap(void)
         mm_uffd = (int)fd;
     else
         sys_close((int)fd);
+    mm_note_own(mm_uffd);
     return 0;
 }
 
