@@ -89,7 +89,8 @@ def _memory(entry: MemoryEntry) -> Record:
     """base: the index that the image counts from, 0: it is complete. size: of its file."""
     return {
         "process": entry.process, "pid": entry.pid, "threads": entry.threads, "base": entry.base, "size": entry.size,
-        **output.path_fields(entry.exe, "program"), "descriptors": [each.descriptor for each in entry.descriptors],
+        **output.path_fields(entry.exe, "program"),
+        "descriptors": [each.descriptor for each in entry.descriptors if each.descriptor >= 0],
     }
 
 

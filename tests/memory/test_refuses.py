@@ -47,9 +47,17 @@ CASES = {
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"
                                     "os.unlink('name')", "",
                                     "is a unix socket that was called name, which cannot come back: the name is gone"),
-    "descriptors on their way": ("import array, socket; a, b = socket.socketpair();"
-                                 "a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])",
-                                 "", "holds descriptors that were sent"),
+    "a process descriptor on its way": (
+        "import socket; a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [os.pidfd_open(os.getpid())])", "",
+        " and not received is 'anon_inode:[pidfd]', which cannot come back with the program"),
+    "a deleted file on its way": (
+        "import socket; a, b = socket.socketpair(); f = open('gone', 'w'); os.unlink('gone');"
+        "socket.send_fds(a, [b'x'], [f.fileno()]); f.close()", "",
+        "/gone (deleted)', which cannot come back with the program"),
+    "a set on its way": (
+        "import select, socket; a, b = socket.socketpair(); e = select.epoll();"
+        "socket.send_fds(a, [b'x'], [e.fileno()]); e.close()", "",
+        "a descriptor that was sent to descriptor 4 and not received is 'anon_inode:[eventpoll]', which cannot"),
     "a socket where a folder was": (
         "import ctypes, socket; libc = ctypes.CDLL(None); libc.fdopendir.restype = ctypes.c_void_p;"
         "fd = os.open('.', 0); libc.closedir(ctypes.c_void_p(libc.fdopendir(fd))); " f"s = {KERNEL};"

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from metamori.runtime.memory import sockets
+from metamori.runtime.memory import sockets, unread
 
-FIRST, LAST, MORE = [(b"first", None)], [(b"last", None)], [(b"more", None)]
+FIRST, LAST, MORE = ([(data, None, ())] for data in (b"first", b"last", b"more"))
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
@@ -20,17 +20,17 @@ def test_an_empty_message_is_refused_as_long_as_it_is_there(kind: socket.SocketK
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     with one, other:
         one.send(b"first")
-        assert sockets._waiting(other) == FIRST
+        assert unread.waiting(other) == FIRST
         one.send(b"")
         one.send(b"last")
         for _ in range(3):
-            assert sockets._waiting(other) == "an empty message"
+            assert unread.waiting(other) == "an empty message"
         assert other.recv(9) == b"first"
-        assert sockets._waiting(other) == "an empty message"
+        assert unread.waiting(other) == "an empty message"
         assert (other.recv(9), other.recv(9)) == (b"", b"last")
-        assert sockets._waiting(other) == []
+        assert unread.waiting(other) == []
         one.send(b"more")
-        assert sockets._waiting(other) == sockets._waiting(other) == MORE
+        assert unread.waiting(other) == unread.waiting(other) == MORE
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
@@ -39,7 +39,7 @@ def test_the_end_is_no_empty_message(kind: socket.SocketKind) -> None:
     with other:
         one.send(b"last")
         one.close()
-        assert sockets._waiting(other) == sockets._waiting(other) == LAST
+        assert unread.waiting(other) == unread.waiting(other) == LAST
 
 
 def test_descriptors_are_not_taken() -> None:
@@ -47,8 +47,42 @@ def test_descriptors_are_not_taken() -> None:
     with one, other:
         socket.send_fds(one, [b"x"], [0])
         before = os.listdir("/proc/self/fd")
-        assert sockets._waiting(other) == "descriptors that were sent and not received"
+        assert unread.waiting(other) == "descriptors that were sent and not received"
         assert os.listdir("/proc/self/fd") == before
+        found = unread.waiting(other, keeps=True)
+        assert not isinstance(found, str) and [os.fstat(fd).st_ino for fd in found[0].fds] == [os.fstat(0).st_ino]
+        unread.close(found)
+        assert os.listdir("/proc/self/fd") == before
+        assert socket.recv_fds(other, 9, 9)[0] == b"x"
+
+
+def test_bytes_of_a_stream_that_descriptors_came_with() -> None:
+    """Where they begin, whatever was sent before and read of it, and where they follow each other."""
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        whole, places = b"", {}
+        for data, count in ((b"a", 0), (b"bc", 0), (b"def", 2), (b"g", 1), (b"h" * 70000, 3), (b"i", 0), (b"j", 1)):
+            socket.send_fds(one, [data], [0] * count) if count else one.send(data)
+            places.update({len(whole): count} if count else {})
+            whole += data
+        assert found_in(other) == (whole, places) == (whole, {3: 2, 6: 1, 7: 3, 70008: 1})
+        assert other.recv(2) == b"ab" and found_in(other) == (whole[2:], {1: 2, 4: 1, 5: 3, 70006: 1})
+        data, fds, _, _ = socket.recv_fds(other, 2, 9)         # with one byte that they came with
+        for fd in fds:
+            os.close(fd)
+        assert (data, len(fds)) == (b"cd", 2) and found_in(other) == (whole[4:], {2: 1, 3: 3, 70004: 1})
+
+
+def found_in(this: socket.socket) -> tuple[bytes, dict[int, int]]:
+    """Bytes, and at which of them how many descriptors come."""
+    found = unread.waiting(this, keeps=True)
+    assert not isinstance(found, str)
+    unread.close(found)
+    whole, places = b"", {}
+    for data, _, fds in found:
+        places.update({len(whole): len(fds)} if fds else {})
+        whole += data
+    return whole, places
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ long mm_tee(int from, int to, size_t count);
 long mm_pipe_holds(const char *link);
 long mm_take_descriptor(int process, int fd);
 long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *length);
+long mm_bytes_before(int fd, char *room, uint64_t count);
 long mm_connect(int fd, const char *address, uint32_t length);
 long mm_bind(int fd, const char *address, uint32_t length);
 long mm_epoll(void);
@@ -66,6 +67,7 @@ ffibuilder.set_source(
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include "area/layout.h"
 #include "area/looks.h"
 #include "memory/comeback.h"
@@ -133,6 +135,16 @@ static long mm_take_descriptor(int process, int fd) { return sys(438, process, f
 static long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *length)
 {
     return of_peer ? sys(SYS_getpeername, fd, address, length) : sys(SYS_getsockname, fd, address, length);
+}
+
+/* Of so many bytes of a unix stream: those that were sent before the call that sent the last.  What one call sent is copied whole
+ * or does not count, and for the last byte there is no place. */
+static long mm_bytes_before(int fd, char *room, uint64_t count)
+{
+    struct iovec places[2] = { { room, count - 1 }, { NULL, 1 } };
+    struct msghdr m = { .msg_iov = places, .msg_iovlen = 2 };
+    long r = sys(SYS_recvmsg, fd, &m, MSG_PEEK | MSG_DONTWAIT);
+    return r == -EFAULT ? 0 : r;
 }
 
 static long mm_connect(int fd, const char *address, uint32_t length) { return sys(SYS_connect, fd, address, length); }

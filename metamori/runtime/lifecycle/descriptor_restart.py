@@ -90,12 +90,16 @@ def put_all(entries: Iterable[DescriptorEntry], given: dict[int, int], paths: di
             pass
     resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     for each in entries:
-        for lock in file_locks.of(each):
-            try:
-                file_locks.take(each.descriptor, lock)
-            except OSError:
-                child_loop.say(str(file_locks.HeldElsewhere(each.path)))
-                raise
+        lock_all(each.descriptor, each)
+
+
+def lock_all(fd: int, entry: DescriptorEntry) -> None:
+    for lock in file_locks.of(entry):
+        try:
+            file_locks.take(fd, lock)
+        except OSError:
+            child_loop.say(str(file_locks.HeldElsewhere(entry.path)))
+            raise
 
 
 def up(fd: int, base: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import errno
 import os
 import socket
@@ -9,6 +10,7 @@ import stat
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
+from typing import Any
 
 from metamori._area import lib
 from metamori.errors import MetamoriError
@@ -18,6 +20,7 @@ from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
+Place = tuple[int, int]                    # number of a process, descriptor
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
 
 
@@ -61,35 +64,62 @@ def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
                 _bind(this, entry, address)
 
 
-def again(entries: Iterable[tuple[DescriptorEntry, bytes]], base: int) -> list[int]:
-    """A descriptor for each, out of the way and closed on exec. With the folder that its process was in, where this one
-    is then. InUse, OSError."""
-    entries = list(entries)
-    sockets = [(entry, _fields(entry)) for entry, _ in entries]
-    folders = [cwd for _, cwd in entries]
-    found, ends = [], _pairs([fields | {"inode": [_inode(entry)]} for entry, fields in sockets], folders)
+def sent_to(entry: DescriptorEntry) -> set[Place]:
+    """Places of descriptors that are on their way to it."""
+    fields = _fields(entry)
+    return {place for line in fields.get("waiting", []) for place in _places(line.split(" ")[1:])} \
+        | {place for line in fields.get("datagram", []) for place in _places(line.split(" ")[2:])}
+
+
+def _places(words: list[str]) -> list[Place]:
+    return [(int(pid), int(fd)) for pid, fd in (word.split(":") for word in words)]
+
+
+def again(entries: dict[Place, tuple[DescriptorEntry, bytes]], base: int, given: dict[Place, int],
+          shared: dict[Place, Place]) -> None:
+    """A descriptor for each, out of the way and closed on exec, joins those that are given already. With the folder
+    that its process was in, where this one is then. shared: places of what others have. InUse, OSError."""
+    sockets = [(entry, _fields(entry)) for entry, _ in entries.values()]
+    folders = [cwd for _, cwd in entries.values()]
+    pairs = {_inode(entry): fields for entry, fields in sockets if fields["state"] == ["pair"]}
+    ends, alone = _pairs(pairs, dict(zip(map(_inode, (entry for entry, _ in sockets)), folders, strict=True)))
     connected = tcp_restart.made([fields for _, fields in sockets if fields["state"] == ["tcp"]])
     for (entry, fields), cwd in zip(sockets, folders, strict=True):
-        if fields["state"] == ["tcp"]:
-            continue
-        go_to(cwd)
-        this = ends[_inode(entry)] if fields["state"] == ["pair"] else _one(entry, fields)
-        ends[_inode(entry)] = this
+        if fields["state"] not in (["tcp"], ["pair"]):
+            go_to(cwd)
+            ends[_inode(entry)] = _one(entry, fields)
     for fields, end in connected:          # the kernel lets listeners have their ports when these say that it may
         _options(end, fields)
     tcp_restart.fill(connected)
     ends.update({_inode(entry): end for (entry, fields) in sockets for its, end in connected if its is fields})
-    _send_again([(ends[_inode(entry)], fields) for entry, fields in sockets], folders)
+    fds = {**given, **{place: ends[_inode(entry)].fileno() for place, (entry, _) in entries.items()}}
+    carried = _Carried({**fds, **{place: fds[of] for place, of in shared.items() if of in fds}})
+    _fill(pairs, ends, alone, carried)
+    _send_again([(ends[_inode(entry)], fields) for entry, fields in sockets], folders, carried)
     for (entry, fields), cwd in zip(sockets, folders, strict=True):
         if fields["state"] == ["sends"]:
             go_to(cwd)
             to = _address(fields, "to")    # where nobody is there any more: as if he had gone later
             lib.mm_connect(ends[_inode(entry)].fileno(), to, len(to))
-    for entry, _ in sockets:
+    for place, (entry, _) in entries.items():
         this = ends[_inode(entry)]
         this.setblocking(not entry.flags & os.O_NONBLOCK)
-        found.append(up(this.detach(), base))
-    return found
+        given[place] = up(this.detach(), base)
+
+
+class _Carried:
+    """Open descriptors by place, for messages that they come with."""
+
+    def __init__(self, fds: dict[Place, int]) -> None:
+        self._fds = fds
+
+    def send(self, by: socket.socket, data: str, places: list[str], *to: Any) -> None:
+        """Without waiting."""
+        fds = array.array("i", [self._fds[place] for place in _places(places)])
+        by.setblocking(False)
+        with_it = [(_SOCKET, socket.SCM_RIGHTS, fds)] if fds else []
+        if by.sendmsg([bytes.fromhex(data)], with_it, 0, *to) != len(data) // 2:
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
 
 def _inode(entry: DescriptorEntry) -> str:
@@ -121,18 +151,17 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     return this
 
 
-def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], folders: Sequence[bytes]) -> None:
+def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], folders: Sequence[bytes],
+                carried: _Carried) -> None:
     """Datagrams that were not read, from whoever sent them: before a connection lets in only those of one."""
     by_address = {_address(fields): this for this, fields in sockets
                   if this.type == socket.SOCK_DGRAM and _address(fields)}       # TCP's ports are others
     for (this, fields), cwd in zip(sockets, folders, strict=True):
         for line in fields.get("datagram", []):
-            data, _, sender = line.partition(" ")
+            data, sender, *places = line.split(" ")
             go_to(cwd)
             with closing(socket.socket(this.family, this.type)) as nameless:
-                sends = by_address.get(bytes.fromhex(sender), nameless)
-                sends.setblocking(False)
-                sends.sendto(bytes.fromhex(data), this.getsockname())
+                carried.send(by_address.get(bytes.fromhex(sender), nameless), data, places, this.getsockname())
 
 
 def _options(this: socket.socket, fields: dict[str, list[str]]) -> None:
@@ -225,12 +254,13 @@ def _connected(family: int, kind: int, name: bytes) -> tuple[socket.socket, sock
         return accepted, connects.dup()
 
 
-def _pairs(sockets: list[dict[str, list[str]]], folders: Sequence[bytes]) -> dict[str, socket.socket]:
-    """Both ends of pairs, by the inode that each had, with what was on its way between them."""
-    pairs = {fields["inode"][0]: fields for fields in sockets if fields["state"] == ["pair"]}
-    ends: dict[str, socket.socket] = {}
-    folder_of = {fields["inode"][0]: cwd for fields, cwd in zip(sockets, folders, strict=True)}
-    alone: dict[str, socket.socket] = {}   # by the end that is there: the other one, to be closed
+Ends = dict[str, socket.socket]            # by the inode that each had
+
+
+def _pairs(pairs: dict[str, dict[str, list[str]]], folder_of: dict[str, bytes]) -> tuple[Ends, Ends]:
+    """Both ends of pairs; and, by the end that is there, the other one, to be closed."""
+    ends: Ends = {}
+    alone: Ends = {}
     for inode, fields in pairs.items():
         if inode in ends:
             continue
@@ -251,16 +281,19 @@ def _pairs(sockets: list[dict[str, list[str]]], folders: Sequence[bytes]) -> dic
             alone[inode] = other
     for inode, fields in pairs.items():
         _options(ends[inode], fields)
+    return ends, alone
+
+
+def _fill(pairs: dict[str, dict[str, list[str]]], ends: Ends, alone: Ends, carried: _Carried) -> None:
+    """With what was on its way between them; then those are shut that were."""
     for inode, fields in pairs.items():
         other = alone.get(inode) or ends[fields["peer"][0]]
-        other.setblocking(False)
-        for data in fields.get("waiting", []):
-            if other.send(bytes.fromhex(data)) != len(data) // 2:
-                raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        for line in fields.get("waiting", []):
+            data, *places = line.split(" ")
+            carried.send(other, data, places)
     for inode, fields in pairs.items():
         shut = int(fields["shut"][0])
         if shut and inode not in alone:
             ends[inode].shutdown({1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}[shut])
     for other in alone.values():
         other.close()
-    return ends

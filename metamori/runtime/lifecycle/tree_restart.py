@@ -60,6 +60,11 @@ class Member:
     paths: dict[int, bytes]
     images: tuple[bytes, ...]
 
+    @property
+    def descriptors(self) -> list[DescriptorEntry]:
+        """Those that it has itself."""
+        return [each for each in self.entry.descriptors if each.descriptor >= 0]
+
 
 @dataclass
 class Tree:
@@ -219,12 +224,12 @@ class Tree:
         entry = member.entry
         in_place(member.launch)
         given = {fd: high for (pid, fd), high in self.given.items() if pid == entry.pid}
-        for each in entry.descriptors:
+        for each in member.descriptors:
             if each.kind == "pidfd" and each.same_as < 0:
                 given[each.descriptor] = self._pidfd(int(each.data), each.flags & os.O_NONBLOCK)
-        put_all(entry.descriptors, given, member.paths)
+        put_all(member.descriptors, given, member.paths)
         shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
-        for each in entry.descriptors:
+        for each in member.descriptors:
             if each.kind == "epoll" and each.same_as < 0 and each.descriptor not in shared:
                 descriptor_restart.watch(each)
         self._slot(entry.pid).comes_back = 1
@@ -250,10 +255,10 @@ class Tree:
         notices = queues.notices(entry.descriptors)
         shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
         watched, watched_paths = watches.packed(each for each in entry.descriptors if each.descriptor not in shared)
-        counts = (len(member.images), len(entry.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK,
+        counts = (len(member.images), len(member.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK,
                   len(watched_paths))
         data = struct.pack("=IIIIII", *counts) + held + notices + watched
-        for each in entry.descriptors:
+        for each in member.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
         removed = {each.inode for each in sysv_restart.of(self.meta.segments) if each.mode & sysv.REMOVED}
         for (kind, inode), fd in segments.items():
@@ -285,15 +290,19 @@ class Tree:
         ends = {place: each for place, each in entries.items() if each.kind == "terminal"}
         self.given.update(zip(ends, terminal_restart.made(list(ends.values()), base), strict=True))
         self.terminals = terminal_restart.owners((each, self.given[place]) for place, each in ends.items())
-        sockets = {place: (each, self.member[place[0]].entry.cwd)
-                   for place, each in entries.items() if each.kind == "socket"}
-        self.given.update(zip(sockets, socket_restart.again(sockets.values(), base), strict=True))
         for place, each in entries.items():
             if each.kind == "segment":
                 self.given[place] = up(_segment(each, {**segments, **self.queues}), base)
+        sockets = {place: (each, self.member[place[0]].entry.cwd)
+                   for place, each in entries.items() if each.kind == "socket"}
+        sent = {shared.get(place, place) for each, _ in sockets.values() for place in socket_restart.sent_to(each)}
         for place, each in entries.items():
-            if place in first and place not in self.given and each.kind != "standard":
+            wanted = place in sent or (place in first and each.kind != "standard")
+            if wanted and place not in self.given and place not in sockets:
                 self.given[place] = up(open_one(each, self.member[place[0]].paths), base)
+                if place[1] < 0:           # else it is locked when its process has it
+                    descriptor_restart.lock_all(self.given[place], each)
+        socket_restart.again(sockets, base, self.given, shared)
         for place, of in shared.items():
             self.given[place] = self.given[of]
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:                          # which few programs need
     from typing import NamedTuple
 
     from metamori.runtime.memory.proc_look import ProcLook, SeenFd
+    from metamori.runtime.memory.sent import Sent
     from metamori.runtime.memory.sockets import Inside
+    from metamori.runtime.memory.sockets import Sent as Message
     from metamori.store.format.records import DescriptorKind
 else:
     from metamori.tables.record import NamedTuple
@@ -73,6 +75,7 @@ class Open:
     """One descriptor as /proc shows it. standard: which of the descriptors that the run inherited this is, -1 none."""
 
     __slots__ = ("close_on_exec", "fd", "flags", "info", "path", "pid", "position", "st", "standard")
+    is_sent = False                        # and in no process (sent.py)
 
     def __init__(self, pid: int, seen: SeenFd) -> None:
         self.pid, self.standard = pid, -1
@@ -127,6 +130,9 @@ class Run:
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
         self.empty: dict[bytes, int] = {}      # those known to hold nothing, and how much they can
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
+        self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
+        self.on_the_way: list[Sent] = []       # those that no process has: open here
+        self.met: Descriptions | None = None   # what processes have, and these
         self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
         self._given = {*self.inherited.values()}
 
@@ -135,9 +141,9 @@ class Run:
         own = self.inherited
         for this in opens:
             identity, fd = this.st[1:3], this.fd
-            if fd not in own:
+            if fd not in own and not this.is_sent:
                 own[fd] = _identity(fd)
-            if identity in self._given or own[fd] == identity:
+            if identity in self._given or own.get(fd) == identity:
                 this.standard = self._standard(this)
             if stat.S_ISFIFO(this.st.st_mode):
                 self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
@@ -152,10 +158,15 @@ class Run:
 
     def _standard(self, this: Open) -> int:
         identity, own = this.st[1:3], self.inherited
-        for fd in (0, 1, 2, this.fd):
+        for fd in (0, 1, 2) if this.is_sent else (0, 1, 2, this.fd):
             if own[fd] == identity and lib.mm_order_of_descriptions(this.pid, this.fd, os.getpid(), fd) == 0:
                 return fd
         return -1
+
+    def close(self) -> None:
+        for each in self.on_the_way:
+            os.close(each.fd)
+        self.on_the_way = []
 
     def has_both_ends(self, path: bytes) -> bool:
         return self.ends[path] not in (1 << os.O_RDONLY, 1 << os.O_WRONLY)
@@ -180,11 +191,11 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
             by_fit.setdefault(known.fit, this.fd)
             continue
         _, first = seen.met(this.path, this.flags, this.pid, this.fd)
-        found.append(this.entry("file", same_as=first) if first != this.fd else _entry(this, run))
+        found.append(this.entry("file", same_as=first) if first != this.fd else entry_of(this, run))
     return found
 
 
-def _entry(this: Open, run: Run) -> DescriptorEntry:
+def entry_of(this: Open, run: Run) -> DescriptorEntry:
     mode, standard = this.st.st_mode, this.standard
     readable = this.flags & os.O_ACCMODE == os.O_RDONLY
     if standard >= 0 and not (stat.S_ISREG(mode) and readable) and not (standard > 2 and stat.S_ISSOCK(mode)):
@@ -249,7 +260,7 @@ def _is_of_outside(this: Open, run: Run) -> bool:
 def _socket(this: Open, run: Run) -> DescriptorEntry:
     from metamori.runtime.memory import sockets  # which few programs need
 
-    run.inside = run.inside or sockets.inside(run.sockets)
+    run.inside = run.inside or sockets.inside(run.sockets, run.sent)
     found = sockets.look(this.pid, this.fd, run.inside)
     if found.why_not:
         why = f"descriptor {this.fd} is {found.what}, which {found.why_not}"

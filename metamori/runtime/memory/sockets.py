@@ -13,6 +13,7 @@ What is found is lines of text in the descriptor's entry:
   name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
   shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
   datagram: one that was not read yet, in hex, and the address of the socket in the run that sent it, if it had one
+  Behind both: descriptors that were sent with it, each PROCESS:DESCRIPTOR (sent.py)
 """
 
 from __future__ import annotations
@@ -26,23 +27,21 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
 from metamori._area import ffi, lib
-from metamori.runtime.memory import proc_inspect
-from metamori.tables.record import record
+from metamori.runtime.memory import proc_inspect, unread
+from metamori.tables.record import field, record
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
-_MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 _SYN_SENT, _FIN_WAIT2, _CLOSED, _CLOSE_WAIT = 2, 5, 7, 8   # of the kernel's list of states of TCP
 _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING: nothing more is sent
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _SOCKADDR = 128
-_PEEK_OFF, _WHOSE = 42, socket.CMSG_SPACE(12)
-_empty: set[int] = set()                   # sockets in which an empty message was met
+Sent = tuple[bytes, Any, Sequence[str]]      # bytes, who sent them, places of descriptors that came with them
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
 _OPTIONS = {
     _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 37, 46),
@@ -75,6 +74,7 @@ class Inside:
     listens: frozenset[bytes] = frozenset()
     datagrams: frozenset[bytes] = frozenset()      # addresses of sockets for them
     unsent: tuple[tuple[tuple[bytes, bytes], int], ...] = ()   # bytes of a connection that do not reach its other end
+    sent: Mapping[int, Sequence[Sent]] = field(default_factory=dict)   # by inode: what is in those with descriptors
 
 
 class _Open(Protocol):
@@ -82,12 +82,12 @@ class _Open(Protocol):
     fd: int
 
 
-def inside(sockets: Mapping[int, _Open]) -> Inside:
+def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> Inside:
     """By inode, each as some process has it open."""
     connections, listens, datagrams = {}, set(), set()
     for each in sockets.values():
         try:
-            with closing(_taken(each.pid, each.fd)) as this:
+            with closing(taken(each.pid, each.fd)) as this:
                 own, other = _name(this), _name(this, of_peer=True)
                 if own and this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
                     listens.add(own)
@@ -100,24 +100,24 @@ def inside(sockets: Mapping[int, _Open]) -> Inside:
     # of all, before one of them is looked at: else what arrives only then would be nowhere
     unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
     return Inside(frozenset(sockets), frozenset(connections), frozenset(listens), frozenset(datagrams),
-                  tuple((names, count) for names, count in unsent.items() if count))
+                  tuple((names, count) for names, count in unsent.items() if count), sent)
 
 
 def _unsent(place: tuple[int, int], other: tuple[int, int] | None) -> int:
-    with closing(_taken(*place)) as this:
+    with closing(taken(*place)) as this:
         return _on_its_way(this, other)
 
 
 def look(pid: int, fd: int, inside: Inside) -> Found:
     """The process is stopped."""
     try:
-        with closing(_taken(pid, fd)) as this:
+        with closing(taken(pid, fd)) as this:
             return _look(this, pid, inside)
     except OSError as error:
         return Found(what="a socket", why_not=f"cannot be looked at ({error.strerror})")
 
 
-def _taken(pid: int, fd: int) -> socket.socket:
+def taken(pid: int, fd: int) -> socket.socket:
     """The socket itself, for a moment."""
     return socket.socket(fileno=proc_inspect.descriptor(pid, fd))
 
@@ -127,7 +127,7 @@ def reset_at_end(pid: int) -> None:
     for fd in map(int, os.listdir(f"/proc/{pid}/fd")):
         try:
             if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") and fd > 2:
-                with closing(_taken(pid, fd)) as this:
+                with closing(taken(pid, fd)) as this:
                     if this.family in (socket.AF_INET, socket.AF_INET6) and _name(this, of_peer=True):
                         this.setsockopt(_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
         except OSError:
@@ -137,7 +137,7 @@ def reset_at_end(pid: int) -> None:
 def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     family, kind = this.family, this.type
     what = _FAMILIES.get(family, f"a socket of family {int(family)}")
-    if family not in _FAMILIES or kind not in (socket.SOCK_STREAM, *_MESSAGES):
+    if family not in _FAMILIES or kind not in (socket.SOCK_STREAM, *unread.MESSAGES):
         return Found(what=what, why_not="cannot come back with the program")
     if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         return Found(what=what, why_not="belongs to another network namespace")
@@ -151,11 +151,11 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     if state == "listens":
         lines.append(f"backlog: {_backlog(this, unix)}")
     if state == "pair":
-        waiting = _waiting(this)
+        waiting = _waiting(this, inside)
         if isinstance(waiting, str):
             return Found(what=what, soon=True, why_not=f"holds {waiting}, and cannot come back with the program")
         lines += [f"peer: {_number(unix, 2)}", f"shut: {unix.get(6, bytes(1))[0]}"]
-        lines += [f"waiting: {each.hex()}" for each, _ in waiting]
+        lines += [" ".join(["waiting:", each.hex(), *places]) for each, _, places in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
         lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
     if state == "tcp":
@@ -252,7 +252,7 @@ def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
         if not unacknowledged:
             break
         if other:
-            with closing(_taken(*other)) as there:
+            with closing(taken(*other)) as there:
                 if _counted(this)[0] + unacknowledged == _counted(there)[1]:
                     return 0
         time.sleep(0.002)
@@ -386,33 +386,15 @@ def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
     return stat.S_ISSOCK(st.st_mode) and (1 not in unix or _number(unix, 1) == st.st_ino & 0xffffffff)
 
 
-def _waiting(this: socket.socket) -> list[tuple[bytes, Any]] | str:
-    """What has been sent and not been read, copied, and by whom; or what it is, where more than bytes, or none, is on
-    its way."""
-    found: list[tuple[bytes, Any]] = []
-    inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
-    before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, *[socket.SO_PASSCRED][:is_unix])]
-    try:
-        if is_unix:                        # an empty message differs from the end by whose it is
-            this.setsockopt(_SOCKET, socket.SO_PASSCRED, 1)
-        this.setsockopt(_SOCKET, _PEEK_OFF, -1 if inode in _empty else 0)  # then it goes on behind what was looked at
-        while True:
-            data, whose, flags, sender = this.recvmsg(_most(this), _WHOSE, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            if flags & socket.MSG_CTRUNC:
-                return "descriptors that were sent and not received"
-            if (whose or sender) and this.type in _MESSAGES and (inode in _empty or not data):
-                _empty.add(inode)          # the kernel passes over it the next time
-                return "an empty message"
-            if not data:
-                break
-            found.append((data, sender))
-    except BlockingIOError:
-        pass
-    finally:
-        for name, value in before:
-            this.setsockopt(_SOCKET, name, value)
-    _empty.discard(inode)
-    return found
+def is_unix_with_unread(this: socket.socket) -> bool:
+    return this.family == socket.AF_UNIX and not this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN) and _to_read(this) > 0
+
+
+def _waiting(this: socket.socket, inside: Inside) -> Sequence[Sent] | str:
+    if known := inside.sent.get(os.fstat(this.fileno()).st_ino):
+        return known
+    found = unread.waiting(this)
+    return found if isinstance(found, str) else [(data, sender, ()) for data, sender, _ in found]
 
 
 def _datagrams(this: socket.socket, inside: Inside) -> list[str] | str:
@@ -422,16 +404,16 @@ def _datagrams(this: socket.socket, inside: Inside) -> list[str] | str:
     events = dict(poll.poll(0)).get(this.fileno(), 0)
     if events & select.POLLERR:            # whoever looks at messages would take the error from the program
         return "messages, and an error that was not read" if events & select.POLLIN else []
-    waiting, found = _waiting(this), []
+    waiting, found = _waiting(this, inside), []
     if isinstance(waiting, str):
         return waiting
-    for data, sender in waiting:
+    for data, sender, places in waiting:
         own = _bound_to(_sockaddr(this.family, sender), inside.datagrams)
         if this.family != socket.AF_UNIX and own is None:
             continue
         if sender and own is None:
             return "a message of a socket that is closed"
-        found.append(f"datagram: {data.hex()} {(own or b'').hex()}")
+        found.append(" ".join(["datagram:", data.hex(), (own or b"").hex(), *places]))
     return found
 
 
@@ -462,7 +444,3 @@ def _is_here(name: bytes) -> bool:
     family, = struct.unpack_from("=H", name)
     with closing(socket.socket(family, socket.SOCK_DGRAM)) as tries:
         return lib.mm_bind(tries.fileno(), name[:2] + bytes(2) + name[4:], len(name)) == 0
-
-
-def _most(this: socket.socket) -> int:
-    return max(1 << 16, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from itertools import chain
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
@@ -90,6 +91,7 @@ class Images:
     family: tuple[FamilyEntry, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
     is_frozen = True
+    run: open_files.Run | None = None
 
     def __init__(self, store: Store, area: Area, index: int, durable: bool, outside: str) -> None:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
@@ -115,11 +117,11 @@ class Images:
         lib.mm_memory_ask(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all))
         self._each_held()
         try:
-            self.run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
+            self.run = run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
             self.looks = looks = Looks([(image.pid, image.memory) for image in self.all])
             for image, seen in zip(self.all, looks.first(), strict=True):
                 image.look(seen)
-                self.run.add(image.opens)
+                run.add(image.opens)
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
                 raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
@@ -188,9 +190,11 @@ class Images:
 
     def _look(self) -> None:
         run, looks, image = self.run, self.looks, self.all[0]
-        assert looks
+        assert run and looks
         run.members = {pid for image in self.all for pid in (image.pid, *image.seen.children)}
         kept = b" " + self.store.layout.kept_folder + b"/"
+        if run.sockets:
+            self._look_into_sockets(run)
         try:
             for image in self.all:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
@@ -204,7 +208,11 @@ class Images:
             if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
-                                       (each for image in self.all for each in image.opens))
+                                       chain(run.on_the_way, *(image.opens for image in self.all)))
+        if run.on_the_way:
+            from metamori.runtime.memory import sent  # which few programs need
+
+            self.all[0].descriptors = [*self.all[0].descriptors, *sent.entries(run)]
         if os.path.exists(run.watched):
             from metamori.runtime.memory import watches  # which few programs need
 
@@ -218,7 +226,18 @@ class Images:
     def _said_of(self, image: Image, error: Refused) -> Refused:
         return error if len(self.all) == 1 else type(error)(f"{image.named}: {error}")
 
+    def _look_into_sockets(self, run: open_files.Run) -> None:
+        from metamori.runtime.memory import sent  # which few programs need
+
+        for image in self.all:
+            try:
+                sent.find(run, image, self.all)
+            except Refused as error:
+                raise self._said_of(image, error) from None
+
     def _look_away(self) -> None:
+        if self.run:
+            self.run.close()
         if self.looks:
             self.looks.close()
             self.looks = None

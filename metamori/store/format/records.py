@@ -152,6 +152,7 @@ class DescriptorEntry:
     terminal: one of the run's own (`data`: master or slave, its number, settings and size in hex);
     eventfd, epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo); socket: as memory/sockets.py
     says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says EBADF.
+    Below zero: no process has it, it is on its way (memory/sent.py).
     """
 
     descriptor: int

@@ -1,0 +1,105 @@
+"""Descriptors on their way: sent to a unix socket (SCM_RIGHTS) and not received yet.
+
+One that a process has, too, is named by that place: its number as the run knows it, and the descriptor. What no process
+has is looked at as this process sees it, since a look at the message opens it here; it has an entry of the first
+process, under a number below zero, and may itself be a socket that holds others. lifecycle/socket_restart.py sends them
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from metamori.runtime.memory import open_files, sockets, unread
+from metamori.runtime.memory.images import Image
+from metamori.runtime.memory.open_files import Descriptions, Open, Run
+from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.runtime.memory.proc_look import SeenFd, Stat
+from metamori.store.format.records import DescriptorEntry
+from metamori.tables.record import replace
+
+_FIRST = -2                                # -1 is none
+_TIED = ("epoll", "inotify", "pidfd")      # to the numbers, or to the children, of the process that sent it
+_OF_PROCESSES = (b"anon_inode:[pidfd]", b"/dev/tty")
+_DELETED = b" (deleted)"
+
+
+class Sent(Open):
+    """As this process has it. number: its own; called: for people."""
+
+    __slots__ = ("called", "number")
+    is_sent = True
+
+    def __init__(self, fd: int, holder: str) -> None:
+        st = os.fstat(fd)
+        with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+            info = file.read()
+        words = dict(line.split(b":", 1) for line in info.splitlines()[:2])
+        super().__init__(os.getpid(), SeenFd(
+            fd, os.readlink(b"/proc/self/fd/%d" % fd),
+            Stat(st.st_mode, st.st_dev, st.st_ino, st.st_size, st.st_nlink, st.st_rdev, st.st_blksize),
+            info, int(words[b"pos"]), int(words[b"flags"], 8)))
+        self.number, self.called = fd, f"a descriptor that was sent to {holder} and not received"
+
+
+def find(run: Run, image: Image, images: Sequence[Image]) -> None:
+    """What is in sockets of one process, and in sockets that were found there. Refused."""
+    looked = [(this, f"descriptor {this.fd}") for this in image.opens if run.sockets.get(this.inode) is this]
+    for this, name in looked:
+        known = len(run.on_the_way)
+        if messages := _messages(this):
+            try:
+                run.sent[this.inode] = [
+                    (each.data, each.sender, tuple(_place(run, images, fd, name) for fd in each.fds))
+                    for each in messages]
+            finally:
+                kept = {each.fd for each in run.on_the_way[known:]}
+                unread.close(each._replace(fds=tuple(fd for fd in each.fds if fd not in kept)) for each in messages)
+        looked += [(each, each.called) for each in run.on_the_way[known:] if stat.S_ISSOCK(each.st.st_mode)]
+
+
+def _messages(this: Open) -> list[unread.Message]:
+    """[]: without descriptors, or what looks at the socket itself will refuse."""
+    try:
+        with sockets.taken(this.pid, this.fd) as own:
+            if not sockets.is_unix_with_unread(own):
+                return []
+            found = unread.waiting(own, keeps=True)
+    except OSError:
+        return []
+    return found if not isinstance(found, str) and any(each.fds for each in found) else []
+
+
+def _place(run: Run, images: Sequence[Image], fd: int, name: str) -> str:
+    this = Sent(fd, name)
+    if run.met is None:
+        run.met = Descriptions()
+        for image in images:
+            for each in image.opens:
+                run.met.met(each.path, each.flags, each.pid, each.fd)
+    if this.path in _OF_PROCESSES:
+        raise NotBegun(f"{this.called} is '{this.path.decode()}', which cannot come back with the program")
+    pid, its = run.met.met(this.path, this.flags, this.pid, fd)
+    if pid != this.pid:
+        return f"{next(image.known for image in images if image.pid == pid)}:{its}"
+    if its == fd:
+        this.number = _FIRST - len(run.on_the_way)
+        run.on_the_way.append(this)
+        run.add([this])
+    return f"{images[0].known}:{next(each.number for each in run.on_the_way if each.fd == its)}"
+
+
+def entries(run: Run) -> Iterator[DescriptorEntry]:
+    """Of what no process has. Refused."""
+    for this in run.on_the_way:
+        try:
+            entry = open_files.entry_of(this, run)
+        except Refused as error:
+            raise type(error)(str(error).replace(f"descriptor {this.fd}", this.called, 1)) from None
+        deleted = stat.S_ISREG(this.st.st_mode) and this.path.endswith(_DELETED) and entry.kind == "file"
+        if deleted or entry.kind in _TIED:
+            raise NotBegun(f"{this.called} is '{this.path.decode(errors='replace')}', which cannot come back with the "
+                           "program")
+        yield replace(entry, descriptor=this.number)
