@@ -1,4 +1,4 @@
-"""What waits in unix sockets and in sets: descriptors on their way, connections that nobody has accepted, closed numbers."""
+"""What is in no process: descriptors on their way, closed numbers in sets, connections that were not accepted."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ pytestmark = pytest.mark.usefixtures("installed")
 def test_descriptors_on_their_way(tmp_path: Path) -> None:
     """At the right bytes of streams and with the right messages, also those that no process has any more."""
     comes_back(Memory(tmp_path, [built(tmp_path, "passing.c")]), "60ms")
+
+
+def test_sets_that_watch_what_has_another_number(tmp_path: Path) -> None:
+    """Closed, another's by now, and of a child."""
+    comes_back(Memory(tmp_path, [built(tmp_path, "sets.c")]), "60ms")

@@ -24,6 +24,7 @@ long mm_allocate(int fd, int64_t start, int64_t length);
 long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
 long mm_order_of_descriptions(int pid, int fd, int other_pid, int other);
+long mm_order_of_watched(int pid, int fd, int set_pid, int set, uint32_t number, uint32_t which);
 long mm_tee(int from, int to, size_t count);
 long mm_pipe_holds(const char *link);
 long mm_take_descriptor(int process, int fd);
@@ -115,6 +116,13 @@ static long mm_order_of_descriptions(int pid, int fd, int other_pid, int other)
     return sys(SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other);
 }
 
+/* The same of what a set of epoll watches: under a number, of which it may have several. */
+static long mm_order_of_watched(int pid, int fd, int set_pid, int set, uint32_t number, uint32_t which)
+{
+    struct kcmp_epoll_slot slot = { (uint32_t)set, number, which };
+    return sys(SYS_kcmp, pid, set_pid, KCMP_EPOLL_TFD, fd, &slot);
+}
+
 static long mm_tee(int from, int to, size_t count) { return sys(SYS_tee, from, to, count, SPLICE_F_NONBLOCK); }
 
 /* Of a pipe that a descriptor in /proc leads to: how many bytes can be in it * 2^32 + how many are. */
@@ -137,8 +145,8 @@ static long mm_name_of_socket(int fd, int of_peer, char *address, uint32_t *leng
     return of_peer ? sys(SYS_getpeername, fd, address, length) : sys(SYS_getsockname, fd, address, length);
 }
 
-/* Of so many bytes of a unix stream: those that were sent before the call that sent the last.  What one call sent is copied whole
- * or does not count, and for the last byte there is no place. */
+/* Of so many bytes of a unix stream: those that were sent before the call that sent the last.  What one call sent is
+ * copied whole or does not count, and for the last byte there is no place. */
 static long mm_bytes_before(int fd, char *room, uint64_t count)
 {
     struct iovec places[2] = { { room, count - 1 }, { NULL, 1 } };

@@ -9,7 +9,7 @@ import resource
 import stat
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
@@ -19,6 +19,8 @@ from metamori.store.io.os_io import opened_up
 
 GONE = b" (deleted)"                       # the kernel's words behind what was a path
 _HIGH = 100000
+_AT = "at:"                               # memory/sets.py
+Place = tuple[int, int]                    # number of a process, descriptor
 _SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
 
 
@@ -168,12 +170,46 @@ def _reopen(path: bytes, flags: int, position: int) -> int:
     return fd
 
 
-def watch(entry: DescriptorEntry) -> None:
-    """The epoll set as it was: descriptor, events, data."""
+def watch(entry: DescriptorEntry, source: Callable[[Place], int]) -> None:
+    """The epoll set as it was: descriptor, events, data. source: where a place's descriptor is here."""
     for line in proc_inspect.numbers(entry.data, "tfd"):
         words = line.split()
-        event = struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
-        lib.mm_epoll_add(entry.descriptor, int(words[0]), event)
+        number, event = int(words[0]), struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
+        if words[-1].startswith(_AT):
+            _watch_as(number, source(place_of(words[-1].removeprefix(_AT))), entry.descriptor, event)
+        else:
+            lib.mm_epoll_add(entry.descriptor, number, event)
+
+
+def watched_at(entry: DescriptorEntry) -> set[Place]:
+    """Of a set: places of descriptors that it knows by numbers which are not theirs."""
+    lines = proc_inspect.numbers(entry.data, "tfd") if entry.kind == "epoll" else []
+    return {place_of(word.removeprefix(_AT)) for line in lines for word in line.split()[-1:] if word.startswith(_AT)}
+
+
+def place_of(text: str) -> Place:
+    pid, fd = text.split(":")
+    return int(pid), int(fd)
+
+
+def _watch_as(number: int, source: int, epoll: int, event: bytes) -> None:
+    """A descriptor has the number for a moment, whoever has it before and after."""
+    limit, base = raise_limit()
+    held = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, base) for fd in (source, epoll)]
+    try:
+        before = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, base)
+    except OSError:
+        before = -1
+    os.dup2(held[0], number)
+    lib.mm_epoll_add(held[1], number, event)
+    if before >= 0:
+        os.dup2(before, number)
+        held.append(before)
+    else:
+        os.close(number)
+    for fd in held:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 def _timer(entry: DescriptorEntry) -> int:

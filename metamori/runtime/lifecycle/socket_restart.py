@@ -15,12 +15,11 @@ from typing import Any
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import tcp_restart
-from metamori.runtime.lifecycle.descriptor_restart import go_to, up
+from metamori.runtime.lifecycle.descriptor_restart import Place, go_to, place_of, up
 from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
-Place = tuple[int, int]                    # number of a process, descriptor
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
 
 
@@ -67,12 +66,8 @@ def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
 def sent_to(entry: DescriptorEntry) -> set[Place]:
     """Places of descriptors that are on their way to it."""
     fields = _fields(entry)
-    return {place for line in fields.get("waiting", []) for place in _places(line.split(" ")[1:])} \
-        | {place for line in fields.get("datagram", []) for place in _places(line.split(" ")[2:])}
-
-
-def _places(words: list[str]) -> list[Place]:
-    return [(int(pid), int(fd)) for pid, fd in (word.split(":") for word in words)]
+    return {place_of(word) for name, first in (("waiting", 1), ("datagram", 2))
+            for line in fields.get(name, []) for word in line.split(" ")[first:]}
 
 
 def again(entries: dict[Place, tuple[DescriptorEntry, bytes]], base: int, given: dict[Place, int],
@@ -115,7 +110,7 @@ class _Carried:
 
     def send(self, by: socket.socket, data: str, places: list[str], *to: Any) -> None:
         """Without waiting."""
-        fds = array.array("i", [self._fds[place] for place in _places(places)])
+        fds = array.array("i", [self._fds[place_of(each)] for each in places])
         by.setblocking(False)
         with_it = [(_SOCKET, socket.SCM_RIGHTS, fds)] if fds else []
         if by.sendmsg([bytes.fromhex(data)], with_it, 0, *to) != len(data) // 2:

@@ -27,7 +27,7 @@ from metamori.runtime.lifecycle import (
     sysv_restart,
     terminal_restart,
 )
-from metamori.runtime.lifecycle.descriptor_restart import in_place, open_one, pipes, put_all, up
+from metamori.runtime.lifecycle.descriptor_restart import Place, in_place, open_one, pipes, put_all, up
 from metamori.runtime.memory import file_locks, queues, sysv, watches
 from metamori.runtime.memory.family import GONE
 from metamori.runtime.memory.stopped import KNOWN, is_stopped
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
-Place = tuple[int, int]                    # number of a process, descriptor
 
 
 def descriptions(meta: Meta) -> list[tuple[DescriptorEntry, bytes]]:
@@ -231,9 +230,12 @@ class Tree:
         shared = {each.descriptor for each in self.by_pid[entry.pid].shared}
         for each in member.descriptors:
             if each.kind == "epoll" and each.same_as < 0 and each.descriptor not in shared:
-                descriptor_restart.watch(each)
+                descriptor_restart.watch(each, partial(self._source, entry.pid))
         self._slot(entry.pid).comes_back = 1
         os.execve(member.launch.exe, list(member.launch.argv), member.environ)
+
+    def _source(self, pid: int, place: Place) -> int:
+        return place[1] if place[0] == pid else self.given[place]
 
     def _pidfd(self, number: int, flags: int) -> int:
         """0: of one that was waited for. Each has its own: it has no position that others could share."""
@@ -296,6 +298,8 @@ class Tree:
         sockets = {place: (each, self.member[place[0]].entry.cwd)
                    for place, each in entries.items() if each.kind == "socket"}
         sent = {shared.get(place, place) for each, _ in sockets.values() for place in socket_restart.sent_to(each)}
+        sent |= {shared.get(place, place) for at, each in entries.items()
+                 for place in descriptor_restart.watched_at(each) if place[0] != at[0]}
         for place, each in entries.items():
             wanted = place in sent or (place in first and each.kind != "standard")
             if wanted and place not in self.given and place not in sockets:

@@ -76,6 +76,7 @@ class Open:
 
     __slots__ = ("close_on_exec", "fd", "flags", "info", "path", "pid", "position", "st", "standard")
     is_sent = False                        # and in no process (sent.py)
+    place = ""                             # where one that is comes back
 
     def __init__(self, pid: int, seen: SeenFd) -> None:
         self.pid, self.standard = pid, -1
@@ -132,13 +133,18 @@ class Run:
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
         self.on_the_way: list[Sent] = []       # those that no process has: open here
-        self.met: Descriptions | None = None   # what processes have, and these
+        self._all: list[Open] = []
+        self._met: Descriptions | None = None
+        self._at: dict[int, dict[int, Open]] = {}      # by process and number, when somebody asked
+        self._of_inode: dict[int, list[Open]] = {}
         self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
         self._given = {*self.inherited.values()}
 
     def add(self, opens: Sequence[Open]) -> None:
         """Of one of the processes; all are added before the first `entries`."""
         own = self.inherited
+        self._all += opens
+        self._of_inode.clear()
         for this in opens:
             identity, fd = this.st[1:3], this.fd
             if fd not in own and not this.is_sent:
@@ -162,6 +168,31 @@ class Run:
             if own[fd] == identity and lib.mm_order_of_descriptions(this.pid, this.fd, os.getpid(), fd) == 0:
                 return fd
         return -1
+
+    def of_process(self, pid: int) -> dict[int, Open]:
+        if pid not in self._at:
+            self._at[pid] = {each.fd: each for each in self._all if each.pid == pid}
+        return self._at[pid]
+
+    def of_inode(self, inode: int) -> list[Open]:
+        if not self._of_inode:
+            for each in self._all:
+                self._of_inode.setdefault(each.inode, []).append(each)
+        return self._of_inode.get(inode, [])
+
+    def place(self, this: Open) -> str:
+        """The first process, as the run knows it, and descriptor that its open description has."""
+        first = self.first(this)
+        return first.place if first.is_sent else f"{self.known(first.pid)}:{first.fd}"
+
+    def first(self, this: Open) -> Open:
+        """Of the same open description: this, where it is new."""
+        if self._met is None:
+            self._met = Descriptions()
+            for each in self._all:
+                self._met.met(each.path, each.flags, each.pid, each.fd)
+        pid, fd = self._met.met(this.path, this.flags, this.pid, this.fd)
+        return this if (pid, fd) == (this.pid, this.fd) else self.of_process(pid)[fd]
 
     def close(self) -> None:
         for each in self.on_the_way:
@@ -215,10 +246,14 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return _socket(this, run)
     if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
         return this.entry("file", position=0)
-    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("epoll", b"anon_inode:[eventpoll]"),
-                       ("timerfd", b"anon_inode:[timerfd]"), ("signalfd", b"anon_inode:[signalfd]")):
+    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("timerfd", b"anon_inode:[timerfd]"),
+                       ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == path:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
+    if this.path == b"anon_inode:[eventpoll]":
+        from metamori.runtime.memory import sets  # which few programs have
+
+        return this.entry("epoll", position=0, data=sets.look(this, run))
     if this.path == b"anon_inode:inotify":
         from metamori.runtime.memory import watches  # which few programs need
 

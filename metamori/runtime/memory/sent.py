@@ -12,9 +12,9 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from metamori.runtime.memory import open_files, sockets, unread
+from metamori.runtime.memory import open_files, sets, sockets, unread
 from metamori.runtime.memory.images import Image
-from metamori.runtime.memory.open_files import Descriptions, Open, Run
+from metamori.runtime.memory.open_files import Open, Run
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.memory.proc_look import SeenFd, Stat
 from metamori.store.format.records import DescriptorEntry
@@ -22,14 +22,13 @@ from metamori.tables.record import replace
 
 _FIRST = -2                                # -1 is none
 _TIED = ("epoll", "inotify", "pidfd")      # to the numbers, or to the children, of the process that sent it
-_OF_PROCESSES = (b"anon_inode:[pidfd]", b"/dev/tty")
 _DELETED = b" (deleted)"
 
 
 class Sent(Open):
-    """As this process has it. number: its own; called: for people."""
+    """As this process has it. number: of its entry; called: for people."""
 
-    __slots__ = ("called", "number")
+    __slots__ = ("called", "number", "place")
     is_sent = True
 
     def __init__(self, fd: int, holder: str) -> None:
@@ -41,7 +40,7 @@ class Sent(Open):
             fd, os.readlink(b"/proc/self/fd/%d" % fd),
             Stat(st.st_mode, st.st_dev, st.st_ino, st.st_size, st.st_nlink, st.st_rdev, st.st_blksize),
             info, int(words[b"pos"]), int(words[b"flags"], 8)))
-        self.number, self.called = fd, f"a descriptor that was sent to {holder} and not received"
+        self.number, self.place, self.called = 0, "", f"a descriptor that was sent to {holder} and not received"
 
 
 def find(run: Run, image: Image, images: Sequence[Image]) -> None:
@@ -74,21 +73,14 @@ def _messages(this: Open) -> list[unread.Message]:
 
 def _place(run: Run, images: Sequence[Image], fd: int, name: str) -> str:
     this = Sent(fd, name)
-    if run.met is None:
-        run.met = Descriptions()
-        for image in images:
-            for each in image.opens:
-                run.met.met(each.path, each.flags, each.pid, each.fd)
-    if this.path in _OF_PROCESSES:
+    if this.path in sets.OF_PROCESSES:
         raise NotBegun(f"{this.called} is '{this.path.decode()}', which cannot come back with the program")
-    pid, its = run.met.met(this.path, this.flags, this.pid, fd)
-    if pid != this.pid:
-        return f"{next(image.known for image in images if image.pid == pid)}:{its}"
-    if its == fd:
+    if run.first(this) is this:
         this.number = _FIRST - len(run.on_the_way)
+        this.place = f"{images[0].known}:{this.number}"
         run.on_the_way.append(this)
         run.add([this])
-    return f"{images[0].known}:{next(each.number for each in run.on_the_way if each.fd == its)}"
+    return run.place(this)
 
 
 def entries(run: Run) -> Iterator[DescriptorEntry]:

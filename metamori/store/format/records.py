@@ -150,8 +150,9 @@ class DescriptorEntry:
     it; pipe: both ends are in the run, or one is closed (`path` names it, `data` is what is in it, said of one reader;
     `position` is its size, 0: the usual one); segment: shared memory (`data` is its number);
     terminal: one of the run's own (`data`: master or slave, its number, settings and size in hex);
-    eventfd, epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo); socket: as memory/sockets.py
-    says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says EBADF.
+    eventfd, epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo; memory/sets.py); socket: as
+    memory/sockets.py says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says
+    EBADF.
     Below zero: no process has it, it is on its way (memory/sent.py).
     """
 
