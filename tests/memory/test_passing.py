@@ -18,3 +18,8 @@ def test_descriptors_on_their_way(tmp_path: Path) -> None:
 def test_sets_that_watch_what_has_another_number(tmp_path: Path) -> None:
     """Closed, another's by now, and of a child."""
     comes_back(Memory(tmp_path, [built(tmp_path, "sets.c")]), "60ms")
+
+
+def test_connections_that_nobody_has_accepted(tmp_path: Path) -> None:
+    """Accepted in their order, from the same ports, by whoever listens."""
+    comes_back(Memory(tmp_path, [built(tmp_path, "backlog.c")]), "60ms")

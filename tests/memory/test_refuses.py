@@ -41,7 +41,12 @@ CASES = {
         "import subprocess; child = subprocess.Popen(['sleep', '6000'], env={'METAMORI_DISABLE': '1'})",
         "child.kill(); child.wait()", ") is becoming another program, or cannot be tracked"),
     "a connection": ("import socket; a = socket.create_server(('127.0.0.1', 0));"
-                     "s = socket.create_connection(a.getsockname())", "", "is a connection to 127.0.0.1:"),
+                     "s = socket.create_connection(a.getsockname()); s.send(b'x')", "",
+                     "which holds what was sent and was not accepted yet; with --outside close it comes back as reset"),
+    "a connection by name": (
+        "import socket; a = socket.socket(socket.AF_UNIX); a.bind('name'); a.listen(); s = socket.socket(socket.AF_UNIX);"
+        "s.connect('name'); s.send(b'x')", "",
+        "descriptor 4 is a connection to name, which holds what was sent and was not accepted yet;"),
     "a kernel's socket": (f"import socket; s = {KERNEL}", "",
                           "is a socket of family 16, which cannot come back with the program"),
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"

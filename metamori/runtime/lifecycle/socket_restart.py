@@ -20,6 +20,7 @@ from metamori.runtime.memory.sockets import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
+_SHUT = {1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
 
 
@@ -57,7 +58,7 @@ def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
             accepted = path_of(_address(fields, "name"))
             if accepted and _taken(os.path.join(cwd, accepted), fields):
                 raise InUse(entry, "name")     # it is taken for a moment, also where nobody listens any more
-            if address and not path and fields["state"] != ["tcp"]:
+            if address and not path and fields["state"][0] not in ("tcp", "asks"):
                 this = held.enter_context(closing(_new(fields)))
                 _options(this, fields)
                 _bind(this, entry, address)
@@ -77,15 +78,19 @@ def again(entries: dict[Place, tuple[DescriptorEntry, bytes]], base: int, given:
     sockets = [(entry, _fields(entry)) for entry, _ in entries.values()]
     folders = [cwd for _, cwd in entries.values()]
     pairs = {_inode(entry): fields for entry, fields in sockets if fields["state"] == ["pair"]}
-    ends, alone = _pairs(pairs, dict(zip(map(_inode, (entry for entry, _ in sockets)), folders, strict=True)))
+    folder_of = dict(zip((_inode(entry) for entry, _ in sockets), folders, strict=True))
+    ends, alone = _pairs(pairs, folder_of)
     connected = tcp_restart.made([fields for _, fields in sockets if fields["state"] == ["tcp"]])
     for (entry, fields), cwd in zip(sockets, folders, strict=True):
-        if fields["state"] not in (["tcp"], ["pair"]):
+        if fields["state"][0] not in ("tcp", "pair", "asks"):
             go_to(cwd)
             ends[_inode(entry)] = _one(entry, fields)
     for fields, end in connected:          # the kernel lets listeners have their ports when these say that it may
         _options(end, fields)
     tcp_restart.fill(connected)
+    for entry, fields in sorted((each for each in sockets if each[1]["state"] == ["asks"]), key=_turn):
+        go_to(folder_of.get(fields["turn"][0].split()[0], b"/"))
+        ends[_inode(entry)] = _asking(fields)
     ends.update({_inode(entry): end for (entry, fields) in sockets for its, end in connected if its is fields})
     fds = {**given, **{place: ends[_inode(entry)].fileno() for place, (entry, _) in entries.items()}}
     carried = _Carried({**fds, **{place: fds[of] for place, of in shared.items() if of in fds}})
@@ -143,6 +148,23 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     if state == "listens":
         this.listen(int(fields["backlog"][0]))
     this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)  # not before: connections that come back have the port, too
+    return this
+
+
+def _turn(each: tuple[DescriptorEntry, dict[str, list[str]]]) -> int:
+    return int(each[1]["turn"][0].split()[1])
+
+
+def _asking(fields: dict[str, list[str]]) -> socket.socket:
+    """Connected to one that listens by now; nobody accepts it before the program does."""
+    own, to = _address(fields), _address(fields, "to")
+    this = tcp_restart.asking(fields, own, to) if own else _new(fields)
+    _options(this, fields)
+    this.setblocking(False)                # else a full backlog would be waited for
+    if not own and (number := -lib.mm_connect(this.fileno(), to, len(to))):
+        raise OSError(number, f"{address_text(to)}: {os.strerror(number)}")
+    if shut := int(fields["shut"][0]):
+        this.shutdown(_SHUT[shut])
     return this
 
 
@@ -289,6 +311,6 @@ def _fill(pairs: dict[str, dict[str, list[str]]], ends: Ends, alone: Ends, carri
     for inode, fields in pairs.items():
         shut = int(fields["shut"][0])
         if shut and inode not in alone:
-            ends[inode].shutdown({1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}[shut])
+            ends[inode].shutdown(_SHUT[shut])
     for other in alone.values():
         other.close()

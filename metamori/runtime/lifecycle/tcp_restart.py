@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import time
@@ -80,6 +81,38 @@ def _connected(own: bytes, other: bytes, fields: Fields) -> tuple[socket.socket,
     found = _once(fields, _any_port(own), _any_port(other))
     _say_moved(own, other)
     return found
+
+
+def asking(fields: Fields, own: bytes, to: bytes) -> socket.socket:
+    """Connected to one that listens, from the same port if it is free."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return _asks(fields, own, to)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
+                raise
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    this = _asks(fields, _any_port(own), to)
+    _say_moved(own, to)
+    return this
+
+
+def _asks(fields: Fields, own: bytes, to: bytes) -> socket.socket:
+    this = _new(fields, own)
+    this.setblocking(False)
+    number = -lib.mm_connect(this.fileno(), to, len(to))
+    if number == errno.EINPROGRESS:
+        poll = select.poll()
+        poll.register(this, select.POLLOUT)
+        is_done = poll.poll(_PATIENCE_S * 1000)
+        number = this.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if is_done else errno.ETIMEDOUT
+    if number:
+        this.close()
+        raise OSError(number, f"{address_text(to)}: {os.strerror(number)}")
+    return this
 
 
 def _say_moved(taken: bytes, to: bytes) -> None:

@@ -301,8 +301,7 @@ def _socket(this: Open, run: Run) -> DescriptorEntry:
         why = f"descriptor {this.fd} is {found.what}, which {found.why_not}"
         raise NotBegun(why) if found.soon else Refused(why)
     if found.leads_out and run.outside == "refuse":
-        why = (f"descriptor {this.fd} is {found.what}, which leads out of the run; with --outside close it "
-               "comes back as reset")
+        why = f"descriptor {this.fd} is {found.what}, which {found.how}; with --outside close it comes back as reset"
         raise NotBegun(why) if found.soon else Refused(why)
     return this.entry("socket", position=0, data=found.text)
 

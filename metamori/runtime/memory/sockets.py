@@ -6,8 +6,10 @@ has reset.
 What is found is lines of text in the descriptor's entry:
 
   socket: FAMILY TYPE PROTOCOL
-  state: waits | listens | pair (unix) | tcp | sends (datagrams to a fixed address) | reset | ended (both ways)
+  state: waits | listens | pair (unix) | tcp | asks (backlog.py) | sends (datagrams to a fixed address) | reset |
+    ended (both ways)
   server: 1, of the end of a TCP connection that was accepted; backlog: N; address:, to: a sockaddr in hex
+  turn: of a socket that asks: inode of the one that listens, and its place there
   mode: of the name of a unix socket, octal
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
   name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
@@ -27,13 +29,13 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from typing import Any, Protocol
 
 from metamori._area import ffi, lib
-from metamori.runtime.memory import proc_inspect, unread
-from metamori.tables.record import field, record
+from metamori.runtime.memory import backlog, proc_inspect, unread
+from metamori.tables.record import field, record, replace
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
 _SYN_SENT, _FIN_WAIT2, _CLOSED, _CLOSE_WAIT = 2, 5, 7, 8   # of the kernel's list of states of TCP
@@ -59,6 +61,7 @@ class Found:
     leads_out: bool = False
     soon: bool = False                     # it is about to be one within the run, or to be closed, or emptied
     what: str = ""
+    how: str = "leads out of the run"
     why_not: str = ""
 
 
@@ -74,6 +77,7 @@ class Inside:
     listens: frozenset[bytes] = frozenset()
     datagrams: frozenset[bytes] = frozenset()      # addresses of sockets for them
     unsent: tuple[tuple[tuple[bytes, bytes], int], ...] = ()   # bytes of a connection that do not reach its other end
+    asks: Mapping[int, backlog.Asks] = field(default_factory=dict)     # by inode, whom nobody has accepted
     sent: Mapping[int, Sequence[Sent]] = field(default_factory=dict)   # by inode: what is in those with descriptors
 
 
@@ -85,22 +89,40 @@ class _Open(Protocol):
 def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> Inside:
     """By inode, each as some process has it open."""
     connections, listens, datagrams = {}, set(), set()
-    for each in sockets.values():
+    clients: dict[bytes, int] = {}         # by their own names
+    asks: dict[int, backlog.Asks] = {}
+    for inode, each in sockets.items():
         try:
             with closing(taken(each.pid, each.fd)) as this:
                 own, other = _name(this), _name(this, of_peer=True)
                 if own and this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
                     listens.add(own)
+                    if this.family == socket.AF_UNIX:
+                        asks.update(_backlog_of(inode, sockets))
                 elif own and other and this.family != socket.AF_UNIX and this.type == socket.SOCK_STREAM:
                     connections[own, other] = each.pid, each.fd
+                    clients[own] = inode
                 elif own and this.type == socket.SOCK_DGRAM and _is_bound(this.family, own):
                     datagrams.add(own)
         except OSError:
             continue                       # `look` says what is wrong with it
+    with ExitStack() as held:
+        asks.update(backlog.of_tcp({
+            clients[own]: (held.enter_context(taken(*place)), own, other)
+            for (own, other), place in connections.items() if (other, own) not in connections}, listens))
     # of all, before one of them is looked at: else what arrives only then would be nowhere
     unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
     return Inside(frozenset(sockets), frozenset(connections), frozenset(listens), frozenset(datagrams),
-                  tuple((names, count) for names, count in unsent.items() if count), sent)
+                  tuple((names, count) for names, count in unsent.items() if count), asks, sent)
+
+
+def _backlog_of(listener: int, sockets: Mapping[int, _Open]) -> Iterator[tuple[int, backlog.Asks]]:
+    """Of a unix socket, in their order."""
+    waiting = _unix(listener).get(3, b"")
+    for turn, (client,) in enumerate(struct.iter_unpack("=I", waiting)):
+        if client in sockets:
+            with closing(taken(sockets[client].pid, sockets[client].fd)) as this:
+                yield client, backlog.of_unix(this, listener, turn)
 
 
 def _unsent(place: tuple[int, int], other: tuple[int, int] | None) -> int:
@@ -141,9 +163,12 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         return Found(what=what, why_not="cannot come back with the program")
     if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         return Found(what=what, why_not="belongs to another network namespace")
-    unix = _unix(os.fstat(this.fileno()).st_ino) if family == socket.AF_UNIX else {}
+    inode = os.fstat(this.fileno()).st_ino
+    unix = _unix(inode) if family == socket.AF_UNIX else {}
     own, other = _name(this), _name(this, of_peer=True)
-    state = _state(this, unix, own, other, inside)
+    asks = inside.asks.get(inode)
+    accepts = asks is not None and not asks.holds and (family != socket.AF_UNIX or len(own or b"") <= 2)
+    state = "asks" if accepts else _state(this, unix, own, other, inside)
     lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
     if state == "listens" and own and any(own[2:4] == each[2:4] for each, _ in inside.connections):
         this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is accepted has it too: after a kill the port is free
@@ -158,6 +183,9 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines += [" ".join(["waiting:", each.hex(), *places]) for each, _, places in waiting]
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
         lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
+    if asks and state == "asks":
+        lines += [f"turn: {asks.listener} {asks.turn}", f"to: {(other or b'').hex()}", f"shut: {_shut(this, unix)}"]
+        lines += [f"address: {own.hex()}"] if own and family != socket.AF_UNIX else []
     if state == "tcp":
         why_not, more = _connection(this, inside)
         if why_not:
@@ -184,7 +212,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
     soon = state == "reset" and other is not None and _is_on_its_way(this, other, inside)
-    return Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what)
+    found = Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what)
+    return replace(found, how=f"{asks.holds} and was not accepted yet") if asks and asks.holds else found
 
 
 def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other: bytes | None,
@@ -212,16 +241,9 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
 
 def _is_closed(other: bytes, own: bytes) -> bool:
     """The other end is here, and nobody has it any more: it has said that it sends nothing more."""
-    wanted = [_as_proc_says(other), _as_proc_says(own)]
-    with open("/proc/net/tcp6" if len(own) > 16 else "/proc/net/tcp", encoding="ascii") as file:
-        return any(words[1:3] == wanted and int(words[3], 16) == _FIN_WAIT2 and words[9] == "0"
-                   for words in map(str.split, file))
-
-
-def _as_proc_says(name: bytes) -> str:
-    address = name[8:24] if len(name) > 16 else name[4:8]
-    words = struct.unpack(f"={len(address) // 4}I", address)
-    return "".join(f"{word:08X}" for word in words) + f":{struct.unpack_from('>H', name, 2)[0]:04X}"
+    wanted = [backlog.as_proc_says(other), backlog.as_proc_says(own)]
+    return any(words[1:3] == wanted and int(words[3], 16) == _FIN_WAIT2 and words[9] == "0"
+               for words in backlog.tcp_lines())
 
 
 def _is_on_its_way(this: socket.socket, other: bytes, inside: Inside) -> bool:
@@ -269,10 +291,14 @@ def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
     if len(data) != count or count > _MOST_WAITING:
         return f"holds {count} bytes, more than can be given back", []
     this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is left of it after a kill must not keep its port
-    number = this.getsockopt(_TCP, socket.TCP_INFO, 1)[0]
     server = names[0][2:4] in {name[2:4] for name in inside.listens}
-    shut = 2 if number in _SHUT else 0
-    return "", [f"shut: {shut}", f"server: {int(server)}", *([f"waiting: {data.hex()}"] if data else [])]
+    return "", [f"shut: {_shut(this)}", f"server: {int(server)}", *([f"waiting: {data.hex()}"] if data else [])]
+
+
+def _shut(this: socket.socket, unix: Mapping[int, bytes] | None = None) -> int:
+    if this.family == socket.AF_UNIX:
+        return (unix or {}).get(6, bytes(1))[0]
+    return 2 if this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] in _SHUT else 0
 
 
 def _to_read(this: socket.socket) -> int:
@@ -348,8 +374,8 @@ def _value(this: socket.socket, level: int, name: int) -> bytes:
 
 
 def _unix(inode: int) -> dict[int, bytes]:
-    """The kernel's attributes (UNIX_DIAG_*) of one: 1 its file, 2 the other end, 4 queues, 6 ends that are shut."""
-    asked = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xffffffff, inode, 2 | 4 | 0x10, 0xffffffff, 0xffffffff)
+    """The kernel's attributes (UNIX_DIAG_*) of one: 1 its file, 2 the other end, 3 backlog, 4 queues, 6 ends that are shut."""
+    asked = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xffffffff, inode, 2 | 4 | 8 | 0x10, 0xffffffff, 0xffffffff)
     with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4)) as kernel:
         kernel.send(struct.pack("=IHHII", 16 + len(asked), 20, 1, 1, 0) + asked)
         answer = kernel.recv(65536)

@@ -1,0 +1,102 @@
+"""Connections that nobody has accepted yet: one end is in the run, its other end only in the backlog of a socket of the
+run that listens. They are made again, in their order, when that one listens (lifecycle/socket_restart.py).
+
+What was sent over one cannot be looked at before somebody accepts it: it must be nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import termios
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from metamori.tables.record import record
+
+_ESTABLISHED, _FIN_WAIT1, _CLOSE_WAIT = 1, 4, 8   # of the kernel's list of states of TCP
+_MAPPED = "0000000000000000FFFF0000"       # what /proc writes before an address of IPv4 in one of IPv6
+_LAST_SENT = struct.Struct("=44xI")        # tcpi_last_data_sent: of one that has sent nothing since it was connected
+_TICKS, _TRIES = 6, 50                    # CLOCK_MONOTONIC_COARSE
+
+
+@record
+class Asks:
+    """A connection. turn: of those of the same listener, whose inode that is (0: of TCP); holds: for people, ""."""
+
+    listener: int
+    turn: int
+    holds: str = ""
+
+
+def of_unix(this: socket.socket, listener: int, turn: int) -> Asks:
+    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))    # as memory for it
+    return Asks(listener, turn, "holds what was sent" if count else "")
+
+
+def of_tcp(clients: Mapping[int, tuple[socket.socket, bytes, bytes]], listens: Collection[bytes]) -> dict[int, Asks]:
+    """By inode, of sockets with both names whose other end no process has. The kernel says to a tick of its clock when
+    each was connected; within one, sockets were made in the order of their inodes."""
+    asked = {inode: each for inode, each in clients.items() if _listens(each[2], listens)}
+    queued = _queued() if asked else {}
+    found = {inode: queued[ends] for inode, (_, own, other) in asked.items() for mapped in (False, True)
+             if (ends := (as_proc_says(other, mapped), as_proc_says(own, mapped))) in queued}
+    ages: dict[int, int] = {}
+    for _ in range(_TRIES):
+        before = time.clock_gettime(_TICKS)
+        ages = {inode: _age(asked[inode][0]) for inode in found}
+        if time.clock_gettime(_TICKS) == before:
+            break
+    in_order = sorted(found, key=lambda inode: (-ages[inode], inode))
+    return {inode: Asks(0, turn, "holds what was sent" if found[inode] or _unsent(asked[inode][0]) else "")
+            for turn, inode in enumerate(in_order)}
+
+
+def _listens(name: bytes, listens: Collection[bytes]) -> bool:
+    """At an address, or at every one."""
+    return name in listens or any(each[2:4] == name[2:4] and not any(_address(each)) for each in listens)
+
+
+def _unsent(this: socket.socket) -> bool:
+    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
+    ends = this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _FIN_WAIT1
+    return int(count) > ends               # that it sends nothing more counts as a byte
+
+
+def _age(this: socket.socket) -> int:
+    since, = _LAST_SENT.unpack(this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_SENT.size))
+    return int(since)
+
+
+def _queued() -> dict[tuple[str, str], int]:
+    """By both names: bytes that have come to an end which nobody has accepted."""
+    found = {}
+    for words in tcp_lines():
+        if words[9] == "0" and int(words[3], 16) in (_ESTABLISHED, _CLOSE_WAIT):
+            came = int(words[4].partition(":")[2], 16)
+            found[words[1], words[2]] = came - (int(words[3], 16) == _CLOSE_WAIT and came > 0)
+    return found
+
+
+def tcp_lines() -> Iterable[list[str]]:
+    """As /proc/net has them."""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path, encoding="ascii") as file:
+                next(file)
+                yield from map(str.split, file)
+        except FileNotFoundError:
+            continue                       # a kernel without IPv6
+
+
+def as_proc_says(name: bytes, mapped: bool = False) -> str:
+    """mapped: an address of IPv4 as IPv6 has it."""
+    address = _address(name)
+    words = struct.unpack(f"={len(address) // 4}I", address)
+    text = "".join(f"{word:08X}" for word in words)
+    return (_MAPPED if mapped and len(address) == 4 else "") + text + f":{struct.unpack_from('>H', name, 2)[0]:04X}"
+
+
+def _address(name: bytes) -> bytes:
+    return name[8:24] if len(name) > 16 else name[4:8]
