@@ -10,7 +10,8 @@ from itertools import repeat
 
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle.descriptor_restart import up
-from metamori.runtime.memory.segments import POSIX
+from metamori.runtime.memory import nameless
+from metamori.runtime.memory.segments import NAMELESS, POSIX
 from metamori.store.format.records import SegmentEntry
 
 _ADD_SEALS = 1033
@@ -58,7 +59,8 @@ def _has(process: str, path: bytes) -> bool:
 
 def made(segments: Iterable[SegmentEntry], base: int) -> dict[tuple[int, int], int]:
     """A descriptor of each, by kind and number."""
-    return {(each.kind, each.inode): up(_made(each), base) for each in segments if each.kind <= POSIX}
+    return {(each.kind, each.inode): up(_made(each), base) for each in segments
+            if each.kind in (NAMELESS, POSIX, nameless.KIND)}
 
 
 def _made(segment: SegmentEntry) -> int:

@@ -145,7 +145,7 @@ class Image:
         """Descriptors that the run knows."""
         descriptors = self.area.descriptors(self.slot)
         fits = {slot: self.area.fit(slot) for slot in set(descriptors.values())}
-        return {fd: open_files.Followed(slot, fits[slot].slot != 0, self._files(fits[slot]),
+        return {fd: open_files.Followed(slot, fits[slot].slot != 0, self._is_named(fits[slot]), self._files(fits[slot]),
                                         fits[slot].position if fits[slot].owned else -1)
                 for fd, slot in descriptors.items()}
 
@@ -159,11 +159,15 @@ class Image:
     def look_on(self) -> None:
         """When the rest of it is there, too. Refused."""
         self.owner = proc_inspect.owner(self.seen)
+        self.program = proc_inspect.program(self.seen)
 
     def recall(self, stats: Mapping[bytes, os.stat_result]) -> None:
         """What was seen, taken apart when the process runs again. stats: of mapped files."""
         self.launch = self._launch()
         self.mapped = tuple(proc_inspect.mapped(self.seen.files, stats))
+
+    def _is_named(self, fit: mm_fit) -> bool:
+        return bool(fit.slot) and not self.area.pif(fit.slot).flags & lib.MM_NAMELESS
 
     def _files(self, fit: mm_fit) -> set[tuple[int, int]]:
         """What a tracked descriptor may lead to: the file that was opened, or that stands for it since."""
@@ -172,7 +176,7 @@ class Image:
 
     def _launch(self) -> Launch:
         """How the program was started; /proc does not know it of one that came back, and is asked once of others."""
-        now = self.seen.launch()
+        now = replace(self.seen.launch(), exe=self.program)
         if not self.was_started:
             before: Launch | MemoryEntry = launch_record.of_process(self.area, self.known)
         elif self.memory.same_program and self.before:

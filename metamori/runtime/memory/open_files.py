@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
+from metamori.runtime.memory.nameless import KIND as NAMELESS
+from metamori.runtime.memory.nameless import Nameless, another_name, has_no_name
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.store.format.records import DescriptorEntry
 
@@ -42,11 +44,12 @@ _SET_SIZE = 1031                           # F_SETPIPE_SZ
 
 
 class Followed(NamedTuple):
-    """A descriptor that the run knows. tracked: its file is. files: device and inode of what it may lead to; where the
-    kernel says another, the C library closed it unseen. position -1: the kernel's."""
+    """A descriptor that the run knows. tracked: its file is; named: it has a name. files: device and inode of what it
+    may lead to; where the kernel says another, the C library closed it unseen. position -1: the kernel's."""
 
     fit: int
     tracked: bool
+    named: bool
     files: set[tuple[int, int]]
     position: int
 
@@ -130,6 +133,8 @@ class Run:
         self.slaves: set[int] = set()
         self.emptied: set[bytes] = set()       # pipes whose content is in an entry
         self.empty: dict[bytes, int] = {}      # those known to hold nothing, and how much they can
+        self.has_nameless = False              # regular files
+        self.nameless = Nameless(())           # those mapped shared
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
         self.on_the_way: list[Sent] = []       # those that no process has: open here
@@ -151,6 +156,7 @@ class Run:
                 own[fd] = _identity(fd)
             if identity in self._given or own.get(fd) == identity:
                 this.standard = self._standard(this)
+            self.has_nameless = self.has_nameless or has_no_name(this.path)
             if stat.S_ISFIFO(this.st.st_mode):
                 self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
                 if this.st.st_size:
@@ -214,7 +220,10 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
             raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
         removed = stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")   # its name is of no use
-        if known and not removed and (known.tracked or not this.path.startswith(_MEMORY)) \
+        mapped = run.nameless.of(this)
+        if mapped and (known.named if known and known.tracked else this.st.st_nlink):
+            raise another_name(this.path)
+        if known and not removed and not mapped and (known.tracked or not this.path.startswith(_MEMORY)) \
                 and (this.st.st_dev, this.st.st_ino) in known.files:
             locks = b"" if known.fit in by_fit else this.locks
             position = known.position if known.position >= 0 else this.position
@@ -237,6 +246,10 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
+    if number := run.nameless.of(this):
+        if this.locks:
+            raise Refused(f"descriptor {this.fd} is a deleted file, mapped and locked, which cannot come back")
+        return this.entry("segment", data=b"%d %d" % (NAMELESS, number))
     if stat.S_ISREG(mode) and _is_queue(this):
         run.queues.append(this)
         return this.entry("segment", position=0, data=b"%d %d" % (QUEUE, this.inode))

@@ -60,6 +60,14 @@ def owner(look: ProcLook) -> tuple[int, int]:
     return int(users[1]), int(groups[1])
 
 
+def program(look: ProcLook) -> bytes:
+    """The file that is executed when it comes back; of it nothing stays but the path, it can be a newer one. Refused."""
+    path = look.exe.removesuffix(b" (deleted)")
+    if path != look.exe and not os.access(path, os.X_OK):
+        raise Refused(f"its program file was deleted: {os.fsdecode(path)}")
+    return path
+
+
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal."""
     return bool(lib.mm_proc_catches(pid, number))

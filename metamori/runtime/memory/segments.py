@@ -1,4 +1,4 @@
-"""Memory that several processes may share: nameless (MAP_SHARED, memfd) or in /dev/shm, mapped or only open.
+"""Memory that several processes may share: nameless (MAP_SHARED, memfd), in /dev/shm, or a file that was deleted.
 
 What a process has mapped of it is in that process's image, or in that of another which has mapped the same. The rest of
 what is open is copied here. Each comes back as a new one, which all processes that had it are given.
@@ -14,16 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.memory import sysv
+from metamori.runtime.memory import nameless, sysv
+from metamori.runtime.memory.nameless import DELETED, Nameless
 from metamori.runtime.memory.open_files import Open
 from metamori.runtime.memory.proc_inspect import Refused
 from metamori.store.format.records import SegmentEntry
 
 NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/engine.h
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
-_DELETED = b" (deleted)"
 _GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
-_SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) \S+ (\d+) +(/.*)$", re.MULTILINE)
+_SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) (\w+):(\w+) (\d+) +(/.*)$", re.MULTILINE)
+_PRIVATE = re.compile(rb"^\S+ ...p \S+ \S+ (\d+) +(/(?:memfd:|dev/shm/).*)$", re.MULTILINE)
 _PATHS = (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/shm/")
 _LARGE = 1 << 16                           # a block of what lies in large pages
 
@@ -42,36 +43,51 @@ def _kind(path: bytes) -> int:
         return NAMELESS
     if path.startswith(b"/SYSV"):
         return SYSV
-    return POSIX if path.startswith(b"/dev/shm/") else 0
+    return POSIX if path.startswith(b"/dev/shm/") else nameless.KIND if nameless.has_no_name(path) else 0
 
 
 @lru_cache(maxsize=64)                     # a fork's are its parent's
-def _shared(maps: bytes) -> list[tuple[int, int, int, int, int, bytes]]:
-    """Kind, start, end, offset, inode, path."""
-    return [(kind, int(start, 16), int(end, 16), int(offset, 16), int(inode), path)
-            for start, end, offset, inode, path in _SHARED.findall(maps) if (kind := _kind(path))]
+def _shared(maps: bytes) -> list[tuple[int, int, int, int, int, int, bytes]]:
+    """Kind, start, end, offset, device, inode, path."""
+    return [(kind, int(start, 16), int(end, 16), int(offset, 16), os.makedev(int(major, 16), int(minor, 16)),
+             int(inode), path)
+            for start, end, offset, major, minor, inode, path in _SHARED.findall(maps) if (kind := _kind(path))]
 
 
-def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open]) -> tuple[SegmentEntry, ...]:
+@lru_cache(maxsize=64)
+def _private(maps: bytes) -> set[tuple[int, int]]:
+    """Memory files mapped so: kind and inode."""
+    return {(_kind(path), int(inode)) for inode, path in _PRIVATE.findall(maps)}
+
+
+def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open], gone: Nameless) -> tuple[SegmentEntry, ...]:
     """All of a run's, while its processes are stopped. maps: by process. Refused."""
     segments: dict[tuple[int, int], _Segment] = {}
     attached: sysv.Mapped = {}
     for pid, text in maps.items():
-        for kind, start, end, offset, inode, path in _shared(text):
+        for kind, start, end, offset, device, inode, path in _shared(text):
             if kind == SYSV:
                 attached.setdefault(inode, []).append((pid, start - offset, end - start))
                 continue
+            if kind == nameless.KIND:
+                nameless.require_none(area, path, device, inode)
+                inode = nameless.number(os.major(device), os.minor(device), inode)
             this = segments.setdefault((kind, inode), _Segment(kind, inode, path))
             this.mapped.append((offset, offset + end - start))
     for each in opens:
         if each.path.startswith(_PATHS) and (kind := _kind(each.path)) and each.path != b"/dev/zero":
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
+        elif number := gone.of(each):
+            segments[nameless.KIND, number].open = each
+    for text in maps.values():
+        if not _private(text).isdisjoint(segments):
+            raise Refused("it maps a memory file privately that is open, or mapped shared")
     return (*map(_entry, segments.values()), *sysv.found(area, maps.keys(), attached))
 
 
 def _entry(this: _Segment) -> SegmentEntry:
-    named = this.kind == POSIX and not this.path.endswith(_DELETED)
-    path = this.path.removesuffix(_DELETED) if named or this.path.startswith(b"/memfd:") else b""
+    named = this.kind == POSIX and not this.path.endswith(DELETED)
+    path = this.path.removesuffix(DELETED) if named or this.path.startswith(b"/memfd:") else b""
     if this.open is None:
         size, mode = max(end for _, end in this.mapped), 0o600
         if named:
@@ -89,7 +105,7 @@ def _entry(this: _Segment) -> SegmentEntry:
     finally:
         os.close(fd)
     if sum(len(data) for _, data in pieces) > _MOST:
-        raise Refused(f"descriptor {this.open.fd} is a memory file of which more than 64 MiB are not mapped")
+        raise Refused(f"descriptor {this.open.fd} is a file without a name of which more than 64 MiB are not mapped")
     return SegmentEntry(this.kind, this.inode, st.st_size, path, st.st_mode & 0o7777, seals, pieces)
 
 

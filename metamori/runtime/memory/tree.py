@@ -14,7 +14,7 @@ from itertools import chain
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.memory import family, open_files, proc_inspect, segments
+from metamori.runtime.memory import family, nameless, open_files, proc_inspect, segments
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.memory.proc_look import Looks
@@ -191,6 +191,9 @@ class Images:
     def _look(self) -> None:
         run, looks, image = self.run, self.looks, self.all[0]
         assert run and looks
+        if run.has_nameless:               # what of them is mapped decides how they come back
+            looks.rest([image.seen for image in self.all])
+            run.nameless = nameless.Nameless(image.seen.maps for image in self.all)
         run.members = {pid for image in self.all for pid in (image.pid, *image.seen.children)}
         kept = b" " + self.store.layout.kept_folder + b"/"
         if run.sockets:
@@ -200,7 +203,8 @@ class Images:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
         except Refused as error:
             raise self._said_of(image, error) from None
-        looks.rest([image.seen for image in self.all])
+        if not run.has_nameless:
+            looks.rest([image.seen for image in self.all])
         for image in self.all:
             image.look_on()
         self.family = family.found(self.area, self.all)
@@ -208,7 +212,7 @@ class Images:
             if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
-                                       chain(run.on_the_way, *(image.opens for image in self.all)))
+                                       chain(run.on_the_way, *(image.opens for image in self.all)), run.nameless)
         if run.on_the_way:
             from metamori.runtime.memory import sent  # which few programs need
 

@@ -99,7 +99,7 @@ static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categ
 /* The kernel's own pages in a mapping that has no file, it says, are a file's: such a one is walked over by itself. */
 static int may_join(const struct mm_vma *v, const char *name)
 {
-    return counts(v) && !v->shared && v->end - v->start <= JOINED
+    return counts(v) && !v->shared && !is_copied(v, name) && v->end - v->start <= JOINED
         && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
 }
 
@@ -193,13 +193,18 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         complete = 1;
     struct list written = { e->saved, 0 }, all = { e->existing, 0 };
     for (uint64_t i = 0, many, alone = 0; i < t->areas && r >= 0; i += many) {
-        const struct mm_vma *v = &t->area[i];
+        struct mm_vma *v = &t->area[i];
         many = 1;
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
             if (is_mine(t, v))
                 r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+            continue;
+        }
+        if (is_copied(v, t->path + v->path)) {
+            r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+            v->path = 0, v->offset = v->inode = 0;
             continue;
         }
         if (tracking && i >= alone) {

@@ -43,6 +43,7 @@
 #define KEEP 131072
 #define COMEBACK (4u << 20)
 
+#define MM_NO_NAME 7                    /* kind of memory that processes share: a file that was deleted (shared_kind) */
 #define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
 
 /* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
@@ -151,6 +152,7 @@ void own_say(const char *a, const char *b, const char *c);
 
 /* maps.c */
 int mm_maps_read(struct mm_tables *out, uint64_t *key);         /* key: of the text (mm_maps_key), or NULL */
+int mm_has_no_name(const char *path);
 const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v);
 static inline int counts(const struct mm_vma *v)       /* is its content in the image? */
 {
@@ -161,7 +163,12 @@ static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
 {
     const char *path = t->path + v->path;
     return !v->shared ? 0 : own_begins(path, "/dev/zero") || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2
-         : own_begins(path, "/SYSV") ? MM_SYSV_SHM : 0;
+         : own_begins(path, "/SYSV") ? MM_SYSV_SHM : mm_has_no_name(path) ? MM_NO_NAME : 0;
+}
+/* A private mapping that cannot be made again from its file: all of it is saved, and comes back as memory of the process alone. */
+static inline int is_copied(const struct mm_vma *v, const char *path)
+{
+    return counts(v) && !v->shared && (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/") || mm_has_no_name(path));
 }
 static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *v) { return shared_kind(t, v) != 0; }
 

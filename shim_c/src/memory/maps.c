@@ -53,21 +53,37 @@ static int add(struct mm_tables *t, struct mm_vma whole, const char *name, uint6
     return 0;
 }
 
+static int ends(const char *text, const char *suffix)
+{
+    uint64_t n = own_length(text), m = own_length(suffix);
+    return n >= m && own_equal(text + n - m, suffix);
+}
+
+/* Of a file that was deleted, by its path among the mappings; memory files, devices and the kernel's own are none. */
+int mm_has_no_name(const char *path)
+{
+    return path[0] == '/' && ends(path, " (deleted)") && !own_begins(path, "/dev/") && !own_begins(path, "/memfd:")
+        && !own_begins(path, "/SYSV") && !own_begins(path, "/[aio]") && !own_begins(path, "/anon_hugepage");
+}
+
 /* One line: start-end rwxs offset major:minor inode path */
 static int line(struct mm_tables *t, const char *p)
 {
     struct mm_vma v = { 0 };
+    uint64_t device;
     v.start = own_number(&p, 16), p++;
     v.end = own_number(&p, 16), p++;
     v.protection = (p[0] == 'r' ? PROT_READ : 0) | (p[1] == 'w' ? PROT_WRITE : 0) | (p[2] == 'x' ? PROT_EXEC : 0);
     v.shared = p[3] == 's';
     p += 5;
     v.offset = own_number(&p, 16), p++;
-    own_number(&p, 16), p++;
-    own_number(&p, 16), p++;
+    device = own_number(&p, 16) << 20, p++;
+    device |= own_number(&p, 16), p++;
     v.inode = own_number(&p, 10);
     while (*p == ' ')
         p++;
+    if (v.shared && mm_has_no_name(p))     /* as segments.py: those of all filesystems are of one kind */
+        v.inode ^= device * 0x9e3779b97f4a7c15u;
     return add(t, v, p, own_length(p) + 1);
 }
 
@@ -102,12 +118,6 @@ int mm_maps_read(struct mm_tables *t, uint64_t *key)
     return 0;
 }
 
-static int ends(const char *text, const char *suffix)
-{
-    uint64_t n = own_length(text), m = own_length(suffix);
-    return n >= m && own_equal(text + n - m, suffix);
-}
-
 /* Why a mapping cannot be part of an image, NULL: it can. */
 const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
 {
@@ -119,9 +129,7 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
         return 0;
     if (own_begins(path, "/[aio]"))
         return "asynchronous I/O of the kernel is in use";
-    if (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/"))
-        return "it maps a memory file privately";
-    if (own_begins(path, "/dev/") && !own_equal(path, "/dev/zero"))
-        return "it maps a device";
-    return ends(path, " (deleted)") ? "it maps a file that was deleted" : 0;
+    if (own_begins(path, "/anon_hugepage"))
+        return "it maps large pages";
+    return own_begins(path, "/dev/") && !own_begins(path, "/dev/shm/") && !own_equal(path, "/dev/zero") ? "it maps a device" : 0;
 }

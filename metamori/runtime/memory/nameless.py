@@ -1,0 +1,67 @@
+"""Files whose name is gone while they are mapped shared: they come back as memory of the processes that had them.
+
+A private mapping of such a file is all in the image of its process (is_copied of shim_c/src/memory/engine.h).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.memory.proc_inspect import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from metamori.runtime.memory.open_files import Open
+
+KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/engine.h
+DELETED = b" (deleted)"
+_OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage")
+_MAPPED = re.compile(rb"^\S+ ...s \S+ (\w+):(\w+) (\d+) +(/.* \(deleted\))$", re.MULTILINE)
+
+
+def has_no_name(path: bytes) -> bool:
+    """A path as /proc shows it."""
+    return path.endswith(DELETED) and path.startswith(b"/") and not path.startswith(_OTHERS)
+
+
+def number(major: int, minor: int, inode: int) -> int:
+    """Of a file among all of its kind, as shim_c/src/memory/maps.c."""
+    return inode ^ (((major << 20 | minor) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+
+
+class Nameless:
+    """Those that processes of a run have mapped shared, by number."""
+
+    def __init__(self, maps: Iterable[bytes]) -> None:
+        self._by_path: dict[tuple[bytes, int], int] = {}
+        self._all: set[int] = set()
+        for text in {*maps}:
+            for major, minor, inode, path in _MAPPED.findall(text):
+                if has_no_name(path):
+                    this = number(int(major, 16), int(minor, 16), int(inode))
+                    self._by_path[path, int(inode)] = this
+                    self._all.add(this)
+
+    def of(self, this: Open) -> int:
+        """The number of what a descriptor leads to; 0: none of them. Btrfs and overlay show other devices there."""
+        if not self._all or not stat.S_ISREG(this.st.st_mode):
+            return 0
+        dev = this.st.st_dev
+        own = number(os.major(dev), os.minor(dev), this.inode)
+        return own if own in self._all else self._by_path.get((this.path, this.inode), 0)
+
+
+def require_none(area: Area, path: bytes, dev: int, inode: int) -> None:
+    """Refused: it has another name, by which others would not find what is stored through the mapping."""
+    slot = area.find_pif(dev, inode)
+    if slot and not area.pif(slot).flags & lib.MM_NAMELESS:
+        raise another_name(path)
+
+
+def another_name(path: bytes) -> Refused:
+    return Refused(f"it maps {os.fsdecode(path.removesuffix(DELETED))}, which lost that name and has another")
