@@ -26,6 +26,8 @@ KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 # without a descriptor of its own, as Python's would have
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
+MAPPED_FILE = ("import ctypes; ring = os.open('map', os.O_RDWR | os.O_CREAT); os.ftruncate(ring, 8192);"
+               "os.link('map', 'other');" + MAPPED)
 CASES = {
     "a child in a debugger": ("import ctypes, subprocess, time;"
                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
@@ -70,9 +72,13 @@ CASES = {
     "a socket where an unseen close was": (
         "import ctypes, socket; fd = os.open('.', 0); ctypes.CDLL(None).mq_close(fd);"
         f"s = {KERNEL}; assert s.fileno() == fd", "", "is a socket"),
-    "a deleted mapped file": ("import mmap; f = open('map', 'w+b'); f.write(b'x' * 4096); f.flush();"
-                              "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "",
-                              "maps a file that was deleted"),
+    "a mapped file that lost a name": (MAPPED_FILE + "os.close(ring); os.unlink('map')", "",
+                                       "map, which lost that name and has another"),
+    "an open file that lost a name": (MAPPED_FILE + "os.unlink('map')", "",
+                                      "map, which lost that name and has another"),
+    "a locked file without a name": ("import fcntl, mmap; f = open('map', 'w+b'); f.truncate(4096); os.unlink('map');"
+                                     "m = mmap.mmap(f.fileno(), 4096); fcntl.flock(f, fcntl.LOCK_EX)", "",
+                                     "is a deleted file, mapped and locked, which cannot come back"),
     "a process descriptor": ("fd = os.pidfd_open(os.getppid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
     "a file of a process": ("f = open('/proc/self/stat')", "",
                             ", of a process, which cannot come back with the program"),
@@ -86,15 +92,16 @@ CASES = {
                          "asynchronous I/O of the kernel is in use"),
     "a private mapping of a memory file": (
         "import mmap; fd = os.memfd_create('m'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE);"
-        "os.close(fd)", "", "it maps a memory file privately"),
+        "", "", "it maps a memory file privately that is open"),
     "an object of the kernel": (
         "import ctypes; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
         + MAPPED + "os.close(ring)", "", "it maps an object of the kernel"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "a timer that starts threads": (
-        "import ctypes, threading; how = (ctypes.c_int * 16)(0, 0, 34, 4, threading.get_native_id());"
-        "assert not ctypes.CDLL(None).syscall(222, 1, how, ctypes.byref(ctypes.c_int()))", "",
+        "import ctypes; starts = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda value: None);"
+        "how = (ctypes.c_uint64 * 8)(0, 2 << 32, ctypes.cast(starts, ctypes.c_void_p).value);"
+        "assert not ctypes.CDLL(None).timer_create(1, how, ctypes.byref(ctypes.c_void_p()))", "",
         "it has a timer that starts threads"),
 }
 

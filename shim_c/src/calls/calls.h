@@ -67,6 +67,7 @@ void mm_other_world(unsigned long clone_flags);
 const char *mm_searched(const char *file, char *out, size_t room);
 
 /* wrap_sysv.c */
+const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent *real);   /* a thread's number in it, as the kernel knows it */
 long mm_queue_opened(const char *name, long fd);
 
 /* wrap_sandbox.c */

@@ -384,3 +384,18 @@ EXPORT int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
 #define ALIAS_pid(alias, name) SYMBOL_ALIAS(alias, name)
 #include "libc/aliases.h"
+
+const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent *real)
+{
+    if (LIKELY(!renamed_here()) || !event || event->sigev_notify != SIGEV_THREAD_ID)
+        return event;
+    *real = *event;
+    real->_sigev_un._tid = real_thread_number(real->_sigev_un._tid);
+    return real;
+}
+
+EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+    struct sigevent real;
+    return MM_NUMBERS(int, REAL(timer_create)(clock, (struct sigevent *)mm_event_in(event, &real), timer));
+}

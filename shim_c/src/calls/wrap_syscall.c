@@ -182,6 +182,10 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
     ON(msgsnd, msgsnd(I(a), P(b), (size_t)c, I(d)));
     ON(msgrcv, msgrcv(I(a), P(b), (size_t)c, d, I(e)));
     case SYS_mq_open: return MM_NUMBERS(long, mm_queue_opened(S(a), names(number, a, b, c, d, e, f)));
+    case SYS_timer_create: {
+        struct sigevent real;
+        return MM_NUMBERS(long, names(number, a, (long)mm_event_in(P(b), &real), c, d, e, f));
+    }
     case SYS_waitid: return e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d));
     case SYS_pidfd_open: return names(number, mm_number_in((pid_t)a), b, c, d, e, f);
     default: return names(number, a, b, c, d, e, f);

@@ -183,6 +183,7 @@ int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
 int mm_asker_ended(uint32_t pid);
 void mm_note_thread(struct mm_thread *t);
+uint32_t mm_known_tid_of(uint32_t real);
 void mm_handler_install(void);
 void mm_handler_set(void *handler);
 
@@ -208,6 +209,9 @@ int mm_numbers_under_way(const void *context);
 /* kernel_state.c */
 int mm_process_state(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
+int mm_starts_threads(void);
+void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t thread);
+void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t known));
 int mm_are_queued(void);
 void mm_queued_back(void);
 

@@ -20,7 +20,7 @@
 #define MM_IMAGE_VERSION 3
 #define MM_PAGE 4096ul
 #define MM_SIGNALS 64
-#define MM_TIMERS 32
+#define MM_TIMERS 1024
 #define MM_PROCESSORS 16
 
 struct mm_memory_image {

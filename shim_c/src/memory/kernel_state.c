@@ -12,20 +12,31 @@ static long at_line(const char *text, const char *word)
     return -1;
 }
 
-/* /proc/self/timers: blocks of ID, signal: n/value, notify: how/pid.n, ClockID */
-static void timers(struct mm_memory_image *image)
+/* The clock of a process or thread has its number in it: ~number << 3, what it counts, and whether it is a thread's. */
+#define OF_A_THREAD 4
+static uint32_t whose(int clock) { return (uint32_t)~(clock >> 3); }
+static int clock_of(int clock, uint32_t (*number)(uint32_t))
+{
+    return clock >= 0 ? clock : (int)(~(clock & OF_A_THREAD ? number(whose(clock)) : 0) << 3) | (clock & 7);
+}
+static int is_of_another(int clock) { return clock < 0 && !(clock & OF_A_THREAD) && whose(clock) && whose(clock) != (uint32_t)sys_getpid(); }
+
+/* /proc/self/timers: blocks of ID, signal: n/value, notify: how/pid.n, ClockID.  -1: they cannot come back. */
+static int timers(struct mm_memory_image *image)
 {
     struct mm_engine *e = ENGINE;
     char *text = e->maps;
     image->timers = 0;
     long fd = sys_openat(AT_FDCWD, "/proc/self/timers", O_RDONLY | O_CLOEXEC, 0), n = 0, r;
     if (fd < 0)
-        return;
+        return 0;
     while ((r = sys(SYS_read, fd, text + n, MAPS - 1 - n)) > 0)
         n += r;
     sys_close((int)fd);
     text[n] = 0;
-    for (long at; (at = at_line(text, "ID: ")) >= 0 && image->timers < MM_TIMERS;) {
+    for (long at; (at = at_line(text, "ID: ")) >= 0;) {
+        if (image->timers == MM_TIMERS)
+            return -1;
         struct mm_timer *t = &e->timer[image->timers++];
         const char *p = text + at;
         t->id = (int)own_number(&p, 10);
@@ -39,11 +50,20 @@ static void timers(struct mm_memory_image *image)
         while (*p != '.')
             p++;
         p++;
-        t->thread = (int)own_number(&p, 10);
+        t->thread = (int)mm_known_tid_of((uint32_t)own_number(&p, 10));
         p = text + at_line(text, "ClockID: ");
-        t->clock = *p == '-' ? -1 : (int)own_number(&p, 10);
+        int below = *p == '-';
+        p += below;
+        int clock = (int)own_number(&p, 10);
+        clock = below ? -clock : clock;
+        if (is_of_another(clock))
+            return -1;
+        /* of the thread that made it, the kernel does not say which: it is told, as a rule */
+        t->clock = clock < 0 && clock & OF_A_THREAD && !whose(clock) && t->notify == SIGEV_THREAD_ID
+                 ? (int)(~(uint32_t)t->thread << 3) | (clock & 7) : clock_of(clock, mm_known_tid_of);
         sys(SYS_timer_gettime, t->id, &t->interval_s);
     }
+    return 0;
 }
 
 static uint64_t bits_at(const char *text, const char *word)
@@ -161,7 +181,7 @@ void mm_queued_back(void)
     }
 }
 
-/* -1: more signals wait than can come back. */
+/* -1: more signals wait than can come back, -2: its timers cannot. */
 int mm_process_state(struct mm_memory_image *image)
 {
     image->brk = sys(SYS_brk, 0);
@@ -182,56 +202,77 @@ int mm_process_state(struct mm_memory_image *image)
         ENGINE->thread[i].pending &= ~image->pending;
     if (mm_memory_head->flags & MM_ON_TERM)
         image->pending &= ~(1ull << (SIGTERM - 1));
-    timers(image);
-    return note_all_queued(image, own);
+    return timers(image) < 0 ? -2 : note_all_queued(image, own);
 }
 
-/* The kernel numbers a process's timers upwards: one with the old number comes by making and deleting those before it. */
-static void timer_back(const struct mm_timer *t)
+/* The kernel numbers a process's timers upwards: one with the old number comes by making and deleting those before it, or
+ * (Linux 6.16) by asking for it.  Where the thread has ended that it told, it tells nobody. */
+#define IDS_GIVEN 77                       /* PR_TIMER_CREATE_RESTORE_IDS */
+static void timer_back(const struct mm_timer *t, int given, uint32_t (*real)(uint32_t))
 {
-    for (int tries = 0; tries < 100000; tries++) {
-        int id = -1;
-        struct { uint64_t value; int32_t signal, notify, thread, pad[11]; } event = { .value = t->signal_value,
-            .signal = t->signal, .notify = t->notify, .thread = t->thread };
-        if (sys(SYS_timer_create, t->clock, &event, &id) < 0)
-            return;
-        if (id == t->id) {
-            sys(SYS_timer_settime, id, 0, &t->interval_s, 0);
-            return;
-        }
+    struct { uint64_t value; int32_t signal, notify, thread, pad[11]; } event = { .value = t->signal_value,
+        .signal = t->signal, .notify = t->notify, .thread = (int)real((uint32_t)t->thread) };
+    if (t->notify == SIGEV_THREAD_ID && !event.thread)
+        event.notify = SIGEV_NONE;
+    int id = given ? t->id : -1;
+    long r;
+    while ((r = sys(SYS_timer_create, clock_of(t->clock, real), &event, &id)) >= 0 && id < t->id)
         sys(SYS_timer_delete, id);
-        if (id > t->id)
-            return;
-    }
+    if (r < 0 || id != t->id || sys(SYS_timer_settime, id, 0, &t->interval_s, 0) < 0)
+        mm_cannot_come_back("a timer that it had cannot be made again", "");
 }
 
-/* A timer's comes with what the timer sends along: of the first that can have run out. */
-static void signal_back(const struct mm_memory_image *image, int number)
+/* When all threads are there; real: the number of one, 0: it is not. */
+void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t))
+{
+    int given = image->timers && sys(SYS_prctl, IDS_GIVEN, 1, 0, 0, 0) == 0;
+    for (uint64_t i = image->timers; i-- > 0;)     /* the kernel names the one made last first */
+        timer_back(&ENGINE->timer[i], given, real);
+    if (given)
+        sys(SYS_prctl, IDS_GIVEN, 0, 0, 0, 0);
+}
+
+/* Has it a timer that the C library makes threads for?  Whoever starts them waits for our signal and cannot be parked. */
+int mm_starts_threads(void)
+{
+    struct mm_memory_image *image = &ENGINE->image;
+    timers(image);
+    for (uint64_t i = 0; i < image->timers; i++)
+        if (ENGINE->timer[i].notify == SIGEV_THREAD_ID && ENGINE->timer[i].signal == MM_MEMORY_SIGNAL)
+            return 1;
+    return 0;
+}
+
+/* To a thread, 0: the process.  A timer's comes with what the timer sends along: of the first that can have run out. */
+void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t thread)
 {
     union queued_info info;
     for (const struct mm_timer *t = ENGINE->timer; t < ENGINE->timer + image->timers; t++)
-        if (t->notify == SIGEV_SIGNAL && t->signal == number
+        if (t->notify == (thread ? SIGEV_THREAD_ID : SIGEV_SIGNAL) && t->signal == number && (!thread || (uint32_t)t->thread == thread)
             && (t->interval_s | t->interval_ns || !(t->value_s | t->value_ns))) {
             own_fill(&info, 0, sizeof info);
             info.queued = (struct queued){ .number = number, .code = SI_TIMER, .sender = (uint32_t)t->id, .value = { t->signal_value } };
-            send_again(&info);
+            if (!thread)
+                send_again(&info);
+            else
+                sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), number, &info);
             return;
         }
-    sys(SYS_kill, sys_getpid(), number);
+    if (thread)
+        sys(SYS_tgkill, sys_getpid(), sys_gettid(), number);
+    else
+        sys(SYS_kill, sys_getpid(), number);
 }
 
 void mm_process_state_back(const struct mm_memory_image *image)
 {
-    struct mm_engine *e = ENGINE;
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);
     for (int i = 0; i < 3; i++)
         if (image->interval[i].value_s | image->interval[i].value_us)
             sys(SYS_setitimer, i, &image->interval[i], 0);
-    for (uint64_t i = image->timers; i-- > 0;)     /* the kernel names the one made last first */
-        timer_back(&e->timer[i]);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
-            signal_back(image, i);
+            mm_signal_back(image, i, 0);
 }

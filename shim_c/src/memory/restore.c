@@ -198,6 +198,15 @@ static void rename_thread(uint32_t known, uint32_t real)
     e->renamed[e->renamed_count++] = (struct mm_renamed){ known, real };
 }
 
+static uint32_t real_tid(uint32_t known)
+{
+    const struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].known == known)
+            return e->renamed[i].real;
+    return 0;
+}
+
 static void own_thread_state(const struct mm_thread *t)
 {
     sys(SYS_set_robust_list, t->robust, t->robust_length);
@@ -219,7 +228,7 @@ static void own_thread_state(const struct mm_thread *t)
         sys(SYS_rseq, t->fs + ENGINE->image.rseq_offset, 32, 0, 0x53053053);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (t->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
-            sys(SYS_tgkill, sys_getpid(), sys_gettid(), i);
+            mm_signal_back(&ENGINE->image, i, t->tid);
     mm_tid = 0;
     mm_known_tid = t->tid;
 }
@@ -354,6 +363,7 @@ static void run_or_stop(const struct mm_thread *main)
     threads_back(main);
     while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) != others)
         sys_pause_us(20);
+    mm_timers_back(&e->image, real_tid);
     if (this->stops)
         stand_still(this);
     mm_release_others();

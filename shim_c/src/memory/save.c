@@ -192,11 +192,10 @@ static int gather(void)
     }
     if (r < 0)
         return r;
-    if (mm_process_state(image) < 0)
-        return refuse_image("more queued signals wait for it than can come back", "");
-    for (uint64_t i = 0; i < image->timers; i++)
-        if (e->timer[i].notify == SIGEV_THREAD || e->timer[i].notify == SIGEV_THREAD_ID)
-            return refuse_image("it has a timer that starts threads", "");
+    int state = mm_process_state(image);
+    if (state < 0)
+        return refuse_image(state == -1 ? "more queued signals wait for it than can come back" 
+                            : "it has more than 1024 timers, or one of another process's time", "");
     int complete = !m->base || m->base != e->last;
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
     r = mm_changes(&e->now, complete, &image->saved, &image->existing);
@@ -413,6 +412,8 @@ void mm_save(void)
      * brought back there, the call would go on uncounted. */
     e->again = r == 0 && (e->entering || __atomic_load_n(&mm_self->calls, __ATOMIC_SEQ_CST));
     if (r < 0) {
+        if (r == -EAGAIN && mm_starts_threads())
+            r = refuse_image("it has a timer that starts threads", "");
         m->error = (uint32_t)-r;
         mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
         return;

@@ -13,8 +13,9 @@
 #include <ucontext.h>
 
 #define PATIENCE_NS 3000000000ul
+#define SOON_NS 50000000ul
 
-static uint32_t known_tid(uint32_t real)
+uint32_t mm_known_tid_of(uint32_t real)
 {
     struct mm_engine *e = ENGINE;
     for (uint32_t i = 0; i < e->renamed_count; i++)
@@ -39,7 +40,7 @@ static void note_processors(struct mm_thread *t)
 
 void mm_note_thread(struct mm_thread *t)
 {
-    t->tid = known_tid((uint32_t)sys_gettid());
+    t->tid = mm_known_tid_of((uint32_t)sys_gettid());
     sys(SYS_arch_prctl, 0x1003, &t->fs);
     sys(SYS_arch_prctl, 0x1004, &t->gs);
     sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
@@ -159,6 +160,7 @@ int mm_stop_others(void)
 {
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
+    int hopeless = 0;
     uint64_t since = own_now();
     MM_ASSERT(!__atomic_load_n(&e->returning, __ATOMIC_ACQUIRE));
     while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE)) {   /* those of the last stop who are on their way out */
@@ -177,7 +179,10 @@ int mm_stop_others(void)
          * one is alone nobody is left who could start another */
         if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && (!alive || ask_threads(&asked) == alive))
             break;
-        if (alive < 0 || own_now() - since > PATIENCE_NS) {
+        uint64_t waited = own_now() - since;
+        if (waited > SOON_NS && !hopeless)
+            hopeless = mm_starts_threads() ? 1 : -1;
+        if (alive < 0 || waited > PATIENCE_NS || hopeless == 1) {
             mm_release_others();
             return alive < 0 ? (int)alive : -EAGAIN;
         }
