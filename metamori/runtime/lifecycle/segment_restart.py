@@ -11,10 +11,11 @@ from itertools import repeat
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle.descriptor_restart import up
 from metamori.runtime.memory import nameless
-from metamori.runtime.memory.segments import NAMELESS, POSIX
+from metamori.runtime.memory.segments import NAMELESS, POSIX, SEAL_FUTURE_WRITE, SEAL_WRITE
 from metamori.store.format.records import SegmentEntry
 
 _ADD_SEALS = 1033
+_OWNER = 0o600                             # who opens it again
 
 
 class NameTaken(MetamoriError):
@@ -77,6 +78,28 @@ def _made(segment: SegmentEntry) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if segment.kind == POSIX and segment.path:
         os.fchmod(fd, segment.mode)
-    elif segment.seals not in (0, 1):
+        return fd
+    if segment.mode & _OWNER == _OWNER:
+        os.fchmod(fd, segment.mode)
+    if segment.seals not in (0, 1) and not late_seals(segment):
         fcntl.fcntl(fd, _ADD_SEALS, segment.seals)
-    return fd
+    return _read_only(fd) if is_whole(segment) else fd
+
+
+def is_whole(segment: SegmentEntry) -> bool:
+    """Nobody may write into it."""
+    return segment.kind == NAMELESS and segment.seals & SEAL_WRITE != 0
+
+
+def late_seals(segment: SegmentEntry) -> int:
+    """Those that would keep a process from mapping it as it had it mapped."""
+    future = segment.kind == NAMELESS and segment.seals & SEAL_FUTURE_WRITE and not is_whole(segment)
+    return segment.seals if future else 0
+
+
+def _read_only(fd: int) -> int:
+    """As it must be mapped before Linux 6.7."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
+_REMOVED, _WHOLE = 1, 2                    # MM_CAME_... of shim_c/src/memory/comeback.h
 
 
 def descriptions(meta: Meta) -> list[tuple[DescriptorEntry, bytes]]:
@@ -262,9 +263,14 @@ class Tree:
         data = struct.pack("=IIIIII", *counts) + held + notices + watched
         for each in member.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
-        removed = {each.inode for each in sysv_restart.of(self.meta.segments) if each.mode & sysv.REMOVED}
-        for (kind, inode), fd in segments.items():
-            data += struct.pack("=QQii", kind, inode, fd, kind == sysv.MEMORY and inode in removed)
+        known = {(each.kind, each.inode): each for each in self.meta.segments}
+        own: dict[tuple[int, ...], int] = {tuple(map(int, each.data.split()[:2])): each.descriptor
+                                           for each in entry.descriptors if each.kind == "segment" and each.data}
+        for place, fd in segments.items():
+            this = known[place]
+            how = _REMOVED * (this.kind == sysv.MEMORY and this.mode & sysv.REMOVED != 0)
+            how |= _WHOLE * segment_restart.is_whole(this)
+            data += struct.pack("=QQiIiI", *place, fd, how, own.get(place, -1), segment_restart.late_seals(this))
         data += b"".join(path + b"\0" for path in (*member.images, *watched_paths))
         with open(os.path.join(self.area.path, f"comeback.{entry.pid}"), "wb") as file:
             file.write(data)

@@ -61,7 +61,7 @@ def owner(look: ProcLook) -> tuple[int, int]:
 
 
 def program(look: ProcLook) -> bytes:
-    """The file that is executed when it comes back; of it nothing stays but the path, it can be a newer one. Refused."""
+    """The file that is executed when it comes back: nothing of it stays, it can be a newer one. Refused."""
     path = look.exe.removesuffix(b" (deleted)")
     if path != look.exe and not os.access(path, os.X_OK):
         raise Refused(f"its program file was deleted: {os.fsdecode(path)}")

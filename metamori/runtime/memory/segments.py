@@ -22,7 +22,8 @@ from metamori.store.format.records import SegmentEntry
 
 NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/engine.h
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
-_GET_SEALS, _HARMLESS = 1034, 1 | 2 | 4    # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_GET_SEALS = 1034
+SEAL_WRITE, SEAL_FUTURE_WRITE, _KNOWN = 8, 16, 63      # with F_SEAL_SEAL, _SHRINK, _GROW, _EXEC
 _SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) (\w+):(\w+) (\d+) +(/.*)$", re.MULTILINE)
 _PRIVATE = re.compile(rb"^\S+ ...p \S+ \S+ (\d+) +(/(?:memfd:|dev/shm/).*)$", re.MULTILINE)
 _PATHS = (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/shm/")
@@ -79,10 +80,12 @@ def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open], gone: Na
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
         elif number := gone.of(each):
             segments[nameless.KIND, number].open = each
+    entries = [*map(_entry, segments.values())]
+    change = {(each.kind, each.inode) for each in entries if not each.seals & SEAL_WRITE}
     for text in maps.values():
-        if not _private(text).isdisjoint(segments):
+        if not _private(text).isdisjoint(change):
             raise Refused("it maps a memory file privately that is open, or mapped shared")
-    return (*map(_entry, segments.values()), *sysv.found(area, maps.keys(), attached))
+    return (*entries, *sysv.found(area, maps.keys(), attached))
 
 
 def _entry(this: _Segment) -> SegmentEntry:
@@ -98,10 +101,11 @@ def _entry(this: _Segment) -> SegmentEntry:
     fd = os.open(this.open.link, os.O_RDONLY | os.O_CLOEXEC)
     try:
         seals = _seals(fd) if this.kind == NAMELESS else 1
-        if seals & ~_HARMLESS or st.st_blksize > _LARGE:
-            raise Refused(f"descriptor {this.open.fd} is a memory file that is sealed, or in large pages, which cannot "
-                          "come back with the program")
-        pieces = tuple(_unmapped(fd, st.st_size, sorted(this.mapped)))
+        if seals & ~_KNOWN or st.st_blksize > _LARGE:
+            raise Refused(f"descriptor {this.open.fd} is a memory file in large pages, which cannot come back with the "
+                          "program")
+        # into what nobody may write no mapping fills anything
+        pieces = tuple(_unmapped(fd, st.st_size, [] if seals & SEAL_WRITE else sorted(this.mapped)))
     finally:
         os.close(fd)
     if sum(len(data) for _, data in pieces) > _MOST:

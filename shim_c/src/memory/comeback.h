@@ -17,8 +17,12 @@ struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
 struct mm_came_segment {           /* memory of several processes: a descriptor of what stands for it */
     uint64_t kind, inode;          /* as the image's mappings name it (memory/engine.h) */
     int32_t fd;                    /* of System V: its number */
-    uint32_t removed;              /* it lives as long as somebody has it mapped */
+    uint32_t how;                  /* MM_CAME_... */
+    int32_t open;                  /* a descriptor of it that the program has, -1: none */
+    uint32_t seals;                /* which it gets when all have mapped it */
 };
+#define MM_CAME_REMOVED 1              /* it lives as long as somebody has it mapped */
+#define MM_CAME_WHOLE 2                /* its content is there, and nobody may write into it */
 struct mm_came_notice {            /* the process is told of a message (mq_notify) */
     int32_t fd, how, signal;
     uint32_t pad_;

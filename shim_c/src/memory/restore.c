@@ -98,16 +98,29 @@ static struct plan plan(void)
     return (struct plan){ c, locks, notices, watches, descriptors, segments, (const char *)(segments + c->segments) };
 }
 
-/* A descriptor of what stands for memory of several processes, of System V its number; -1: nothing does. */
-static long segment_of(const struct mm_vma *v)
+/* What stands for memory of several processes; NULL: nothing does. */
+static const struct mm_came_segment *segment_of(const struct mm_vma *v)
 {
     const struct mm_comeback *c = plan().how;
     const struct mm_came_segment *s = plan().segments;
     int kind = shared_kind(&ENGINE->then, v);
     for (uint32_t i = 0; kind && i < c->segments; i++)
         if (s[i].kind == (uint64_t)kind && s[i].inode == v->inode)
-            return s[i].fd;
-    return -1;
+            return &s[i];
+    return 0;
+}
+
+static int is_whole(const struct mm_vma *v)
+{
+    const struct mm_came_segment *s = segment_of(v);
+    return s && s->how & MM_CAME_WHOLE;
+}
+
+/* Its image's pages went into memory of this process's own, which they were mapped over: the same is there. */
+static void map_whole(const struct mm_vma *v)
+{
+    if (sys(SYS_mmap, v->start, v->end - v->start, v->protection, MAP_FIXED | MAP_SHARED, segment_of(v)->fd, v->offset) != (long)v->start)
+        mm_cannot_come_back("a mapping cannot be made: ", ENGINE->then.path + v->path);
 }
 
 /* Memory of System V is mapped as a whole, by a call of its own. */
@@ -152,8 +165,24 @@ static void remove_segments(void)
 {
     struct plan p = plan();
     for (uint32_t i = 0; i < p.how->segments && mm_this_member() == mm_memory_head->tree.member; i++)
-        if (p.segments[i].removed)
+        if (p.segments[i].how & MM_CAME_REMOVED)
             sys(SYS_shmctl, p.segments[i].fd, IPC_RMID, 0);
+}
+
+/* By a descriptor that may write: every process that has one does it before it runs, the first has done it for all. */
+static void seal_segments(void)
+{
+    struct plan p = plan();
+    for (uint32_t i = 0; i < p.how->segments; i++)
+        if (p.segments[i].seals && p.segments[i].open >= 0) {
+            char path[40] = "/proc/self/fd/", number[24] = { 0 }, *digits = own_decimal(number + 23, (uint64_t)p.segments[i].open);
+            own_copy(path + 14, digits, own_length(digits) + 1);
+            long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+            if (fd < 0 || (sys(SYS_fcntl, fd, F_ADD_SEALS, p.segments[i].seals) < 0
+                           && (uint32_t)sys(SYS_fcntl, fd, F_GET_SEALS, 0) != p.segments[i].seals))
+                mm_cannot_come_back("a memory file cannot be sealed again", "");
+            sys_close((int)fd);
+        }
 }
 
 static void make_area(const struct mm_vma *v)
@@ -161,7 +190,8 @@ static void make_area(const struct mm_vma *v)
     const struct mm_tables *t = &ENGINE->then;
     const char *path = t->path + v->path;
     int protection = v->protection, flags = MAP_FIXED_NOREPLACE | (v->shared ? MAP_SHARED : MAP_PRIVATE);
-    long r, fd = -1, segment = segment_of(v);
+    const struct mm_came_segment *of = segment_of(v);
+    long r, fd = -1, segment = of && !(of->how & MM_CAME_WHOLE) ? of->fd : -1;
     if (v->kind == AREA_STACK) {
         *(volatile char *)v->start = 0;    /* it grows down to there */
         sys(SYS_madvise, v->start, MM_PAGE, MADV_DONTNEED);
@@ -385,7 +415,9 @@ static void come_back_there(void)
         mm_fill_from(path);
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
-        if (v->kind == AREA_PLAIN && (v->protection & 3) != 3)
+        if (is_whole(v))
+            map_whole(v);
+        else if (v->kind == AREA_PLAIN && (v->protection & 3) != 3)
             sys(SYS_mprotect, v->start, v->end - v->start, v->protection);
     }
     e->pid = (uint32_t)sys_getpid();
@@ -408,6 +440,7 @@ static void come_back_there(void)
         mm_await_sent();
     }
     remove_segments();
+    seal_segments();
     mm_let_children_stop(&e->image);
     if (main)
         set_by_prctl(main, parent);
