@@ -134,3 +134,17 @@ def test_a_file_that_somebody_else_wrote_meanwhile(lab: Lab, end: str) -> None:
     assert lab.log()["head"] == 1
     have = {name: (entry.content, entry.mode) for name, entry in lab.state().items()}
     assert have == {"theirs": (b"first\nsecond\n", 0o600), "f": (b"o\n", 0o644)}
+
+
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+def test_a_folder_in_a_file_s_place_that_holds_what_is_nobody_s(lab: Lab, end: str) -> None:
+    """It goes back to where it was with all that is in it, and is not in the file's way: the file stayed away."""
+    (lab.work / "box").mkdir()
+    (lab.work / "box" / "beside").write_bytes(b"nobody's")
+    (lab.work / "a").write_bytes(b"o" * 30000)
+    run(lab, end, "os.unlink('a'); os.rename('box', 'a')", "--exclude", "beside")
+    lab.log()
+    assert (lab.work / "a").read_bytes() == b"o" * 30000
+    assert (lab.work / "box" / "beside").read_bytes() == b"nobody's"
+    lab.restore(1)
+    assert (lab.work / "a" / "beside").read_bytes() == b"nobody's"

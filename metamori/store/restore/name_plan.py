@@ -169,9 +169,9 @@ class NamesPlan:
                 continue
             stat_of = lstat_or_none(self._door, entry.path)
             is_dir = stat_of is not None and stat.S_ISDIR(stat_of.st_mode)
-            known = entry.path in going or entry.path in self._moved or self._carried(entry.path) != entry.path
-            if os.path.dirname(entry.path) in found or (stat_of is not None and (
-                    not (is_dir and entry.kind == "dir") if not known else
+            moves = entry.path in self._moved or self._carried(entry.path) != entry.path   # with all that is in it
+            if os.path.dirname(entry.path) in found or (stat_of is not None and not moves and (
+                    not (is_dir and entry.kind == "dir") if entry.path not in going else
                     is_dir and entry.kind != "dir" and self._has_others(entry.path))):
                 found.add(entry.path)
         return found
