@@ -357,3 +357,41 @@ def test_reads_beside_a_run_that_writes_in_place(lab: Lab, options: list[object]
     right(was, "the next run")
     assert session.end() == 0
     right(was, "when it is over")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+@pytest.mark.parametrize("is_used", [False, True], ids=["", "used later"])
+@pytest.mark.parametrize("size", [3000, 300000])
+def test_reads_beside_a_run_of_what_somebody_else_changed(lab: Lab, size: int, is_used: bool, options: list[object]
+                                                          ) -> None:
+    """No run has a hand in it: its bytes were taken for those of every index."""
+    old = lab.start()
+    old.must(["open f rw,creat", f"write 3 {size} 1"])
+    assert old.end() == 0
+    f, was = lab.work / "f", (lab.work / "f").read_bytes()
+    session = lab.start(*options)
+    session.must(["open g rw,creat", "write 3 100 1", "checkpoint"])
+    with f.open("r+b") as file:
+        file.write(b"somebody's")
+    if is_used:
+        session.must(["open f rw", "pwrite 4 100 1000 2"])
+
+    def looked_at() -> None:
+        for index in (1, 2):
+            to = lab.folder / "to" / str(len(list(lab.folder.glob("to/*"))))
+            cat = lab.run([*lab.argv("cat"), index, f], native=True)
+            if size == 3000:               # there is a copy
+                assert (cat.returncode, cat.stdout) == (0, was), (index, cat.stderr)
+                lab.restore(index, "--to", to)
+                assert [each.read_bytes() for each in to.rglob("f")] == [was], index
+            else:
+                assert cat.returncode in (12, 14) and not cat.stdout, (index, cat.stderr)
+                assert "f is lost" in lab.restore(index, "--to", to, code=12).stderr
+        lost = {each["index"]: len(each["lost"]) for each in lab.log()["checkpoints"]}
+        assert [lost[index] for index in (0, 1, 2)] == [0, size > 3000, size > 3000]
+
+    looked_at()
+    session.must(["checkpoint"])
+    looked_at()
+    assert session.end() == 0
+    looked_at()

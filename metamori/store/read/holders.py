@@ -4,7 +4,8 @@ Bytes of an index that no buffer has are in the backing file only: the user's ow
 has noted which file each was (device, inode, size, time of its last write). One that is not that any more, or is
 gone, holds nothing: what only it held is lost. Another mode, owner or name (a change time alone) loses nothing.
 
-What head noted counts while no run lives; `present` makes what was found so durable before head is written anew.
+What head noted counts while no run lives, and beside one of what it has not used (runtime/area/unwritten.py). `present`
+makes what was found so durable before head is written anew.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class Losses:
         self._store = store
         unfinished = any(commit.exists(store.door, path) for path in store.layout.unfinished)
         self._holders = None if unfinished else holders or Holders(store)   # not as head noted, with reason
-        self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else set())
+        self._beside = store.changed_beside(None) if unfinished and store.changed_beside else set[int]()
+        self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else self._beside)
         self._state: State | None = None   # the one last asked for, the names of its files, and what is lost there
         self._named: dict[int, set[bytes]] = {}
         self._gone: set[int] = set()
@@ -155,7 +157,7 @@ class Losses:
     def _lost(self, state: State, inode: int, step: int = NO_LIMIT) -> Iterator[tuple[int, int]]:
         """In file order, looked for in so many bytes first, and then in more at a time: most of a file may be lost."""
         size, at = state.pifs[inode].size, 0
-        at_home = self._holders is None or inode in self._holders.sound
+        at_home = inode not in self._beside if self._holders is None else inode in self._holders.sound
         while at < size:
             for piece in state.pieces(inode, at, min(at + step, size)):
                 if piece.kind == LOST or (piece.kind == HOME and not at_home):

@@ -4,7 +4,8 @@ A live run may overwrite bytes in place after it has saved them; a record of tha
 bytes in place are read first, and then it is asked whether the run or new undo records say that they were saved: if so,
 they are read again from where they say. In the same way it is asked after reading a buffer whether the store was pruned
 meanwhile.
-Offline, a file that was modified outside Metamori is refused: its bytes are not the index's.
+A file that was modified outside Metamori is refused, and beside a run one that it has not used: its bytes are not the
+index's.
 """
 
 from __future__ import annotations
@@ -186,8 +187,7 @@ def _find_home(store: Store, inode: int) -> bytes:
             raise StoreBusy(f"{os.fsdecode(paths[0])} is being moved; it can be read afterwards")
         place = Holders(store).places.get(inode)
         if place is None:
-            raise ChangedOutside(f"{os.fsdecode(paths[0])} was modified outside Metamori since checkpoint "
-                                 f"{store.head.index}", tuple(paths))
+            raise _modified(store, paths)
         return place
     kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
     for each in store.head.kept:
@@ -198,6 +198,8 @@ def _find_home(store: Store, inode: int) -> bytes:
     pif = newest.pifs.get(inode) or here.pifs.get(inode)
     if live and pif is not None and pif.kept:
         kept.append(store.layout.kept(pif.kept))
+    if live and store.changed_beside is not None and store.changed_beside({inode}):
+        raise _modified(store, paths or here.paths(inode))
     changed_ns = max((noted[path].ctime_ns for path in paths), default=0)
     for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
         found = lstat_or_none(store.door, path)
@@ -209,6 +211,11 @@ def _find_home(store: Store, inode: int) -> bytes:
     if live:
         raise StoreBusy(f"{name} is being moved by the live run; it can be read after the next checkpoint")
     raise Damaged(f"the file that holds the bytes of {name} is missing")
+
+
+def _modified(store: Store, paths: Sequence[bytes]) -> ChangedOutside:
+    where = os.fsdecode(paths[0]) if paths else "a file"
+    return ChangedOutside(f"{where} was modified outside Metamori since checkpoint {store.head.index}", tuple(paths))
 
 
 def _all_kept(store: Store) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format import files
@@ -43,6 +43,7 @@ class Store(Catalog):
         super().__init__(path, door)
         self._checked: Recent[int, tuple[int, Checked]] = Recent(STATES)   # and as of which undo record
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
+        self.changed_beside: Callable[[Collection[int] | None], set[int]] | None = None   # as UndoLog.unwritten
 
     # -- opening ---------------------------------------------------------------------------------
 
