@@ -13,7 +13,10 @@ struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_page
 #define SCAN _IOWR('f', 16, struct scan)
 enum { WATCHED = 1, WRITTEN = 2, OF_FILE = 4, PRESENT = 8, SWAPPED = 16, ZERO_PAGE = 32 };
 enum { PROTECT_MATCHING = 1, CHECK_ASYNC = 2 };
+enum { ALL, PROTECT, LOOK };               /* what a walk is for: see scan */
 #define JOINED (1ul << 20)                /* a longer mapping is walked alone: to ask first whether all are watched walks it too */
+#define LOOKED_AT (16ul << 20)             /* longer ones together are not looked at before they are protected */
+#define BELOW 1024                         /* the least that a handler's calls have of the stack */
 enum { POPULATE_READ = 22 };               /* of madvise */
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
@@ -103,17 +106,40 @@ static int may_join(const struct mm_vma *v, const char *name)
         && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
 }
 
+static int meets(uint64_t page, uint64_t start, uint64_t end) { return page < end && start < page + MM_PAGE; }
+
+/* Written at each stop: by the signal and its handler, or by the kernel where a thread goes on. */
+static int is_of_stop(uint64_t page)
+{
+    const struct mm_thread *t = &ENGINE->thread[0];
+    uint64_t rseq = t->fs + (uint64_t)(&__rseq_offset ? __rseq_offset : 0), own = (uint64_t)&mm_wait;
+    return meets(page, t->registers[6] - BELOW, ENGINE->frame_end) || meets(page, rseq, rseq + 32)
+        || meets(page, own, own + sizeof mm_wait);
+}
+
+static int is_quiet(const struct mm_vma *v, struct mm_span s, uint64_t categories)
+{
+    if (v->inode && !(categories & PRESENT))
+        return 0;
+    for (uint64_t page = s.start; page < s.end && categories & WRITTEN; page += MM_PAGE)
+        if (!is_of_stop(page))
+            return 0;
+    return 1;
+}
+
 /* One walk over the pages of so many mappings, one after the other: those that exist, and among them those written since the
- * last time, which are protected again.  Either list may be NULL; without `changes` nothing counts as written. */
-static int scan(const struct mm_vma *v, uint64_t many, int changes, struct list *written, struct list *existing)
+ * last time.  Either list may be NULL.  ALL: nothing counts as written; PROTECT: they are protected again, which costs an
+ * interrupt of each processor where the process has run.  LOOK: nothing is done, and -EAGAIN if something was written but what
+ * each stop writes, which may stay as it is: it counts as written the next time, too. */
+static int scan(const struct mm_vma *v, uint64_t many, int what, struct list *written, struct list *existing)
 {
     struct mm_engine *e = ENGINE;
     uint64_t last = v[many - 1].end;
     struct scan a = { .size = sizeof a, .start = v->start, .end = last, .vec = (uint64_t)e->region, .vec_len = REGIONS_FEW };
     a.any = PRESENT | SWAPPED;             /* a page that was never touched counts as written: it must be there, too */
     a.inverted = a.mask = ZERO_PAGE | (v->inode || many > 1 ? OF_FILE : 0);
-    a.ret = PRESENT | (changes ? WRITTEN : 0);
-    a.flags = changes ? PROTECT_MATCHING | CHECK_ASYNC : 0;
+    a.ret = PRESENT | (what == ALL ? 0 : WRITTEN);
+    a.flags = what == ALL ? 0 : what == LOOK ? CHECK_ASYNC : PROTECT_MATCHING | CHECK_ASYNC;
     while (a.start < last) {
         long r = sys(SYS_ioctl, pagemap, SCAN, &a);
         if (r < 0)
@@ -123,6 +149,8 @@ static int scan(const struct mm_vma *v, uint64_t many, int changes, struct list 
                 while (v->end <= s.start)
                     v++;
                 s.end = e->region[i].end < v->end ? e->region[i].end : v->end;
+                if (what == LOOK && !is_quiet(v, s, e->region[i].categories))
+                    return -EAGAIN;
                 if (append_found(v, s, e->region[i].categories, written, existing) < 0)
                     return -E2BIG;
             }
@@ -131,6 +159,19 @@ static int scan(const struct mm_vma *v, uint64_t many, int changes, struct list 
         a.start = e->region[r - 1].end;
         a.vec_len = REGIONS;
     }
+    return 0;
+}
+
+static int are_quiet(const struct mm_vma *v, uint64_t many, struct list *written, struct list *existing)
+{
+    uint64_t had = written ? written->count : 0, first = existing->count, length = 0;
+    for (uint64_t i = 0; i < many; i++)
+        length += v[i].end - v[i].start;
+    if (length <= LOOKED_AT && scan(v, many, LOOK, written, existing) == 0)
+        return 1;
+    existing->count = first;
+    if (written)
+        written->count = had;
     return 0;
 }
 
@@ -146,19 +187,19 @@ static int all_watched(const struct mm_vma *v, uint64_t many)
 static int collect_changes(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
-    int r = tracking ? scan(v, 1, 1, written, existing) : -ENOSYS;
+    int r = tracking ? scan(v, 1, PROTECT, written, existing) : -ENOSYS;
     if (r < 0 && tracking && watch(v) >= 0) {      /* a new mapping, or one that grew or moved */
         existing->count = first;
         if (written)
             written->count = had;
-        r = scan(v, 1, 1, written, existing);
+        r = scan(v, 1, PROTECT, written, existing);
     }
     if (r >= 0)
         return r;
     existing->count = first;
     if (written)
         written->count = had;
-    r = scan(v, 1, 0, 0, existing);
+    r = scan(v, 1, ALL, 0, existing);
     for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
         r = append_span(written, existing->span[k].start, existing->span[k].end, v);
     return r;
@@ -210,9 +251,13 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         if (tracking && i >= alone) {
             for (alone = i; alone < t->areas && may_join(&t->area[alone], t->path + t->area[alone].path); alone++)
                 ;
-            many = alone > i + 1 && all_watched(v, alone - i) ? alone - i : 1;
+            many = alone > i ? alone - i : 1;
+            if (are_quiet(v, many, complete ? 0 : &written, &all))
+                continue;
+            many = many > 1 && all_watched(v, many) ? many : 1;
         }
-        r = many > 1 ? scan(v, many, 1, complete ? 0 : &written, &all) : collect_changes(v, tracking, complete ? 0 : &written, &all);
+        r = many > 1 ? scan(v, many, PROTECT, complete ? 0 : &written, &all)
+                     : collect_changes(v, tracking, complete ? 0 : &written, &all);
     }
     if (complete && r >= 0)
         own_copy(written.span, all.span, all.count * sizeof *all.span);
@@ -234,7 +279,7 @@ int mm_changes_begin(struct mm_tables *t)
     for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
         struct mm_vma *v = &t->area[i];
         if (counts(v) && !v->shared && (r = watch(v)) >= 0)
-            r = scan(v, 1, 1, 0, 0);
+            r = scan(v, 1, PROTECT, 0, 0);
     }
     if (pagemap >= 0)
         sys_close(pagemap);

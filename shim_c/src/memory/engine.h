@@ -89,6 +89,7 @@ struct mm_engine {
     uint32_t main_gone;                /* it ended before the others */
     uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
     int maps_read;                     /* 0, or -errno: what is mapped is known since all threads stand */
+    uint64_t frame_end;                /* of what the kernel put on the leader's stack, with the processor's state */
     uint32_t writer;                   /* the last one, where it is a child of this process; 0: none */
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));
     char thread_stack[THREADS][THREAD_STACK] __attribute__((aligned(64)));
@@ -208,6 +209,7 @@ int mm_numbers_under_way(const void *context);
 
 /* kernel_state.c */
 int mm_process_state(struct mm_memory_image *image);
+void mm_handlers(struct mm_memory_image *image);
 void mm_process_state_back(const struct mm_memory_image *image);
 int mm_starts_threads(void);
 void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t thread);

@@ -4,6 +4,8 @@
  */
 #include "memory/engine.h"
 
+#define FXSAVE 512      /* bytes of the processor's state that all have; the last say how many there are */
+
 struct action { uint64_t handler, flags, restorer, mask; };
 /* the C library's own use of the signal: cancelling threads */
 __attribute__((section("mm_program"))) static struct action theirs;
@@ -40,6 +42,14 @@ static int is_entering(const ucontext_t *context)
     return at >= (uint64_t)__start_mm_entry && at < (uint64_t)__stop_mm_entry;
 }
 
+/* The processor's state stands last, as long as it says itself. */
+static uint64_t end_of_frame(const ucontext_t *context)
+{
+    uint64_t state = (uint64_t)context->uc_mcontext.fpregs;
+    const struct _fpx_sw_bytes *said = (const void *)(state + FXSAVE - sizeof *said);
+    return said->magic1 == FP_XSTATE_MAGIC1 ? state + said->extended_size : state + FXSAVE;
+}
+
 /* Nothing of the program is known here, not even that the frame pointer means something. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
@@ -58,6 +68,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
             e->entering = is_entering(context) || mm_numbers_under_way(context);
             mm_numbers_known(context);
             await_returning(e);
+            e->frame_end = end_of_frame(context);
             int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
             mm_numbers_real(context);
             if (back) {

@@ -181,12 +181,17 @@ void mm_queued_back(void)
     }
 }
 
+/* In the writer: it was given those of the instant, as its own. */
+void mm_handlers(struct mm_memory_image *image)
+{
+    for (int i = 1; i <= MM_SIGNALS; i++)
+        sys(SYS_rt_sigaction, i, 0, &image->action[i], 8);
+}
+
 /* -1: more signals wait than can come back, -2: its timers cannot. */
 int mm_process_state(struct mm_memory_image *image)
 {
     image->brk = sys(SYS_brk, 0);
-    for (int i = 1; i <= MM_SIGNALS; i++)
-        sys(SYS_rt_sigaction, i, 0, &image->action[i], 8);
     for (int i = 0; i < 3; i++) {
         sys(SYS_getitimer, i, &image->interval[i]);
         if (!(image->interval[i].value_s | image->interval[i].value_us)) {   /* it has run out, its signal still waits */

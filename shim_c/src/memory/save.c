@@ -124,6 +124,7 @@ static void write_out(void)
     }
     if (out.fd < 0)
         out.error = out.fd;
+    mm_handlers(&e->image);
     put_tables(&out, page_bytes);
     if (from_stage)
         emit(&out, e->stage, page_bytes);
