@@ -37,6 +37,7 @@ else:
 _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 _MEMORY = (b"/memfd:", b"/dev/shm/")
+_ACCESS = os.O_ACCMODE
 QUEUE = 6                                  # kind of memory that processes share: a message queue of POSIX (queues.py)
 _OF_A_PROCESS = re.compile(rb"/proc/[0-9]")
 _QUEUE_SIZE = 80                           # of what the kernel has to say of one
@@ -62,7 +63,11 @@ class Descriptions:
 
     def met(self, path: bytes, flags: int, pid: int, fd: int) -> tuple[int, int]:
         """Process and descriptor that were the first: these, where no other was met before."""
-        alike = self._by_path.setdefault((path, flags & os.O_ACCMODE), [])     # which nobody can change
+        key = path, flags & _ACCESS        # which nobody can change
+        alike = self._by_path.get(key)
+        if alike is None:
+            self._by_path[key] = [(pid, fd)]
+            return pid, fd
         low, high = 0, len(alike)
         while low < high:
             middle = (low + high) // 2
@@ -135,6 +140,7 @@ class Run:
         self.empty: dict[bytes, int] = {}      # those known to hold nothing, and how much they can
         self.has_nameless = False              # regular files
         self.nameless = Nameless(())           # those mapped shared
+        self.memory: list[Open] = []           # what may be shared memory
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
         self.on_the_way: list[Sent] = []       # those that no process has: open here
@@ -156,16 +162,19 @@ class Run:
                 own[fd] = _identity(fd)
             if identity in self._given or own.get(fd) == identity:
                 this.standard = self._standard(this)
-            self.has_nameless = self.has_nameless or has_no_name(this.path)
-            if stat.S_ISFIFO(this.st.st_mode):
-                self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & os.O_ACCMODE)
+            kind = stat.S_IFMT(this.st.st_mode)
+            if kind == stat.S_IFIFO:
+                self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & _ACCESS)
                 if this.st.st_size:
                     self.empty[this.path] = this.st.st_size
-            elif stat.S_ISSOCK(this.st.st_mode) and (this.fd > 2 or (self.processes > 1 and this.standard < 0)):
+            elif kind == stat.S_IFREG:
+                self.memory.append(this)
+                self.has_nameless = self.has_nameless or has_no_name(this.path)
+            elif kind == stat.S_IFSOCK and (this.fd > 2 or (self.processes > 1 and this.standard < 0)):
                 self.sockets[this.inode] = this
             elif this.path in proc_inspect.MASTERS:
                 self.terminals.update(int(each) for each in proc_inspect.numbers(this.info, "tty-index"))
-            elif stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS:
+            elif kind == stat.S_IFCHR and os.major(this.st.st_rdev) in _TERMINALS:
                 self.slaves.add(os.minor(this.st.st_rdev))
 
     def _standard(self, this: Open) -> int:
@@ -215,11 +224,11 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
-        if this.standard < 0 and _OF_A_PROCESS.match(this.path):       # nothing is there by that name when it is back
+        if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):       # nothing is there by that name when it is back
             name = this.path.decode(errors="replace")                  # but it is soon closed, as a rule
             raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
-        removed = stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")   # its name is of no use
+        removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")   # its name is of no use
         mapped = run.nameless.of(this)
         if mapped and (known.named if known and known.tracked else this.st.st_nlink):
             raise another_name(this.path)
@@ -237,8 +246,8 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
 
 def entry_of(this: Open, run: Run) -> DescriptorEntry:
     mode, standard = this.st.st_mode, this.standard
-    readable = this.flags & os.O_ACCMODE == os.O_RDONLY
-    if standard >= 0 and not (stat.S_ISREG(mode) and readable) and not (standard > 2 and stat.S_ISSOCK(mode)):
+    readable = this.flags & _ACCESS == os.O_RDONLY
+    if standard >= 0 and not (readable and stat.S_ISREG(mode)) and not (standard > 2 and stat.S_ISSOCK(mode)):
         return this.entry("standard", position=standard)
     if this.fd <= 2 and _is_of_outside(this, run):
         return this.entry("standard", position=this.fd)

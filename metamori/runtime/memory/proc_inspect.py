@@ -54,8 +54,8 @@ def descriptor(pid: int, fd: int) -> int:
 
 def owner(look: ProcLook) -> tuple[int, int]:
     """Effective user and group; Refused when it runs under several."""
-    users, groups = look.users
-    if len({*users}) > 1 or len({*groups}) > 1:
+    users, groups = look.users, look.groups
+    if not users[0] == users[1] == users[2] or not groups[0] == groups[1] == groups[2]:
         raise Refused("the program runs under a user that is not its own")
     return int(users[1]), int(groups[1])
 

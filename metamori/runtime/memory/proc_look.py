@@ -26,6 +26,7 @@ _LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I"), struct.Struct(f"={lib.MM_SEE
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
+_WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(\d+)\s+(\d+)\s+(\d+)\s.*\nGid:\s+(\d+)\s+(\d+)\s+(\d+)\s")
 _FILE = re.compile(rb"^\S+ ...p \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
 
 
@@ -71,6 +72,10 @@ def _maps(pid: int) -> bytes:
 class ProcLook:
     """A process."""
 
+    family: tuple[int, int, int]           # parent, group, session
+    users: list[bytes]                     # real, effective, saved
+    groups: list[bytes]
+
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid, self._data = pid, data
         (self._children,), self._at = _texts(data, _LENGTHS[0])
@@ -79,6 +84,11 @@ class ProcLook:
         """What can wait."""
         (self.maps, self._cmdline, self._environ, self._limits, self.exe, self._cwd, self._groups, self._status), _ = \
             _texts(data, _LENGTHS[1])
+        whose = _WHOSE.search(self._status)
+        assert whose
+        parent, *numbers = whose.groups()
+        self.users, self.groups = numbers[:3], numbers[3:]
+        self.family = int(parent), *_GROUPS.unpack(self._groups)
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
@@ -93,20 +103,9 @@ class ProcLook:
         return found
 
     @property
-    def family(self) -> tuple[int, int, int]:
-        """Parent, group, session."""
-        group, session = _GROUPS.unpack(self._groups)
-        return int(self._field(b"PPid")), group, session
-
-    @property
     def children(self) -> list[int]:
         """Live (or not yet reaped)."""
         return [*map(int, self._children.split())]
-
-    @property
-    def users(self) -> tuple[list[bytes], list[bytes]]:
-        """Real, effective, saved: of users and groups."""
-        return self._field(b"Uid").split()[:3], self._field(b"Gid").split()[:3]
 
     @property
     def files(self) -> Iterable[bytes]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from itertools import chain
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
@@ -211,8 +210,8 @@ class Images:
         for maps, image in {image.seen.maps: image for image in reversed(self.all)}.items():
             if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
-        self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all},
-                                       chain(run.on_the_way, *(image.opens for image in self.all)), run.nameless)
+        self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all}, run.memory,
+                                       run.nameless)
         if run.on_the_way:
             from metamori.runtime.memory import sent  # which few programs need
 
@@ -270,7 +269,7 @@ class Images:
 
     def require_alive(self) -> None:
         """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
-        if lib.mm_proc_ended(_pids(self.all), len(self.all)):
+        if lib.mm_held_ended(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all)):
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:

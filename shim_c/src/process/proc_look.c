@@ -6,6 +6,7 @@
 #include "process/proc_look.h"
 #include "area/area_internal.h"
 
+#include <linux/kcmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -231,6 +232,17 @@ int mm_proc_ended(const uint32_t *pids, uint32_t count)
         strcpy(mm_digits(path + 6, pids[i]), "/exe");
         long r = sys(SYS_readlinkat, AT_FDCWD, path, &one, 1);
         if (r == -ENOENT || r == -ESRCH)
+            return 1;
+    }
+    return 0;
+}
+
+/* The same of processes that are held, for a fifth of that: in one that has not begun to end what the library has open is open. */
+int mm_held_ended(struct mm_area *a, const uint32_t *processes, const uint32_t *pids, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mm_memory *m = mm_memory_of(a, processes[i]);
+        if ((!m || m->own[0] < 0 || sys(SYS_kcmp, pids[i], pids[i], KCMP_FILE, m->own[0], m->own[0])) && mm_proc_ended(&pids[i], 1))
             return 1;
     }
     return 0;

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+struct mm_area;
 struct mm_memory;
 
 /* CDEF-BEGIN */
@@ -36,6 +37,7 @@ void mm_proc_looked(struct mm_seen *seen, uint32_t count);
 uint64_t mm_maps_key(const char *text, uint64_t length);
 int mm_proc_catches(uint32_t pid, int number);
 int mm_proc_ended(const uint32_t *pids, uint32_t count);
+int mm_held_ended(struct mm_area *area, const uint32_t *processes, const uint32_t *pids, uint32_t count);
 /* CDEF-END */
 
 #endif
