@@ -95,11 +95,11 @@ class ProcLook:
         found, data, at = [], self._data, self._at
         while at < len(data):
             fd, mode, path, info, dev, ino, size, nlink, rdev, block, position, flags = _FD.unpack_from(data, at)
-            path += at + _FD.size
-            info += path
-            found.append(SeenFd(fd, data[at + _FD.size:path], Stat(mode, dev, ino, size, nlink, rdev, block),
-                                data[path:info], position, flags))
-            at = info
+            info += at + _FD.size
+            path += info
+            found.append(SeenFd(fd, data[info:path], Stat(mode, dev, ino, size, nlink, rdev, block),
+                                data[at + _FD.size:info], position, flags))
+            at = path
         return found
 
     @property

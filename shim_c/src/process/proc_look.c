@@ -135,31 +135,78 @@ static int is_of(const int32_t *but, int32_t fd)
     return 0;
 }
 
-/* The name says all that the kernel would: no need to ask it again. */
-static int named_as_pipe(const char *path, uint32_t length, struct stat *st)
+/* Of all pipes. */
+static struct { uint64_t device; int64_t mount; } of_pipes;
+
+/* mount, ino: -1 where this kernel does not say it (before 5.14) */
+struct info { uint64_t flags; int64_t position, mount, ino; };
+
+static int64_t number_after(const char *name, const char *text)
 {
-    static uint64_t device;                /* of all pipes */
-    int end[2];
-    if (length < 6 || memcmp(path, "pipe:[", 6))
-        return 0;
-    if (!device && sys(SYS_pipe2, end, O_CLOEXEC) == 0) {
-        if (sys(SYS_fstat, end[0], st) == 0)
-            device = st->st_dev;
-        sys_close(end[0]);
-        sys_close(end[1]);
+    const char *at = strstr(text, name);
+    return at ? strtoll(at + strlen(name), NULL, 10) : -1;
+}
+
+/* As much as the kernel says of every descriptor: that comes first. */
+static struct info taken_apart(const char *text, uint32_t length)
+{
+    char start[128] = "", *flags;
+    struct info info = { 0, 0, -1, -1 };
+    memcpy(start, text, length < sizeof start ? length : sizeof start - 1);
+    if (!memcmp(start, "pos:\t", 5)) {
+        info.position = strtoll(start + 5, &flags, 10);
+        info.flags = strtoull(flags + sizeof "\nflags:\t" - 1, NULL, 8);
+        info.mount = number_after("\nmnt_id:\t", flags);
+        info.ino = number_after("\nino:\t", flags);
     }
+    return info;
+}
+
+static void know_pipes(void)
+{
+    char path[48] = "/proc/self/fdinfo/", text[128];
+    struct stat st;
+    int end[2];
+    if (of_pipes.device || sys(SYS_pipe2, end, O_CLOEXEC) != 0)
+        return;
+    mm_digits(path + sizeof "/proc/self/fdinfo/" - 1, (uint32_t)end[0]);
+    int fd = open_in(AT_FDCWD, path, 0);
+    long n = fd < 0 ? 0 : sys(SYS_read, fd, text, sizeof text);
+    struct info info = taken_apart(text, n > 0 ? (uint32_t)n : 0);
+    if (fd >= 0)
+        sys_close(fd);
+    if (sys(SYS_fstat, end[0], &st) == 0 && (uint64_t)info.ino == st.st_ino)
+        of_pipes.mount = info.mount, __atomic_store_n(&of_pipes.device, st.st_dev, __ATOMIC_RELEASE);
+    sys_close(end[0]);
+    sys_close(end[1]);
+}
+
+/* What it is said to be in says all that the kernel would say of a pipe: no need to ask. */
+static int is_pipe(const struct info *info, struct stat *st)
+{
+    if (!__atomic_load_n(&of_pipes.device, __ATOMIC_ACQUIRE) || info->mount != of_pipes.mount || info->ino < 0)
+        return 0;
     memset(st, 0, sizeof *st);
-    st->st_mode = S_IFIFO | 0600, st->st_nlink = 1, st->st_blksize = 4096, st->st_dev = device;
-    for (const char *digit = path + 6; digit < path + length && *digit != ']'; digit++)
-        st->st_ino = st->st_ino * 10 + (ino_t)(*digit - '0');
-    return device != 0;
+    st->st_mode = S_IFIFO | 0600, st->st_nlink = 1, st->st_blksize = 4096, st->st_dev = of_pipes.device;
+    st->st_ino = (ino_t)info->ino;
+    return 1;
+}
+
+static uint32_t append_pipe_name(struct out *out, uint64_t ino)
+{
+    char name[40] = "pipe:[", *end = mm_digits(name + 6, ino);
+    *end++ = ']';
+    char *room = append_room(out, (uint64_t)(end - name));
+    if (room)
+        memcpy(room, name, (size_t)(end - name));
+    return (uint32_t)(end - name);
 }
 
 /* What a pipe can hold whose reading end this is, if it is empty; else 0: whoever wants to know what is in it asks again. */
-static long room_of_empty(int links, const char *number)
+static long room_of_empty(int process, const char *link)
 {
     int count = 1;
-    long size = 0, fd = sys_openat(links, number, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+    long size = 0, fd = sys_openat(process, link, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
     if (fd < 0)
         return 0;
     if (sys(SYS_ioctl, fd, FIONREAD, &count) == 0 && !count)
@@ -168,29 +215,33 @@ static long room_of_empty(int links, const char *number)
     return size > 0 ? size : 0;
 }
 
-static void append_descriptor(struct out *out, int links, int infos, const char *number, const int32_t *but)
+static void append_descriptor(struct out *out, int process, int infos, const char *number, const int32_t *but)
 {
     struct stat st;
     struct mm_seen_fd it = { 0 };
-    int is_pipe = 0;
+    char link[32];
     for (const char *digit = number; *digit; digit++)
         it.fd = it.fd * 10 + *digit - '0';
     if (is_of(but, it.fd))
         return;
+    strcpy(stpcpy(link, "fd/"), number);
     void *room = append_room(out, sizeof it);
-    it.path_length = append_link(out, links, number);
-    if (!out->error && !(is_pipe = named_as_pipe(out->at - it.path_length, it.path_length, &st)))
-        out->error = sys(SYS_newfstatat, links, number, &st, 0);
     it.info_length = append_file(out, infos, number, 1);
+    struct info info = taken_apart(out->at - it.info_length, it.info_length);
+    it.position = info.position, it.flags = info.flags;
+    if (is_pipe(&info, &st)) {
+        out->at -= it.info_length;         /* nothing more is in it */
+        it.info_length = 0;
+        it.path_length = append_pipe_name(out, st.st_ino);
+        if (it.fd > 2 && (it.flags & O_ACCMODE) == O_RDONLY)
+            st.st_size = room_of_empty(process, link);
+    } else {
+        it.path_length = append_link(out, process, link);
+        if (!out->error)
+            out->error = sys(SYS_newfstatat, process, link, &st, 0);
+    }
     if (out->error)
         return;
-    if (it.info_length > sizeof "pos:\t0\nflags:\t0" - 1 && !memcmp(out->at - it.info_length, "pos:\t", 5)) {
-        char *flags;
-        it.position = strtoll(out->at - it.info_length + 5, &flags, 10);
-        it.flags = strtoull(flags + sizeof "\nflags:\t" - 1, NULL, 8);
-    }
-    if (is_pipe && it.fd > 2 && (it.flags & O_ACCMODE) == O_RDONLY)
-        st.st_size = room_of_empty(links, number);
     it.mode = st.st_mode;
     it.dev = st.st_dev, it.ino = st.st_ino, it.size = (uint64_t)st.st_size, it.nlink = st.st_nlink, it.rdev = st.st_rdev;
     it.block = (uint64_t)st.st_blksize;
@@ -200,15 +251,13 @@ static void append_descriptor(struct out *out, int links, int infos, const char 
 static void append_descriptors(struct out *out, int process, const int32_t *but)
 {
     struct entries e = { .length = 0 };
-    int links = out->error ? -1 : open_in(process, "fd", O_DIRECTORY), infos = links < 0 ? -1 : open_in(process, "fdinfo", O_DIRECTORY);
+    int infos = out->error ? -1 : open_in(process, "fdinfo", O_DIRECTORY);
     if (infos < 0 && !out->error)
-        out->error = links < 0 ? links : infos;
-    for (const char *number; !out->error && (number = next_number(links, &e, &out->error));)
-        append_descriptor(out, links, infos, number, but);
+        out->error = infos;
+    for (const char *number; !out->error && (number = next_number(infos, &e, &out->error));)
+        append_descriptor(out, process, infos, number, but);
     if (infos >= 0)
         sys_close(infos);
-    if (links >= 0)
-        sys_close(links);
 }
 
 /* Whether it has a handler for a signal. */
@@ -311,6 +360,7 @@ int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t
     uint64_t room = USUAL_ROOM;
     char *text = malloc(room);
     uint32_t looked = 0;
+    know_pipes();
     for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < MM_SEEN_PARTS * count; looked++) {
         struct mm_seen *it = &seen[i % count];
         int part = i >= count;

@@ -8,7 +8,8 @@ struct mm_area;
 struct mm_memory;
 
 /* CDEF-BEGIN */
-/* One descriptor: its path and its fdinfo follow.  A pipe's size is what it can hold, where it reads from an empty one. */
+/* One descriptor: its fdinfo, but of a pipe, and its path follow.  A pipe's size is what it can hold, where it reads from an empty
+ * one. */
 struct mm_seen_fd {
     int32_t fd;
     uint32_t mode, path_length, info_length;
