@@ -131,7 +131,7 @@ rm "$filler"
 """)
     done = small.run(["sh", "job.sh"])
     assert done.stdout == b"126\nit is the new one\n", done
-    assert b"is not executed: what was written to it cannot be put in place (No space left on device)" in done.stderr
+    assert b"is not executed: its redirected data cannot be put in place (No space left on device)" in done.stderr
     small.verb("verify")
 
 

@@ -1,4 +1,4 @@
-"""Descriptors that are not the program's doing: what the C library does to its own, and those of the run, which are none."""
+"""Descriptors that are not the program's doing: what the C library does to its own, and those of the run."""
 
 from __future__ import annotations
 

@@ -65,12 +65,11 @@ static int at_kernels_position(int fd, uint32_t slot, long number, const void *w
 
 static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, size_t count)
 {
-    fd = mm_theirs(fd);
     uint32_t slot;
     long r;
     int followed = followed_read(fd, &slot);
     if (LIKELY(!slot) || !readable(fd) || absurd(buffer, count))
-        return REAL(read)(fd, buffer, count);
+        return REAL(read)(mm_theirs(fd), buffer, count);
     if (!followed) {
         pthread_testcancel();
         if (at_kernels_position(fd, slot, SYS_read, buffer, count, &r))
@@ -100,10 +99,9 @@ EXPORT ssize_t __read_chk(int fd, void *buffer, size_t count, size_t room)
 
 static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, size_t count, off_t at)
 {
-    fd = mm_theirs(fd);
     uint32_t slot;
     if (!followed_read(fd, &slot) || at < 0 || absurd(buffer, count))
-        return REAL(pread)(fd, buffer, count, at);
+        return REAL(pread)(mm_theirs(fd), buffer, count, at);
     long r = tracked_read(fd, &(struct iovec){ buffer, count }, 1, at);
     return r != NOT_HERE ? r : REAL(pread)(fd, buffer, count, at);
 }
@@ -125,12 +123,11 @@ EXPORT ssize_t __pread_chk(int fd, void *buffer, size_t count, off_t at, size_t 
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
-    fd = mm_theirs(fd);
     uint32_t slot;
     long r;
     int followed = followed_read(fd, &slot);
     if (LIKELY(!slot) || !readable(fd) || absurd_vector(vector, count))
-        return REAL(readv)(fd, vector, count);
+        return REAL(readv)(mm_theirs(fd), vector, count);
     if (!followed) {
         pthread_testcancel();
         if (at_kernels_position(fd, slot, SYS_readv, vector, count, &r))
@@ -142,10 +139,9 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 
 EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
 {
-    fd = mm_theirs(fd);
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < 0 || absurd_vector(vector, count))
-        return REAL(preadv)(fd, vector, count, at);
+        return REAL(preadv)(mm_theirs(fd), vector, count, at);
     long r = tracked_read(fd, vector, count, at);
     return r != NOT_HERE ? r : REAL(preadv)(fd, vector, count, at);
 }
@@ -169,10 +165,9 @@ static long flags_refused(long call, off_t at, int flags)
 
 EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
-    fd = mm_theirs(fd);
     uint32_t slot;
     if (LIKELY(!followed_read(fd, &slot)) || at < -1 || absurd_vector(vector, count))
-        return REAL(preadv2)(fd, vector, count, at, flags);
+        return REAL(preadv2)(mm_theirs(fd), vector, count, at, flags);
     long refused = flags && any(vector, count) ? flags_refused(SYS_preadv2, at, flags) : 0;
     if (refused)
         return result(refused);
@@ -244,19 +239,17 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
 
 static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buffer, size_t count)
 {
-    fd = mm_theirs(fd);
     struct iovec bytes = { (void *)buffer, count };
     struct request ask = { SYS_write, (long)buffer, (long)count, 0, 0, &bytes, 1, -1 };
     long r = absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : REAL(write)(fd, buffer, count);
+    return r != NOT_HERE ? r : REAL(write)(mm_theirs(fd), buffer, count);
 }
 static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
-    fd = mm_theirs(fd);
     struct iovec bytes = { (void *)buffer, count };
     struct request ask = { SYS_pwrite64, (long)buffer, (long)count, at, 0, &bytes, 1, at };
     long r = at < 0 || absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : REAL(pwrite)(fd, buffer, count, at);
+    return r != NOT_HERE ? r : REAL(pwrite)(mm_theirs(fd), buffer, count, at);
 }
 
 /* The commonest of them, a write to a file that no index knows: the kernel's, once the mark is made.  NOT_HERE: another kind. */
@@ -302,29 +295,26 @@ EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
-    fd = mm_theirs(fd);
     struct request ask = { SYS_writev, (long)vector, count, 0, 0, vector, count, -1 };
     long r = LIKELY(!pif_of(fd)) || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : mm_writev_held_up(fd, vector, count);
+    return r != NOT_HERE ? r : mm_writev_held_up(mm_theirs(fd), vector, count);
 }
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
 {
-    fd = mm_theirs(fd);
     struct request ask = { SYS_pwritev, (long)vector, count, at, 0, vector, count, at };
     long r = LIKELY(!pif_of(fd)) || at < 0 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : REAL(pwritev)(fd, vector, count, at);
+    return r != NOT_HERE ? r : REAL(pwritev)(mm_theirs(fd), vector, count, at);
 }
 
 /* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
 EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
-    fd = mm_theirs(fd);
     uint32_t slot = flags ? pif_of(fd) : 0;
     if (!slot) {
         struct request ask = { SYS_pwritev2, (long)vector, count, at, flags, vector, count, at };
         long r = LIKELY(!pif_of(fd)) || at < -1 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
-        return r != NOT_HERE ? r : REAL(pwritev2)(fd, vector, count, at, flags);
+        return r != NOT_HERE ? r : REAL(pwritev2)(mm_theirs(fd), vector, count, at, flags);
     }
     if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
         return REAL(pwritev2)(fd, vector, count, at, flags);
@@ -355,11 +345,10 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
 /* Of a file that is all in place, and whose position is the kernel's, the kernel knows everything. */
 static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int whence)
 {
-    fd = mm_theirs(fd);
     uint32_t slot = pif_of(fd);
     long r;
     if (LIKELY(!slot))
-        return REAL(lseek)(fd, at, whence);
+        return REAL(lseek)(mm_theirs(fd), at, whence);
     if (is_native(mm_pif_at(mm_area, slot)) && !owned(fd)
         && at_kernels_position(fd, slot, SYS_lseek, (const void *)at, whence, &r))
         return result(r);
@@ -390,10 +379,9 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
 
 EXPORT int ftruncate(int fd, off_t length)
 {
-    fd = mm_theirs(fd);
     uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
     if (!slot)
-        return REAL(ftruncate)(fd, length);
+        return REAL(ftruncate)(mm_theirs(fd), length);
     long r = mm_truncate(slot, fd, length);
     leave();
     return (int)result(r);
@@ -460,23 +448,20 @@ static int after_sync(int fd, int r)
 
 EXPORT int fsync(int fd)
 {
-    fd = mm_theirs(fd);
     before_sync(fd);
-    return after_sync(fd, REAL(fsync)(fd));
+    return after_sync(fd, REAL(fsync)(mm_theirs(fd)));
 }
 
 EXPORT int fdatasync(int fd)
 {
-    fd = mm_theirs(fd);
     before_sync(fd);
-    return after_sync(fd, REAL(fdatasync)(fd));
+    return after_sync(fd, REAL(fdatasync)(mm_theirs(fd)));
 }
 
 /* The buffer may lie on another filesystem. */
 EXPORT int syncfs(int fd)
 {
-    fd = mm_theirs(fd);
-    int r = REAL(syncfs)(fd);
+    int r = REAL(syncfs)(mm_theirs(fd));
     if (r == 0 && active()) {
         enter();
         r = (int)result(mm_ahead_all());
@@ -496,9 +481,8 @@ EXPORT void sync(void)
 
 EXPORT int sync_file_range(int fd, off_t at, off_t length, unsigned flags)
 {
-    fd = mm_theirs(fd);
     before_sync(fd);
-    return after_sync(fd, REAL(sync_file_range)(fd, at, length, flags));
+    return after_sync(fd, REAL(sync_file_range)(mm_theirs(fd), at, length, flags));
 }
 
 #define CALL(group, type, name, parameters)

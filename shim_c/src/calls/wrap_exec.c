@@ -7,7 +7,7 @@
 extern char **environ;
 
 /* 0: it is not executed, and errno says why. */
-static int begin(struct mm_image *image, int dir, const char *path, int flags, char *const envp[])
+static int before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[])
 {
     active();
     mm_before_image(image, dir, path, flags, envp, 1);
@@ -28,7 +28,7 @@ static void failed(struct mm_image *image)
 static int run(const char *path, char *const argv[], char *const envp[])
 {
     struct mm_image image;
-    int r = !begin(&image, AT_FDCWD, path, 0, envp) ? -1
+    int r = !before_image(&image, AT_FDCWD, path, 0, envp) ? -1
           : image.shown ? (int)result(sys(SYS_execve, path, argv, image.envp, MM_LOOKED_AT)) : REAL(execve)(path, argv, image.envp);
     failed(&image);
     return r;
@@ -40,7 +40,7 @@ EXPORT int execv(const char *path, char *const argv[]) { return run(path, argv, 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
     struct mm_image image;
-    int r = !begin(&image, dir, path, flags, envp) ? -1 : REAL(execveat)(dir, path, argv, image.envp, flags);
+    int r = !before_image(&image, dir, path, flags, envp) ? -1 : REAL(execveat)(dir, path, argv, image.envp, flags);
     failed(&image);
     return r;
 }
@@ -48,7 +48,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
     struct mm_image image;
-    int r = !begin(&image, fd, "", AT_EMPTY_PATH, envp) ? -1 : REAL(fexecve)(fd, argv, image.envp);
+    int r = !before_image(&image, fd, "", AT_EMPTY_PATH, envp) ? -1 : REAL(fexecve)(fd, argv, image.envp);
     failed(&image);
     return r;
 }
@@ -81,7 +81,7 @@ static int run_searched(const char *file, char *const argv[], char *const envp[]
 {
     struct mm_image image;
     SCRATCH(found);
-    int r = !begin(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp) ? -1 : REAL(execvpe)(file, argv, image.envp);
+    int r = !before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp) ? -1 : REAL(execvpe)(file, argv, image.envp);
     failed(&image);
     return r;
 }

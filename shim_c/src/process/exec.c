@@ -206,7 +206,7 @@ static int list_readable(char *const list[])
 }
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
- * followed is only noticed (image->outside).  Sets image->envp. */
+ * followed is only noticed (image->outside).  Sets image->envp; image->refused where it must not be executed. */
 void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces)
 {
     struct stat st;
@@ -224,7 +224,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
     const char *why = fd < 0 ? NULL : ours ? settled_why_not((int)fd, &found) : mm_why_not((int)fd, &found);
     if (UNLIKELY(ours && found.refused < 0)) {         /* rather not at all than what it was before */
         image->refused = found.refused;
-        mm_say("%s is not executed: what was written to it cannot be put in place (%s)", itself ? "a program" : path,
+        mm_say("%s is not executed: its redirected data cannot be put in place (%s)", itself ? "a program" : path,
                strerror(-found.refused));
         if (!itself)
             mm_close_spare((int)fd);
