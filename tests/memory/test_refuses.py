@@ -46,7 +46,7 @@ CASES = {
                      "s = socket.create_connection(a.getsockname()); s.send(b'x')", "",
                      "which holds what was sent and was not accepted yet; with --outside close it comes back as reset"),
     "a connection by name": (
-        "import socket; a = socket.socket(socket.AF_UNIX); a.bind('name'); a.listen(); s = socket.socket(socket.AF_UNIX);"
+        "import socket; a, s = (socket.socket(socket.AF_UNIX) for _ in range(2)); a.bind('name'); a.listen();"
         "s.connect('name'); s.send(b'x')", "",
         "descriptor 4 is a connection to name, which holds what was sent and was not accepted yet;"),
     "a kernel's socket": (f"import socket; s = {KERNEL}", "",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:                          # which few programs need
     from typing import NamedTuple
 
     from metamori.runtime.memory.proc_look import ProcLook, SeenFd
-    from metamori.runtime.memory.sent import Sent
     from metamori.runtime.memory.sockets import Inside
     from metamori.runtime.memory.sockets import Sent as Message
     from metamori.store.format.records import DescriptorKind
@@ -110,6 +109,17 @@ class Open:
                                self.position if position is None else position, self.path, data)
 
 
+class Sent(Open):
+    """One that no process has (sent.py), as this process sees it. number: of its entry; called: for people."""
+
+    __slots__ = ("called", "number", "place")
+    is_sent = True
+
+    def __init__(self, called: str, seen: SeenFd) -> None:
+        super().__init__(os.getpid(), seen)
+        self.called, self.number, self.place = called, 0, ""
+
+
 def of_process(look: ProcLook) -> list[Open]:
     return [Open(look.pid, seen) for seen in look.descriptors()]
 
@@ -156,6 +166,7 @@ class Run:
         own = self.inherited
         self._all += opens
         self._of_inode.clear()
+        self._at.clear()
         for this in opens:
             identity, fd = this.st[1:3], this.fd
             if fd not in own and not this.is_sent:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from metamori.runtime.memory import open_files, sets, sockets, unread
 from metamori.runtime.memory.images import Image
-from metamori.runtime.memory.open_files import Open, Run
+from metamori.runtime.memory.open_files import Open, Run, Sent
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.runtime.memory.proc_look import SeenFd, Stat
 from metamori.store.format.records import DescriptorEntry
@@ -25,22 +25,15 @@ _TIED = ("epoll", "inotify", "pidfd")      # to the numbers, or to the children,
 _DELETED = b" (deleted)"
 
 
-class Sent(Open):
-    """As this process has it. number: of its entry; called: for people."""
-
-    __slots__ = ("called", "number", "place")
-    is_sent = True
-
-    def __init__(self, fd: int, holder: str) -> None:
-        st = os.fstat(fd)
-        with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
-            info = file.read()
-        words = dict(line.split(b":", 1) for line in info.splitlines()[:2])
-        super().__init__(os.getpid(), SeenFd(
-            fd, os.readlink(b"/proc/self/fd/%d" % fd),
-            Stat(st.st_mode, st.st_dev, st.st_ino, st.st_size, st.st_nlink, st.st_rdev, st.st_blksize),
-            info, int(words[b"pos"]), int(words[b"flags"], 8)))
-        self.number, self.place, self.called = 0, "", f"a descriptor that was sent to {holder} and not received"
+def _seen(fd: int, holder: str) -> Sent:
+    st = os.fstat(fd)
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+        info = file.read()
+    words = dict(line.split(b":", 1) for line in info.splitlines()[:2])
+    return Sent(f"a descriptor that was sent to {holder} and not received", SeenFd(
+        fd, os.readlink(b"/proc/self/fd/%d" % fd),
+        Stat(st.st_mode, st.st_dev, st.st_ino, st.st_size, st.st_nlink, st.st_rdev, st.st_blksize),
+        info, int(words[b"pos"]), int(words[b"flags"], 8)))
 
 
 def find(run: Run, image: Image, images: Sequence[Image]) -> None:
@@ -72,7 +65,7 @@ def _messages(this: Open) -> list[unread.Message]:
 
 
 def _place(run: Run, images: Sequence[Image], fd: int, name: str) -> str:
-    this = Sent(fd, name)
+    this = _seen(fd, name)
     if this.path in sets.OF_PROCESSES:
         raise NotBegun(f"{this.called} is '{this.path.decode()}', which cannot come back with the program")
     if run.first(this) is this:

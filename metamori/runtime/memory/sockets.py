@@ -374,7 +374,7 @@ def _value(this: socket.socket, level: int, name: int) -> bytes:
 
 
 def _unix(inode: int) -> dict[int, bytes]:
-    """The kernel's attributes (UNIX_DIAG_*) of one: 1 its file, 2 the other end, 3 backlog, 4 queues, 6 ends that are shut."""
+    """The kernel's attributes (UNIX_DIAG_*) of one: 1 file, 2 other end, 3 backlog, 4 queues, 6 ends that are shut."""
     asked = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xffffffff, inode, 2 | 4 | 8 | 0x10, 0xffffffff, 0xffffffff)
     with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4)) as kernel:
         kernel.send(struct.pack("=IHHII", 16 + len(asked), 20, 1, 1, 0) + asked)

@@ -105,7 +105,7 @@ static void all_sent(void)
     send_with(stream[0], "cde", 2, file, pipe_[0]);
     send_with(stream[0], "f", 3, event, kept, event);
     MUST(write(stream[0], "gh", 2) == 2);
-    send_with(inner[0], "within", 3, memory, pipe_[1], empty[1]);
+    send_with(inner[0], "within", 4, memory, pipe_[1], empty[1], memory);
     MUST(send(packets[0], "one", 3, 0) == 3);
     send_with(packets[0], "two", 2, inner[1], empty[0]);
     MUST(send(packets[0], "three", 5, 0) == 5);
@@ -138,7 +138,8 @@ static void all_received(void)
     MUST(receive("packet", packets[1], 60) == 2);
     int inner = got[0], empty = got[1];
     receive("packet", packets[1], 60);
-    MUST(receive("inner", inner, 60) == 3);
+    MUST(receive("inner", inner, 60) == 4);
+    MUST(lseek(got[3], 4096, SEEK_SET) == lseek(got[0], 0, SEEK_CUR));
     say("memory", got[0]);
     MUST(write(got[1], "; more", 6) == 6 && close(got[1]) == 0 && write(got[2], "through", 7) == 7 && close(got[2]) == 0);
     say("pipe", pipe_), say("empty", empty);
