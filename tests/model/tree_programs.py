@@ -434,7 +434,7 @@ class Program:
             this.shut = True
 
     def _pass(self, _: Process) -> None:
-        """A descriptor over a socket."""
+        """A descriptor over a socket. On its way it may be in no process."""
         ways = [(one, number, other, its) for one in self.alive for number, this in self._of_kind(one, "socket")
                 if not this.tcp and this.can_send() and not this.queue().waiting
                 for other in self.alive for its, end in other.slots.items() if end is this.queue()]
@@ -442,9 +442,17 @@ class Program:
             one, number, other, its = self.random.choice(ways)
             if new := self._new(other):
                 what = self.random.choice(list(one.slots))
+                this = one.slots[what]
                 self._step(one, "send", number, what)
+                this.holders += 1          # the message
+                if this.file.named and (one, what) != (other, its) and self.random.random() < 0.7:
+                    self._step(one, "close", what)
+                    self._let_go(one, what)
+                if self.random.random() < 0.7:
+                    self._step(one, "checkpoint")
                 self._step(other, "obtain", its, new[0])
-                self._take(other, new[0], one.slots[what])
+                self._take(other, new[0], this)
+                this.holders -= 1
 
     # -- what they see -----------------------------------------------------------------------------------
 
@@ -479,4 +487,4 @@ _WEIGHTS = {
     "folder": 1, "checkpoint": 1, "work": 3, "shared": 2, "private": 2, "map": 2, "unmap": 1, "store": 8, "open": 4,
     "unlink": 1, "memfd": 2, "eventfd": 1, "pipe": 4, "pair": 4, "tcp": 1, "dup": 2, "close": 4, "flags": 1,
     "write_file": 6, "read_file": 4, "seek": 2, "truncate": 1, "lock": 1.5, "add": 1, "count": 0.7, "send": 12,
-    "to_nobody": 1, "receive": 8, "awaited": 3, "large": 1.5, "shut": 1, "pass": 1.5}
+    "to_nobody": 1, "receive": 8, "awaited": 3, "large": 1.5, "shut": 1, "pass": 4}
