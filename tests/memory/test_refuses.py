@@ -65,6 +65,11 @@ CASES = {
         "import select, socket; a, b = socket.socketpair(); e = select.epoll();"
         "socket.send_fds(a, [b'x'], [e.fileno()]); e.close()", "",
         "a descriptor that was sent to descriptor 4 and not received is 'anon_inode:[eventpoll]', which cannot"),
+    "a child's process descriptor in a set": (
+        "import select, time; e = select.epoll(); r, w = os.pipe(); child = os.fork();"
+        "child or (e.register(os.pidfd_open(os.getpid())), os.write(w, b'x'), time.sleep(6000)); os.read(r, 1)",
+        "os.kill(child, 9); os.wait()",
+        "is of epoll and watches what was added as descriptor 6, which is closed or another's by now"),
     "a socket where a folder was": (
         "import ctypes, socket; libc = ctypes.CDLL(None); libc.fdopendir.restype = ctypes.c_void_p;"
         "fd = os.open('.', 0); libc.closedir(ctypes.c_void_p(libc.fdopendir(fd))); " f"s = {KERNEL};"

@@ -236,7 +236,7 @@ class Tree:
         os.execve(member.launch.exe, list(member.launch.argv), member.environ)
 
     def _source(self, pid: int, place: Place) -> int:
-        return place[1] if place[0] == pid else self.given[place]
+        return place[1] if place[0] == pid and place[1] >= 0 else self.given[place]
 
     def _pidfd(self, number: int, flags: int) -> int:
         """0: of one that was waited for. Each has its own: it has no position that others could share."""

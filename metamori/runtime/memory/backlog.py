@@ -11,7 +11,8 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 
 from metamori.tables.record import record
 
@@ -35,21 +36,22 @@ def of_unix(this: socket.socket, listener: int, turn: int) -> Asks:
     return Asks(listener, turn, "holds what was sent" if count else "")
 
 
-def of_tcp(clients: Mapping[int, tuple[socket.socket, bytes, bytes]], listens: Collection[bytes]) -> dict[int, Asks]:
+def of_tcp(clients: Mapping[int, tuple[bytes, bytes]], listens: Collection[bytes],
+           taken: Callable[[int], socket.socket]) -> dict[int, Asks]:
     """By inode, of sockets with both names whose other end no process has. The kernel says to a tick of its clock when
     each was connected; within one, sockets were made in the order of their inodes."""
-    asked = {inode: each for inode, each in clients.items() if _listens(each[2], listens)}
+    asked = {inode: names for inode, names in clients.items() if _listens(names[1], listens)}
     queued = _queued() if asked else {}
-    found = {inode: queued[ends] for inode, (_, own, other) in asked.items() for mapped in (False, True)
+    found = {inode: queued[ends] for inode, (own, other) in asked.items() for mapped in (False, True)
              if (ends := (as_proc_says(other, mapped), as_proc_says(own, mapped))) in queued}
-    ages: dict[int, int] = {}
-    for _ in range(_TRIES):
+    ages: dict[int, tuple[int, bool]] = {}
+    for _ in range(_TRIES if found else 0):
         before = time.clock_gettime(_TICKS)
-        ages = {inode: _age(asked[inode][0]) for inode in found}
+        ages = {inode: _age(taken(inode)) for inode in found}
         if time.clock_gettime(_TICKS) == before:
             break
-    in_order = sorted(found, key=lambda inode: (-ages[inode], inode))
-    return {inode: Asks(0, turn, "holds what was sent" if found[inode] or _unsent(asked[inode][0]) else "")
+    in_order = sorted(found, key=lambda inode: (-ages[inode][0], inode))
+    return {inode: Asks(0, turn, "holds what was sent" if found[inode] or ages[inode][1] else "")
             for turn, inode in enumerate(in_order)}
 
 
@@ -58,15 +60,12 @@ def _listens(name: bytes, listens: Collection[bytes]) -> bool:
     return name in listens or any(each[2:4] == name[2:4] and not any(_address(each)) for each in listens)
 
 
-def _unsent(this: socket.socket) -> bool:
-    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
-    ends = this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _FIN_WAIT1
-    return int(count) > ends               # that it sends nothing more counts as a byte
-
-
-def _age(this: socket.socket) -> int:
-    since, = _LAST_SENT.unpack(this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_SENT.size))
-    return int(since)
+def _age(this: socket.socket) -> tuple[int, bool]:
+    """Milliseconds since it was connected, if it has sent nothing; and whether it has, without having got there."""
+    with closing(this):
+        info = this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_SENT.size)
+        count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return _LAST_SENT.unpack(info)[0], count > (info[0] == _FIN_WAIT1)     # that nothing more comes counts as a byte
 
 
 def _queued() -> dict[tuple[str, str], int]:

@@ -154,18 +154,16 @@ class Run:
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
         self.on_the_way: list[Sent] = []       # those that no process has: open here
-        self._all: list[Open] = []
+        self.all: list[Open] = []
         self._met: Descriptions | None = None
         self._at: dict[int, dict[int, Open]] = {}      # by process and number, when somebody asked
-        self._of_inode: dict[int, list[Open]] = {}
         self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
         self._given = {*self.inherited.values()}
 
     def add(self, opens: Sequence[Open]) -> None:
         """Of one of the processes; all are added before the first `entries`."""
         own = self.inherited
-        self._all += opens
-        self._of_inode.clear()
+        self.all += opens
         self._at.clear()
         for this in opens:
             identity, fd = this.st[1:3], this.fd
@@ -197,14 +195,8 @@ class Run:
 
     def of_process(self, pid: int) -> dict[int, Open]:
         if pid not in self._at:
-            self._at[pid] = {each.fd: each for each in self._all if each.pid == pid}
+            self._at[pid] = {each.fd: each for each in self.all if each.pid == pid}
         return self._at[pid]
-
-    def of_inode(self, inode: int) -> list[Open]:
-        if not self._of_inode:
-            for each in self._all:
-                self._of_inode.setdefault(each.inode, []).append(each)
-        return self._of_inode.get(inode, [])
 
     def place(self, this: Open) -> str:
         """The first process, as the run knows it, and descriptor that its open description has."""
@@ -215,7 +207,7 @@ class Run:
         """Of the same open description: this, where it is new."""
         if self._met is None:
             self._met = Descriptions()
-            for each in self._all:
+            for each in self.all:
                 self._met.met(each.path, each.flags, each.pid, each.fd)
         pid, fd = self._met.met(this.path, this.flags, this.pid, this.fd)
         return this if (pid, fd) == (this.pid, this.fd) else self.of_process(pid)[fd]

@@ -30,7 +30,7 @@ import struct
 import termios
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any, Protocol
 
 from metamori._area import ffi, lib
@@ -106,10 +106,8 @@ def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> 
                     datagrams.add(own)
         except OSError:
             continue                       # `look` says what is wrong with it
-    with ExitStack() as held:
-        asks.update(backlog.of_tcp({
-            clients[own]: (held.enter_context(taken(*place)), own, other)
-            for (own, other), place in connections.items() if (other, own) not in connections}, listens))
+    alone = {clients[names[0]]: names for names in connections if names[::-1] not in connections}
+    asks.update(backlog.of_tcp(alone, listens, lambda inode: taken(*connections[alone[inode]])))
     # of all, before one of them is looked at: else what arrives only then would be nowhere
     unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
     return Inside(frozenset(sockets), frozenset(connections), frozenset(listens), frozenset(datagrams),

@@ -1,5 +1,5 @@
-/* sets.c - epoll sets that know descriptors by numbers which are closed, another's by now, or of a child: what is printed
- * STEPS steps later depends on nothing but the program, also after it was brought back.
+/* sets.c - epoll sets that know descriptors by numbers which are closed, another's by now, or of a child, and one that is
+ * on its way: what is printed STEPS steps later depends on nothing but the program, also after it was brought back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +29,24 @@ static void add(int set, int fd, uint64_t data)
     MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
+/* Of one descriptor, over a socket: sent, or received. */
+static int passed(int way, int fd)
+{
+    char c = 'd', control[CMSG_SPACE(sizeof fd)] = { 0 };
+    struct iovec v = { &c, 1 };
+    struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    if (fd < 0) {
+        MUST(recvmsg(way, &m, 0) == 1);
+        memcpy(&fd, CMSG_DATA(h), sizeof fd);
+        return fd;
+    }
+    h->cmsg_level = SOL_SOCKET, h->cmsg_type = SCM_RIGHTS, h->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(h), &fd, sizeof fd);
+    MUST(sendmsg(way, &m, 0) == 1 && close(fd) == 0);
+    return -1;
+}
+
 static void say(const char *when, int set)
 {
     struct epoll_event events[16];
@@ -41,7 +59,7 @@ static void say(const char *when, int set)
 int main(void)
 {
     uint32_t state = 1;
-    int set = epoll_create1(0), other = epoll_create1(0), pair[2], go[2], number, kept[4], status;
+    int set = epoll_create1(0), other = epoll_create1(0), pair[2], go[2], way[2], number, kept[4], status;
     MUST(set >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, go) == 0);
     /* one number, three descriptions after each other, all of which live on; then a fourth has it that nobody watches */
     MUST((number = eventfd(0, EFD_NONBLOCK)) >= 0);
@@ -56,6 +74,9 @@ int main(void)
     int closed = dup(pair[0]);
     add(set, closed, 5), close(closed);
     add(set, go[0], 6);
+    int lone = eventfd(0, EFD_NONBLOCK);
+    MUST(lone >= 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, way) == 0);
+    add(set, lone, 9), passed(way[0], lone);
     /* a set that is watched by another under the number of a third */
     int third = dup(set);
     add(other, third, 7);
@@ -86,6 +107,8 @@ int main(void)
     say("the closed one", set);
     MUST(eventfd_write(number, 1) == 0);
     say("its number", set);
+    MUST(eventfd_write(passed(way[1], -1), 1) == 0);
+    say("what was on its way", set);
     MUST(write(go[0], "x", 1) == 1 && waitpid(child, &status, 0) == child);
     printf("child %d\n", WEXITSTATUS(status));
     return 0;
