@@ -103,6 +103,12 @@ CASES = {
         + MAPPED + "os.close(ring)", "", "it maps an object of the kernel"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
+    "large pages": ("import mmap; m = mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)", "",
+                    "it maps large pages"),
+    "too many timers": (
+        "import ctypes; how = (ctypes.c_uint64 * 8)(0, 1 << 32); make = ctypes.CDLL(None).timer_create;"
+        "assert not any(make(1, how, ctypes.byref(ctypes.c_void_p())) for _ in range(1025))", "",
+        "it has more than 1024 timers, or one of another process's time"),
     "a timer that starts threads": (
         "import ctypes; starts = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda value: None);"
         "how = (ctypes.c_uint64 * 8)(0, 2 << 32, ctypes.cast(starts, ctypes.c_void_p).value);"
@@ -123,6 +129,8 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     before, after, words = CASES[what]
     if what in ("io_uring", "a mapped ring") and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
         pytest.skip("this kernel or container forbids io_uring")
+    if what == "large pages" and Path("/proc/sys/vm/nr_hugepages").read_text() == "0\n":
+        pytest.skip("this machine has none")
     if what == "an object of the kernel" and ctypes.CDLL(None).syscall(298, PERF, 0, -1, -1, 0) < 0:
         pytest.skip("this kernel or container forbids performance counters")
     own = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/zero /dev/full && exec "$@"', "sh"] \

@@ -16,7 +16,8 @@ from stops import Stops
 
 pytestmark = [pytest.mark.usefixtures("installed"),
               pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")]
-MMAP, BRK, CLONE, MQ_NOTIFY, INOTIFY_ADD_WATCH = 9, 12, 56, 244, 254
+MMAP, BRK, CLONE, FCNTL, TIMER_CREATE, MQ_NOTIFY, INOTIFY_ADD_WATCH = 9, 12, 56, 72, 222, 244, 254
+ADD_SEALS = 1033
 SHARED, NORESERVE, NOREPLACE, THREAD = 1, 0x4000, 0x100000, 0x10000
 
 PROGRAM = """
@@ -50,6 +51,16 @@ libc, name = ctypes.CDLL(None), b"/metamori-told-%d" % os.getpid()
 queue, event = libc.mq_open(name, os.O_RDWR | os.O_CREAT, 0o600, None), (ctypes.c_int * 16)(0, 0, 10)
 atexit.register(libc.mq_unlink, name)
 assert libc.mq_notify(queue, event) == 0
+"""
+TIMES = """
+import ctypes
+how, timer = (ctypes.c_uint64 * 8)(0, 1 << 32), ctypes.c_void_p()
+assert ctypes.CDLL(None).timer_create(1, how, ctypes.byref(timer)) == 0
+"""
+SEALED = """
+import fcntl, os
+sealed = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
+fcntl.fcntl(sealed, 1033, 16)
 """
 
 
@@ -92,14 +103,17 @@ def test_a_call_fails(ended: Memory, compiled: Compile, call: int, error: int, m
     check(ended, done, said)
 
 
-@pytest.mark.parametrize(("call", "program", "said"), [
-    (INOTIFY_ADD_WATCH, WATCHES, "it cannot watch again: "),
-    (MQ_NOTIFY, IS_TOLD, "it cannot be told of messages again"),
+@pytest.mark.parametrize(("call", "second", "program", "said"), [
+    (INOTIFY_ADD_WATCH, 0, WATCHES, "it cannot watch again: "),
+    (MQ_NOTIFY, 0, IS_TOLD, "it cannot be told of messages again"),
+    (TIMER_CREATE, 0, TIMES, "a timer that it had cannot be made again"),
+    (FCNTL, ADD_SEALS, SEALED, "a memory file cannot be sealed again"),
 ])
-def test_what_it_asked_to_be_told_is_refused(tmp_path: Path, compiled: Compile, call: int, program: str,
-                                             said: str) -> None:
+def test_what_it_asked_for_is_refused(tmp_path: Path, compiled: Compile, call: int, second: int, program: str,
+                                      said: str) -> None:
     case = ran(tmp_path, program=program + PROGRAM)
-    command = [compiled("refuse"), *map(str, (call, errno.ENOSPC, 0, 0, 0)), *METAMORI, "restart", "1"]
+    command = [compiled("refuse"), *map(str, (call, errno.ENOSPC, 1, 0xffff if second else 0, second)), *METAMORI,
+               "restart", "1"]
     done = subprocess.run(command, cwd=case.work, env=case.environment(), capture_output=True, check=False)
     check(case, done, said)
 

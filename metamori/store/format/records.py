@@ -228,11 +228,11 @@ class SegmentEntry:
     kind 1: without a name in a folder (`path` is that of a memfd); 2: of /dev/shm (b"": the name is gone). 3 to 5:
     shared memory, semaphores (`size` says how many) and message queues of System V; `path` is the key, and the number
     that programs know. 6: a message queue of POSIX; `path` is how many messages it takes, of how many bytes, and its
-    name; `pieces` are priorities and messages.
+    name; `pieces` are priorities and messages. 7: a file that was deleted.
     """
 
     kind: int
-    inode: int  # as mappings name it
+    inode: int  # as mappings name it; of kind 7 with the device (runtime/memory/nameless.py)
     size: int
     path: bytes = b""
     mode: int = 0
