@@ -94,3 +94,45 @@ def test_a_restore_that_does_not_need_it(lab: Lab, out: Path) -> None:
         assert names(lab) == ["held", "other", "saved"] and (lab.work / "saved").read_bytes() == saved
         assert (lab.work / "held").read_bytes() == b"o" * 9000
     lab.verb("verify")
+
+
+MOVED_IN = """
+import metamori, os
+os.rename("../out/held", "back")
+metamori.checkpoint()
+os.truncate("back", 5000)
+metamori.checkpoint()
+os.unlink("back")
+"""
+
+
+def test_by_a_run_that_moves_it_in_and_removes_it(lab: Lab, out: Path) -> None:
+    """That is the run's own doing: it was taken for somebody else's, and its bytes for lost."""
+    assert lab.run([sys.executable, "-c", MOVED_IN]).returncode == 0
+    lab.verb("verify")
+    kept = [each.stat().st_ino for each in (lab.store / "kept").iterdir()]
+    assert len(kept) == len(set(kept))     # else its other name would count as somebody's
+    wants: dict[int, dict[str, int]] = {
+        0: {"held": 9000}, 3: {"back": 9000}, 4: {"back": 5000}, 5: {}, 1: {"held": 9000}}
+    for index, want in wants.items():
+        lab.restore(index)
+        have = {each.name: each.read_bytes() for each in lab.work.iterdir() if each.name in ("held", "back")}
+        assert have == {name: b"o" * size for name, size in want.items()}, index
+    lab.verb("verify")
+
+
+SWEPT = """
+import os, subprocess
+os.link("../out/saved", "back")
+subprocess.run(["env", "-u", "LD_PRELOAD", "METAMORI_DISABLE=1", "sh", "-c",
+                "printf somebody | dd of=../out/held conv=notrunc"])
+"""
+
+
+def test_beside_a_run_that_gives_back_a_name(lab: Lab, out: Path) -> None:
+    """What the store had besides of a file that has a name goes, and what it noted of the others counts on."""
+    assert lab.run([sys.executable, "-c", SWEPT]).returncode == 0
+    assert b"somebody" in (out / "held").read_bytes()
+    said = lab.verb("verify", code=12).stderr
+    assert "checkpoint 0 cannot be restored exactly" in said and "checkpoint 1 cannot be restored exactly" in said
+    lab.restore(1, code=12)

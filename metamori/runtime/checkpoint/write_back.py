@@ -37,15 +37,16 @@ def kept_homes(session: SessionState) -> list[KeptHome]:
     """Files without a name whose backing file the run put into the store, whatever branch knows them: those that a
     program of it removed, and those that a restore put aside, which no program of it may ever have opened."""
     area, layout, found = session.area, session.store.layout, []
+    noted = {each.inode for each in session.store.head.kept}   # such a file has come back from outside of the scope
     for slot in area.pifs():
         p = area.pif(slot)
-        if not p.object or not p.flags & lib.MM_KEPT or not p.flags & lib.MM_NAMELESS:
+        if not p.object or not p.flags & lib.MM_KEPT or not (p.flags & lib.MM_NAMELESS or p.object in noted):
             continue
         for name in (area.kept_name(slot), b"%d" % p.object):   # the second in the middle of a restore
             if os.path.exists(layout.kept(name)):
                 found.append(KeptHome(p.object, name))
                 break
-    known = {each.inode for each in found} | {each.inode for each in session.store.head.kept}
+    known = noted.union(each.inode for each in found)
     aside = (int(name) for name in session.store.door.listdir(layout.kept_folder) if name.isdigit())
     return found + [KeptHome(inode, b"%d" % inode) for inode in sorted(aside) if inode not in known]
 

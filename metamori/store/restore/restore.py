@@ -184,14 +184,19 @@ def sweep_kept(store: Store) -> int:
     removed = _sweep(store, (each for each in store.head.identities if names[each.path].kind == "file"),
                      store.head.kept)
     if removed:
-        store.set_head(store.head.index, store.head.kept)  # a link less is another change time
+        # a link less is another change time; what lies in the store stays known as what it was
+        store.set_head(store.head.index, store.head.kept, noted=True)
     return removed
 
 
 def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...]) -> int:
-    """files: those that have names of their own. They are looked at where there is something to remove only."""
+    """files: those that have names of their own; homes: names that stay. They are looked at where there is something to
+    remove only."""
     names = set(store.door.listdir(store.layout.kept_folder)) - {each.name for each in homes}
-    own = {(each.dev, each.ino) for each in files if each.ino} if names else ()
+    own = {(each.dev, each.ino) for each in files if each.ino} if names else set()
+    if names:                              # a file that came back from elsewhere, and was removed anew, has two
+        there = (lstat_or_none(store.door, store.layout.kept(each.name)) for each in homes)
+        own |= {(found.st_dev, found.st_ino) for found in there if found is not None}
     removed = 0
     for name in names:
         found = lstat_or_none(store.door, store.layout.kept(name))
