@@ -347,3 +347,27 @@ def test_a_further_name_of_what_a_run_has_made(lab: Lab, size: int) -> None:
         want = [] if index == 0 else [last if index == 3 else first] * 2
         assert [path.read_bytes() for path in sorted(lab.work.iterdir()) if path.is_file()] == want, index
     lab.verb("verify")
+
+
+@pytest.mark.parametrize("size", [3000, 200_000])
+def test_replaced_beside_the_run_that_wrote_it(lab: Lab, size: int) -> None:
+    """As an editor saves: the run has written the file, and does not come to it again. What is there was taken for
+    what the run had left, and every index since had the editor's bytes."""
+    session, f = lab.start(), lab.work / "f"
+    session.must(["open f rw,creat", f"write 3 {size} 1", "checkpoint"])
+    session.must(["close 3", "checkpoint"])
+    (lab.work / "new").write_bytes(b"editor's")
+    os.rename(lab.work / "new", f)
+    session.must(["checkpoint"])
+    assert session.end() == 0
+    assert [len(each["lost"]) for each in lab.log()["checkpoints"]] == [0, 1, 1, 1, 1]
+    for index in (1, 2, 3):
+        assert not lab.verb("cat", index, f, code=14).stdout
+    lab.restore(0, code=14)
+    assert f.read_bytes() == b"editor's"
+    recorded = json.loads(lab.verb("restore", 0, "--force", "--json").stdout)["recorded"]
+    assert not f.exists()
+    lab.restore(recorded)
+    assert f.read_bytes() == b"editor's"
+    lab.restore(1, code=12)
+    assert f.read_bytes() == b"editor's"

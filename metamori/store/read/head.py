@@ -92,9 +92,19 @@ class Noter:
             one, other = self._here.names.get(now.path), self._there.names[now.path]
             is_it = one is not None and (one.kind, one.inode) == (other.kind, other.inode)
             return was if is_it and was is not None and was.ino else replace(now, ctime_ns=_GONE)
+        if (pif := self._replaced(was, now)) is not None:
+            return Identity(now.path, pif.dev, pif.ino, pif.size, pif.mtime_ns, _GONE)
         if was is None or was == now or same_bytes(was, now) or not self._same(now.path) or self._alike(was, now):
             return now
         return was
+
+    def _replaced(self, was: Identity | None, now: Identity) -> PifEntry | None:
+        """The file that a run has left at a path where there is another by now, which no restore has put there."""
+        entry = self._there.names[now.path]
+        pif = self._there.pifs.get(entry.inode) if entry.kind == "file" and now.path not in self._touched else None
+        if pif is None or (now.dev, now.ino) in ((pif.dev, pif.ino), (was.dev, was.ino) if was is not None else (0, 0)):
+            return None
+        return None if (now.size, now.mtime_ns) == (pif.size, pif.mtime_ns) else pif
 
     def _alike(self, was: Identity, now: Identity) -> bool:
         """Whether what is there is what the index says, only made anew: by a restore inside the program, of which no

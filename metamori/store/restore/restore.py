@@ -190,8 +190,7 @@ def sweep_kept(store: Store) -> int:
 
 
 def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...]) -> int:
-    """files: those that have names of their own; homes: names that stay. They are looked at where there is something to
-    remove only."""
+    """files: those that have names of their own. They are looked at where there is something to remove only."""
     names = set(store.door.listdir(store.layout.kept_folder)) - {each.name for each in homes}
     own = {(each.dev, each.ino) for each in files if each.ino} if names else set()
     if names:                              # a file that came back from elsewhere, and was removed anew, has two
