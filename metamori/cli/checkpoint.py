@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,7 @@ def take(path: str, message: str, stop: bool = False) -> int:
     try:
         if not create.is_in_place(store.door, store.layout):
             raise NoLiveRun(f"no run is alive in {path}: it is a copy of the store of one")
-        if area.is_over:
-            raise NoLiveRun(f"no run is alive in {path}; the last one is just ending")
+        area.require_going_on()
         if not area.pids() and not area.is_supervised():
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         if area.head.flags & lib.MM_MEMORY and area.is_supervised():
@@ -95,6 +95,8 @@ def _asked(area: Area, message: str) -> int:
     from metamori._area import ffi, lib
 
     index = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, message.encode(errors="replace"))
+    if index == -errno.ESRCH:              # it ended instead
+        raise NoLiveRun(f"no run is alive in {os.path.dirname(area.path)}; the last one is just ending")
     if index < 0:
         why = ffi.string(area.head.request.message).decode(errors="replace")
         raise MetamoriError(f"no checkpoint was taken: {why or os.strerror(-index)}")

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
-from lab import PATIENCE, Lab, wait_until
+import pytest
+from lab import PATIENCE, Lab, Session, wait_until
+
+from metamori._area import lib
+from metamori.cli.checkpoint import take
+from metamori.errors import NoLiveRun
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.lifecycle import recover
+from metamori.store.read.store import Store
 
 
 def test_messages(lab: Lab) -> None:
@@ -85,3 +95,68 @@ def test_on_signal(lab: Lab) -> None:
     assert len(taken) == 2, "one by the signal, one at the end"
     lab.restore(taken[0])
     assert (lab.work / "file").read_text() == "early\n"
+
+
+def asked_late(lab: Lab, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object], stop: bool = False) -> str:
+    """A checkpoint is asked for while a run is alive, and meanwhile others have the session; why it is refused."""
+    really = Area.lock_session
+
+    def late(area: Area, timeout_s: float = 60.0) -> None:
+        monkeypatch.setattr(Area, "lock_session", really)
+        meanwhile()
+        really(area, timeout_s)
+
+    monkeypatch.setattr(Area, "lock_session", late)
+    with pytest.raises(NoLiveRun) as refused:
+        take(str(lab.store), "late", stop)
+    return str(refused.value)
+
+
+def ends(program: Session) -> None:
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["", "stop"])
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+def test_the_run_ends_while_a_checkpoint_waits(
+        lab: Lab, monkeypatch: pytest.MonkeyPatch, options: list[str], stop: bool) -> None:
+    """Once it failed, some after a minute, by a file that was gone."""
+    program = lab.start(*options)
+    program.must(["open file w,creat", "write 3 10 1"])
+    assert "the last one is just ending" in asked_late(lab, monkeypatch, lambda: ends(program), stop)
+    assert list(lab.messages().values())[1:] == ["end of run"]
+
+
+def test_the_run_ends_before_it_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory `metamori run` takes the checkpoint. Once its end was a failure without words of its own."""
+    program = lab.start("--memory")
+    program.must(["open file w,creat", "write 3 10 1"])
+
+    class Late:
+        def __getattr__(self, name: str) -> object:
+            if name == "mm_request":
+                ends(program)
+            return getattr(lib, name)
+
+    monkeypatch.setattr("metamori._area.lib", Late())
+    with pytest.raises(NoLiveRun, match="the last one is just ending"):
+        take(str(lab.store), "late")
+    monkeypatch.undo()
+    assert list(lab.messages().values())[1:] == ["end of run"]
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_killed_run_is_completed_while_a_checkpoint_waits(
+        lab: Lab, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """All but the removal of its run area. Once the checkpoint came after the last one."""
+    program = lab.start(*options)
+    program.must(["open file w,creat", "write 3 10 1"])
+
+    def completed() -> None:
+        program.kill_all()
+        with monkeypatch.context() as patch, Store.open(os.fsencode(lab.store), write=True) as store:
+            patch.setattr(recover, "close", lambda session, killed: session.area.close())
+            assert "its state is checkpoint 1" in recover.finish_if_needed(store)
+
+    assert "the last one is just ending" in asked_late(lab, monkeypatch, completed)
+    assert set(list(lab.messages().values())[1:]) == {"killed"}

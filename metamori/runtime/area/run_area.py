@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, NoLiveRun
 from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
 
@@ -203,10 +203,11 @@ class Area:
         why = ffi.new("char[]", 256)
         return "" if lib.mm_sound(self._area, why, 256) else os.fsdecode(ffi.string(why))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the run's end has begun: nobody joins any more, and what stands is its last index."""
-        return bool(self.head.flags & (lib.MM_CLOSED | lib.MM_OVER))
+    def require_going_on(self) -> None:
+        """NoLiveRun once the run's end has begun: nobody joins any more, and what stands is its last index. It may have
+        come while the session was waited for."""
+        if self.head.flags & (lib.MM_CLOSED | lib.MM_OVER):
+            raise NoLiveRun(f"no run is alive in {os.path.dirname(self.path)}; the last one is just ending")
 
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""

@@ -54,18 +54,26 @@ class Session(SessionState):
         self.when_cut: Callable[[], None] | None = None   # called with the run frozen, before it goes on
         self._records = -1                 # head.records when all that it counts was known here
 
-    def checkpoint(
-        self, message: str = "", reason: str = "checkpoint", with_memory: bool = False, home: bool = False,
-        over: bool = False
-    ) -> int:
-        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it.
+    def checkpoint(self, message: str = "", reason: str = "checkpoint", with_memory: bool = False) -> int:
+        """Take the next checkpoint; its index. NotAtRest when no instant can be had; OSError as the disk gives it;
+        NoLiveRun where the run's end came first: the last index stays the last.
 
-        with_memory: of a run with memory; Refused when it cannot be part of it. `home`: what is buffered is written
-        back with it, as always in single mode: nobody writes in between, since the commit knows the index's bytes only.
-        over: and after it nobody does anything in the run.
+        with_memory: of a run with memory; Refused when it cannot be part of it. In single mode what is buffered is
+        written back with it.
         """
-        home = home or self.single
-        with self.area.session_lock(), self._frozen_if(home):
+        with self.area.session_lock():
+            self.area.require_going_on()
+            return self._next(message, reason, with_memory, self.single)
+
+    def last_checkpoint(self, reason: str, home: bool, over: bool = False) -> int:
+        """As `checkpoint`, for whoever ends the run. home: with what is buffered written back. over: after it nobody
+        does anything in the run."""
+        with self.area.session_lock():
+            return self._next("", reason, False, home or self.single, over)
+
+    def _next(self, message: str, reason: str, with_memory: bool, home: bool, over: bool = False) -> int:
+        """home: nobody writes until it is written back, since the commit knows the index's bytes only."""
+        with self._frozen_if(home):
             auto_prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and self._has_memory)
             auto_prune.prune(self)

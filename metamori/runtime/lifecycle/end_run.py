@@ -23,10 +23,11 @@ def close_if_empty(area: Area) -> bool:
     """From here on nobody joins, unless somebody is there: its next program could not, even for a moment."""
     if has_staying(area):
         return False
-    area.head.flags |= lib.MM_CLOSED
-    if has_staying(area) or (area.await_births() and has_staying(area)):
-        area.head.flags &= ~lib.MM_CLOSED
-    return bool(area.head.flags & lib.MM_CLOSED)
+    with area.session_lock():              # who waits for that may be the one that stays
+        area.head.flags |= lib.MM_CLOSED
+        if has_staying(area) or (area.await_births() and has_staying(area)):
+            area.head.flags &= ~lib.MM_CLOSED
+        return bool(area.head.flags & lib.MM_CLOSED)
 
 
 def finish(session: Session, reason: str, killed: bool, over: bool = False) -> int:
@@ -46,8 +47,8 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(records=True)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
-        return session.checkpoint("", reason, home=True, over=over)
-    index = session.checkpoint("", reason) if not session.single else _last_single(session, reason)
+        return session.last_checkpoint(reason, home=True, over=over)
+    index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)
     with area.session_lock():
         make_durable(session, index)
         _leave_at(session, index, committed)

@@ -66,6 +66,7 @@ def finish_if_needed(store: Store, not_here: Callable[[bytes], bool] = lambda pa
     if area.head.newest < store.newest:    # it is told of an index before the index is there
         area.close()
         raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
+    area.head.flags |= lib.MM_CLOSED       # whoever waits for it to take a checkpoint is told so
     session = Session(store, area)
     try:
         index = finish(session, "killed", killed=True)

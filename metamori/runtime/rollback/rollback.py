@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metamori._area import lib
-from metamori.errors import MetamoriError, NoLiveRun, NoSuchCheckpoint
+from metamori.errors import MetamoriError, NoSuchCheckpoint
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.checkpoint import half_way
@@ -82,8 +82,7 @@ def held(area: Area, timeout_s: float = 60.0) -> Iterator[None]:
     """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest; NoLiveRun where it has ended."""
     area.lock_session(timeout_s)
     try:
-        if area.is_over:
-            raise NoLiveRun(f"no run is alive in {os.path.dirname(area.path)}")
+        area.require_going_on()
         area.freeze()
         try:
             yield
