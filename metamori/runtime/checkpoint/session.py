@@ -66,13 +66,13 @@ class Session(SessionState):
             return self._next(message, reason, with_memory, self.single)
 
     def last_checkpoint(self, reason: str, home: bool, over: bool = False) -> int:
-        """As `checkpoint`, for whoever ends the run. home: with what is buffered written back. over: after it nobody
+        """As `checkpoint`, for whoever ends the run. `home`: with what is buffered written back. over: after it nobody
         does anything in the run."""
         with self.area.session_lock():
             return self._next("", reason, False, home or self.single, over)
 
     def _next(self, message: str, reason: str, with_memory: bool, home: bool, over: bool = False) -> int:
-        """home: nobody writes until it is written back, since the commit knows the index's bytes only."""
+        """`home`: nobody writes until it is written back, since the commit knows the index's bytes only."""
         with self._frozen_if(home):
             auto_prune.recover(self.store, self.durable)
             index = self._take_with_room(message, reason, with_memory and self._has_memory)
