@@ -44,6 +44,17 @@ def test_handlers_are_those_of_the_instant(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, case.native.output), done
 
 
+def test_what_the_kernel_knows_of_its_places_is_of_the_instant(tmp_path: Path) -> None:
+    """It is asked for once, and again when the program has changed it."""
+    case = Memory(tmp_path, [built(tmp_path, "places.c")])
+    assert case.start().wait(300) == 0, case.errors()
+    lines = case.native.output.splitlines(keepends=True)
+    assert lines == [b"name %d\n" % i for i in range(4)]
+    for index in (4, 1, 3, 2):
+        done = case.verb("restart", str(index))
+        assert (done.returncode, done.stdout) == (0, b"".join(lines[index - 1:])), done
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_in_the_middle_of_its_calls(tmp_path: Path, threads: int) -> None:
     """A call that waits while an image is taken goes by nothing afterwards that it saw before: slots are others."""

@@ -164,7 +164,7 @@ def test_a_kernel_that_forbids_the_return(result: int, said: str, monkeypatch: p
 
 def test_a_program_with_two_users() -> None:
     with pytest.raises(Refused, match="the program runs under a user that is not its own"):
-        proc_inspect.owner(SimpleNamespace(users=([b"0", b"1", b"0"], [b"0"])))  # type: ignore[arg-type]
+        proc_inspect.owner(SimpleNamespace(users=[b"0", b"1", b"0"], groups=[b"0"] * 3))  # type: ignore[arg-type]
 
 
 def test_a_pipe_that_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ _CLOEXEC = 0o2000000
 _TERMINALS = (4, *range(136, 144))         # the machine's own, and those of windows and logins
 _MEMORY = (b"/memfd:", b"/dev/shm/")
 _ACCESS = os.O_ACCMODE
+_NOTHING = 0, 0
 QUEUE = 6                                  # kind of memory that processes share: a message queue of POSIX (queues.py)
 _OF_A_PROCESS = re.compile(rb"/proc/[0-9]")
 _QUEUE_SIZE = 80                           # of what the kernel has to say of one
@@ -128,7 +129,7 @@ def _identity(fd: int) -> tuple[int, int]:
     try:
         st = os.fstat(fd)
     except OSError:
-        return 0, 0
+        return _NOTHING
     return st.st_dev, st.st_ino
 
 
@@ -157,6 +158,7 @@ class Run:
         self.all: list[Open] = []
         self._met: Descriptions | None = None
         self._at: dict[int, dict[int, Open]] = {}      # by process and number, when somebody asked
+        self._numbers = frozenset(map(int, os.listdir("/proc/self/fd")))
         self.inherited = {fd: _identity(fd) for fd in (0, 1, 2)}   # this process's own: device and inode
         self._given = {*self.inherited.values()}
 
@@ -168,7 +170,7 @@ class Run:
         for this in opens:
             identity, fd = this.st[1:3], this.fd
             if fd not in own and not this.is_sent:
-                own[fd] = _identity(fd)
+                own[fd] = _identity(fd) if fd in self._numbers else _NOTHING
             if identity in self._given or own.get(fd) == identity:
                 this.standard = self._standard(this)
             kind = stat.S_IFMT(this.st.st_mode)

@@ -23,6 +23,7 @@ else:
 
 _FD = struct.Struct("=iIIIQQQQQQqQ")        # struct mm_seen_fd
 _LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I"), struct.Struct(f"={lib.MM_SEEN_REST}I")
+_MAPS, _CMDLINE, _ENVIRON, _LIMITS_AT, _EXE, _CWD, _GROUP, _STATUS = range(lib.MM_SEEN_REST)
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
@@ -58,10 +59,9 @@ def _files(maps: bytes) -> Iterable[bytes]:
     return dict.fromkeys(_FILE.findall(maps))
 
 
-def _texts(data: bytes, lengths: struct.Struct) -> tuple[Iterable[bytes], int]:
-    """And where they end."""
-    ends = [*accumulate(lengths.unpack_from(data), initial=lengths.size)]
-    return map(data.__getitem__, map(slice, ends, ends[1:])), ends[-1]
+def _ends(data: bytes, lengths: struct.Struct) -> list[int]:
+    """Of the texts: each begins where the one before it ends."""
+    return [*accumulate(lengths.unpack_from(data), initial=lengths.size)]
 
 
 def _maps(pid: int) -> bytes:
@@ -73,22 +73,29 @@ class ProcLook:
     """A process."""
 
     family: tuple[int, int, int]           # parent, group, session
-    users: list[bytes]                     # real, effective, saved
-    groups: list[bytes]
+    users: Sequence[bytes]                 # real, effective, saved
+    groups: Sequence[bytes]
 
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid, self._data = pid, data
-        (self._children,), self._at = _texts(data, _LENGTHS[0])
+        start, self._at = _ends(data, _LENGTHS[0])
+        self._children = data[start:self._at]
 
     def know_rest(self, data: bytes) -> None:
         """What can wait."""
-        (self.maps, self._cmdline, self._environ, self._limits, self.exe, self._cwd, self._groups, self._status), _ = \
-            _texts(data, _LENGTHS[1])
-        whose = _WHOSE.search(self._status)
+        self._rest, self._ends = data, _ends(data, _LENGTHS[1])
+        self.maps = self._text(_MAPS)
+        whose = _WHOSE.search(data, self._ends[_STATUS])
         assert whose
-        parent, *numbers = whose.groups()
-        self.users, self.groups = numbers[:3], numbers[3:]
-        self.family = int(parent), *_GROUPS.unpack(self._groups)
+        self.users, self.groups = whose.group(2, 3, 4), whose.group(5, 6, 7)
+        self.family = int(whose[1]), *_GROUPS.unpack_from(data, self._ends[_GROUP])
+
+    def _text(self, which: int) -> bytes:
+        return self._rest[self._ends[which]:self._ends[which + 1]]
+
+    @property
+    def exe(self) -> bytes:
+        return self._text(_EXE)
 
     def descriptors(self) -> list[SeenFd]:
         """All of them, by number."""
@@ -114,14 +121,16 @@ class ProcLook:
 
     def launch(self) -> Launch:
         """How the program that it now is was started."""
-        limits = [-1 if each == _NO_LIMIT else each for each in _LIMITS.unpack(self._limits)]
+        limits = [-1 if each == _NO_LIMIT else each for each in _LIMITS.unpack(self._text(_LIMITS_AT))]
         return Launch(
-            self.exe, tuple(self._cmdline.split(b"\0")[:-1]), tuple(filter(None, self._environ.split(b"\0"))),
-            self._cwd, int(self._field(b"Umask") or b"022", 8), tuple(zip(limits[::2], limits[1::2], strict=True)))
+            self.exe, tuple(self._text(_CMDLINE).split(b"\0")[:-1]),
+            tuple(filter(None, self._text(_ENVIRON).split(b"\0"))),
+            self._text(_CWD), int(self._field(b"Umask") or b"022", 8), tuple(zip(limits[::2], limits[1::2], strict=True)))
 
     def _field(self, name: bytes) -> bytes:
-        start = self._status.find(b"\n" + name + b":") + 1
-        return self._status[start + len(name) + 1:self._status.find(b"\n", start)].strip() if start else b""
+        status = self._text(_STATUS)
+        start = status.find(b"\n" + name + b":") + 1
+        return status[start + len(name) + 1:status.find(b"\n", start)].strip() if start else b""
 
 
 class Looks:

@@ -207,7 +207,8 @@ class Images:
         for image in self.all:
             image.look_on()
         self.family = family.found(self.area, self.all)
-        for maps, image in {image.seen.maps: image for image in reversed(self.all)}.items():
+        mapped = {image.seen.maps: image for image in reversed(self.all)}
+        for maps, image in mapped.items():
             if kept in maps:               # of one that came back without its name
                 raise self._said_of(image, Refused("it maps a file that was deleted"))
         self.segments = segments.found(self.area, {image.pid: image.seen.maps for image in self.all}, run.memory,
@@ -222,7 +223,7 @@ class Images:
             watches.forget(self.area, (each for image in self.all for each in image.descriptors))
         if run.queues or self.area.head.tree.queues:
             self._look_at_queues(run)
-        for path in {path for image in self.all for path in image.seen.files}:
+        for path in {path for image in mapped.values() for path in image.seen.files}:
             with suppress(OSError):
                 self.stats[path] = os.stat(path)
 

@@ -132,5 +132,10 @@ EXPORT int prctl(int option, ...)
     int confines = option == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT
                 || (a == SECCOMP_MODE_FILTER && refuses((const struct sock_fprog *)b)));
     int left = leave_if(confines);
-    return (int)confined(left, REAL(prctl)(option, a, b, c, d));
+    if (option == PR_SET_MM)
+        mm_memory_places(1);
+    long r = confined(left, REAL(prctl)(option, a, b, c, d));
+    if (option == PR_SET_MM)
+        mm_memory_places(0);
+    return (int)r;
 }

@@ -89,6 +89,8 @@ struct mm_engine {
     uint32_t main_gone;                /* it ended before the others */
     uint32_t asked;                    /* threads asked to park: slots 1 to asked, those with a tid stand there */
     int maps_read;                     /* 0, or -errno: what is mapped is known since all threads stand */
+    uint32_t places_known;             /* layout.place is that of an image of this program's, true unless */
+    uint32_t places_change;            /* calls that change it are under way */
     uint64_t frame_end;                /* of what the kernel put on the leader's stack, with the processor's state */
     uint32_t writer;                   /* the last one, where it is a child of this process; 0: none */
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));

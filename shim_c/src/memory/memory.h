@@ -18,6 +18,7 @@ void mm_memory_not_joined(void);
 void mm_memory_before_exec(int outside);
 void mm_memory_exec_failed(void);
 int mm_memory_left_alone(void);
+void mm_memory_places(int begins);
 const char *mm_memory_keep(const char *text);
 
 #pragma GCC visibility pop

@@ -49,6 +49,19 @@ int mm_memory_left_alone(void)
     return -ESRCH;
 }
 
+/* Around a call by which the program changes where the kernel knows its parts to lie (PR_SET_MM). */
+void mm_memory_places(int begins)
+{
+    if (!mm_memory_head)
+        return;
+    if (begins) {
+        __atomic_add_fetch(&ENGINE->places_change, 1, __ATOMIC_SEQ_CST);
+    } else {
+        __atomic_store_n(&ENGINE->places_known, 0, __ATOMIC_SEQ_CST);
+        __atomic_sub_fetch(&ENGINE->places_change, 1, __ATOMIC_SEQ_CST);
+    }
+}
+
 static void unblock(void)
 {
     uint64_t bit = 1ull << (MM_MEMORY_SIGNAL - 1);

@@ -33,7 +33,7 @@ static uint64_t *variables(void) { return (uint64_t *)((library() + writable_par
 /* -- into an image ------------------------------------------------------------------------------- */
 
 /* Words of /proc/self/stat, counted from 1: code, data, heap, stack, arguments and environment as the kernel knows them. */
-static void places(uint64_t *place)
+static int places(uint64_t *place)
 {
     static const unsigned char word[] = { 26, 27, 45, 46, 47, 0, 28, 48, 49, 50, 51 };
     char *text = ENGINE->maps;
@@ -56,13 +56,18 @@ static void places(uint64_t *place)
         p += *p == ' ';
     }
     place[5] = (uint64_t)sys(SYS_brk, 0);
+    return n > 0;
 }
 
 void mm_layout_of(struct mm_layout *out)
 {
     MM_ASSERT((uint64_t)__stop_mm_program - (uint64_t)variables() <= sizeof out->variable);
+    struct mm_engine *e = ENGINE;
     out->library = library();
-    places(out->place);
+    if (e->places_known && !e->places_change)      /* all but the heap's end stay, unless the program changes them */
+        out->place[5] = (uint64_t)sys(SYS_brk, 0);
+    else
+        e->places_known = (uint32_t)places(out->place);
     own_copy(out->variable, variables(), sizeof out->variable);
 }
 
