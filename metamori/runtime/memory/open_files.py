@@ -229,11 +229,13 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
-        if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):       # nothing is there by that name when it is back
-            name = this.path.decode(errors="replace")                  # but it is soon closed, as a rule
+        if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):
+            # nothing is there by that name when it is back, but it is soon closed, as a rule
+            name = this.path.decode(errors="replace")
             raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
         known = followed.get(this.fd)
-        removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")   # its name is of no use
+        # a removed folder's name is of no use
+        removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
         mapped = run.nameless.of(this)
         if mapped and (known.named if known and known.tracked else this.st.st_nlink):
             raise another_name(this.path)

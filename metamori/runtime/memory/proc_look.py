@@ -27,7 +27,8 @@ _MAPS, _CMDLINE, _ENVIRON, _LIMITS_AT, _EXE, _CWD, _GROUP, _STATUS = range(lib.M
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
-_WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(\d+)\s+(\d+)\s+(\d+)\s.*\nGid:\s+(\d+)\s+(\d+)\s+(\d+)\s")
+_WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(\d+)\s+(\d+)\s+(\d+)\s.*"
+                    rb"\nGid:\s+(\d+)\s+(\d+)\s+(\d+)\s")
 _FILE = re.compile(rb"^\S+ ...p \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
 
 
@@ -125,7 +126,8 @@ class ProcLook:
         return Launch(
             self.exe, tuple(self._text(_CMDLINE).split(b"\0")[:-1]),
             tuple(filter(None, self._text(_ENVIRON).split(b"\0"))),
-            self._text(_CWD), int(self._field(b"Umask") or b"022", 8), tuple(zip(limits[::2], limits[1::2], strict=True)))
+            self._text(_CWD), int(self._field(b"Umask") or b"022", 8),
+            tuple(zip(limits[::2], limits[1::2], strict=True)))
 
     def _field(self, name: bytes) -> bytes:
         status = self._text(_STATUS)

@@ -286,7 +286,7 @@ int mm_proc_ended(const uint32_t *pids, uint32_t count)
     return 0;
 }
 
-/* The same of processes that are held, for a fifth of that: in one that has not begun to end what the library has open is open. */
+/* The same of processes that are held, for half of that: in one that has not begun to end what the library has open is open. */
 int mm_held_ended(struct mm_area *a, const uint32_t *processes, const uint32_t *pids, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
