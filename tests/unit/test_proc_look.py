@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -88,3 +90,25 @@ def test_nobody(sleepers: list[subprocess.Popen[bytes]]) -> None:
     with closing(looks([])) as nobody:
         assert [*nobody.first()] == []
         nobody.rest([])
+
+
+def test_a_pipe_is_known_without_its_link(tmp_path: Path) -> None:
+    """By what it is said to be mounted in; a fifo and a socket are asked for."""
+    os.mkfifo(tmp_path / "fifo")
+    beside = socket.socket()
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    fds = [reader, writer, os.open(tmp_path / "fifo", os.O_RDWR), beside.fileno()]
+    with closing(looks([os.getpid()])) as one:
+        found = {each.fd: each for seen in one.first() for each in seen.descriptors()}
+    for fd in fds:
+        st, seen = os.fstat(fd), found[fd]
+        assert seen.path == os.readlink(b"/proc/self/fd/%d" % fd)
+        assert seen.st[:3] == (st.st_mode, st.st_dev, st.st_ino)
+        assert (seen.st.st_nlink, seen.st.st_blksize) == (st.st_nlink, st.st_blksize)
+        assert seen.flags & os.O_ACCMODE == fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+        assert bool(seen.info) == (fd not in (reader, writer))
+    assert found[reader].flags & os.O_NONBLOCK and found[reader].flags & os.O_CLOEXEC
+    assert found[reader].st.st_size == fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ)
+    for fd in fds[:3]:
+        os.close(fd)
+    beside.close()

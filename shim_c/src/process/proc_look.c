@@ -135,7 +135,7 @@ static int is_of(const int32_t *but, int32_t fd)
     return 0;
 }
 
-/* Of all pipes. */
+/* Of all pipes.  mount -1: this kernel does not say enough. */
 static struct { uint64_t device; int64_t mount; } of_pipes;
 
 /* mount, ino: -1 where this kernel does not say it (before 5.14) */
@@ -167,7 +167,7 @@ static void know_pipes(void)
     char path[48] = "/proc/self/fdinfo/", text[128];
     struct stat st;
     int end[2];
-    if (of_pipes.device || sys(SYS_pipe2, end, O_CLOEXEC) != 0)
+    if (__atomic_load_n(&of_pipes.mount, __ATOMIC_RELAXED) || sys(SYS_pipe2, end, O_CLOEXEC) != 0)
         return;
     mm_digits(path + sizeof "/proc/self/fdinfo/" - 1, (uint32_t)end[0]);
     int fd = open_in(AT_FDCWD, path, 0);
@@ -175,8 +175,9 @@ static void know_pipes(void)
     struct info info = taken_apart(text, n > 0 ? (uint32_t)n : 0);
     if (fd >= 0)
         sys_close(fd);
-    if (sys(SYS_fstat, end[0], &st) == 0 && (uint64_t)info.ino == st.st_ino)
-        of_pipes.mount = info.mount, __atomic_store_n(&of_pipes.device, st.st_dev, __ATOMIC_RELEASE);
+    int said = sys(SYS_fstat, end[0], &st) == 0 && info.mount > 0 && (uint64_t)info.ino == st.st_ino;
+    of_pipes.device = said ? st.st_dev : 0;
+    __atomic_store_n(&of_pipes.mount, said ? info.mount : -1, __ATOMIC_RELEASE);
     sys_close(end[0]);
     sys_close(end[1]);
 }
@@ -184,7 +185,7 @@ static void know_pipes(void)
 /* What it is said to be in says all that the kernel would say of a pipe: no need to ask. */
 static int is_pipe(const struct info *info, struct stat *st)
 {
-    if (!__atomic_load_n(&of_pipes.device, __ATOMIC_ACQUIRE) || info->mount != of_pipes.mount || info->ino < 0)
+    if (info->mount <= 0 || info->ino < 0 || info->mount != __atomic_load_n(&of_pipes.mount, __ATOMIC_ACQUIRE))
         return 0;
     memset(st, 0, sizeof *st);
     st->st_mode = S_IFIFO | 0600, st->st_nlink = 1, st->st_blksize = 4096, st->st_dev = of_pipes.device;
