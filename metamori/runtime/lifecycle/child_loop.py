@@ -43,6 +43,14 @@ def hold_term() -> None:
     _before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
+def hold_requests() -> None:
+    """Before others know of the run: who asks for a checkpoint while it begins is answered once it has."""
+    global _before
+    now = signal.pthread_sigmask(signal.SIG_BLOCK, {REQUEST})
+    if _before is None:
+        _before = now
+
+
 def hold_all() -> None:
     """Before threads are made: signals are this one's only."""
     global _before

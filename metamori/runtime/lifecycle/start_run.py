@@ -94,6 +94,8 @@ def begin_area(
         head.outsiders = head.outside_for_good = 1
     is_first = run == 1 or config.job is not None
     run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first)
+    if supervisor:
+        child_loop.hold_requests()
     head.supervisor = supervisor
     head.supervisor_start = lib.mm_start_time(supervisor) if supervisor else 0
     if launch:

@@ -165,11 +165,22 @@ int mm_memory_wait(struct mm_area *a, uint32_t process, int timeout_ms)
     return written == MM_MEMORY_WRITTEN ? 0 : m->write_error ? -(int)m->write_error : -EIO;
 }
 
+/* Brought back while it waited for the lock, it has that by a number which is nobody's any more, or that of a run which is over. */
+static void lock_request(struct mm_request *r)
+{
+    for (uint32_t me = 0; me != (uint32_t)sys_getpid();) {
+        if (me)
+            mm_lock_left(&r->lock);
+        me = (uint32_t)sys_getpid();
+        mm_lock(&r->lock, MM_LOCK_REQUEST);
+    }
+}
+
 /* A call for `metamori run`; its result.  -ESRCH: it is not there any more.  0: the caller came back here with its memory. */
 int mm_request(struct mm_area *a, int what, long argument, const char *message)
 {
     struct mm_request *r = &a->head->request;
-    mm_lock(&r->lock, MM_LOCK_REQUEST);
+    lock_request(r);
     MM_STOP("request.held");
     r->what = what;
     r->argument = argument;
@@ -179,16 +190,14 @@ int mm_request(struct mm_area *a, int what, long argument, const char *message)
     uint32_t me = r->pid;
     int result = 0;
     queue(a->head->supervisor, MM_REQUEST_SIGNAL, ticket);
-    while ((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) != ticket) {
+    while (me == (uint32_t)sys_getpid() && (int32_t)((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) - ticket) < 0
+           && !result) {
         sys_futex_wait(&r->answered, seen, 1000000);
-        if (me != (uint32_t)sys_getpid()) {        /* another process, brought back from an image: the lock is a fresh one */
-            mm_lock_left(&r->lock);
-            return 0;
-        }
-        if (!mm_start_time(a->head->supervisor)) {
-            result = -ESRCH;
-            break;
-        }
+        result = mm_start_time(a->head->supervisor) ? 0 : -ESRCH;
+    }
+    if (me != (uint32_t)sys_getpid()) {    /* another process, brought back from an image: the lock is a fresh one */
+        mm_lock_left(&r->lock);
+        return 0;
     }
     result = result ? result : r->result;
     mm_unlock(&r->lock);

@@ -180,6 +180,8 @@ EXPORT int tgkill(pid_t pid, pid_t tid, int number)
     return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
 }
 
+EXPORT int raise(int number) { return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, REAL(raise)(number)); }
+
 EXPORT int sigqueue(pid_t pid, int number, const union sigval value)
 {
     return MM_NUMBERS(int, REAL(sigqueue)(real_number(pid), number, value));
@@ -190,26 +192,42 @@ static pid_t real_thread(pthread_t thread)
 {
     if (LIKELY(!renamed_here()))
         return 0;
-    pid_t known = *(volatile pid_t *)((char *)thread + ENGINE->image.tid_offset), real = real_thread_number(known);
-    return known && real != known ? real : 0;
+    uint32_t known = *(volatile uint32_t *)((char *)thread + ENGINE->image.tid_offset);
+    for (uint32_t i = 0; known && i < ENGINE->renamed_count; i++)
+        if (ENGINE->renamed[i].known == known && ENGINE->renamed[i].fs == (uint64_t)thread)
+            return ENGINE->renamed[i].real != known ? (pid_t)ENGINE->renamed[i].real : 0;
+    return 0;
 }
 
-EXPORT int pthread_kill(pthread_t thread, int number)
+static int kill_thread(pthread_t thread, int number)
 {
     pid_t real = real_thread(thread);
     long r = real ? sys(SYS_tgkill, sys_getpid(), real, number) : -ESRCH;
     return r == -ESRCH ? REAL(pthread_kill)(thread, number) : (int)-r;
 }
 
-EXPORT int pthread_cancel(pthread_t thread)
+EXPORT int pthread_kill(pthread_t thread, int number)
 {
-    pid_t real = real_thread(thread);
+    return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, kill_thread(thread, number));
+}
+
+static int cancel_thread(pthread_t thread, pid_t real)
+{
     int r = REAL(pthread_cancel)(thread);
     if (mm_memory_head)
         mm_handler_install();          /* the library has just put its own there */
-    if (real)
-        sys(SYS_tgkill, sys_getpid(), real, MM_MEMORY_SIGNAL);
-    return r;
+    if (!real)
+        return r;
+    sys(SYS_tgkill, sys_getpid(), real, MM_MEMORY_SIGNAL);
+    return 0;                              /* the library has found no thread of the number that it has */
+}
+
+/* Whoever cancels itself may not return, and needs no number. */
+EXPORT int pthread_cancel(pthread_t thread)
+{
+    if (pthread_equal(thread, pthread_self()))
+        return cancel_thread(thread, 0);
+    return MM_NUMBERS(int, cancel_thread(thread, real_thread(thread)));
 }
 
 /* A descriptor to show to the libc, with the number that the kernel knows: the thread's own, or where it came back, a copy.
@@ -230,65 +248,56 @@ static pthread_t copied(pthread_t thread, pid_t real, char *copy)
 #define SHOWN(thread) ({ \
     pid_t real = real_thread(thread); \
     LIKELY(!real) ? (thread) : copied(thread, real, __builtin_alloca_with_align(DESCRIPTOR, 512)); })
+#define BY_SHOWN(name, ...) MM_NUMBERS(int, ({ pthread_t shown_ = SHOWN(thread); REAL(name)(shown_, __VA_ARGS__); }))
 
 EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_getattr_np)(known, attributes);
+    return BY_SHOWN(pthread_getattr_np, attributes);
 }
 
 EXPORT int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *set)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_getaffinity_np)(known, size, set);
+    return BY_SHOWN(pthread_getaffinity_np, size, set);
 }
 
 EXPORT int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_setaffinity_np)(known, size, set);
+    return BY_SHOWN(pthread_setaffinity_np, size, set);
 }
 
 EXPORT int pthread_getschedparam(pthread_t thread, int *policy, struct sched_param *parameters)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_getschedparam)(known, policy, parameters);
+    return BY_SHOWN(pthread_getschedparam, policy, parameters);
 }
 
 EXPORT int pthread_setschedparam(pthread_t thread, int policy, const struct sched_param *parameters)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_setschedparam)(known, policy, parameters);
+    return BY_SHOWN(pthread_setschedparam, policy, parameters);
 }
 
 EXPORT int pthread_setschedprio(pthread_t thread, int priority)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_setschedprio)(known, priority);
+    return BY_SHOWN(pthread_setschedprio, priority);
 }
 
 EXPORT int pthread_getcpuclockid(pthread_t thread, clockid_t *clock)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_getcpuclockid)(known, clock);
+    return BY_SHOWN(pthread_getcpuclockid, clock);
 }
 
 EXPORT int pthread_setname_np(pthread_t thread, const char *name)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_setname_np)(known, name);
+    return BY_SHOWN(pthread_setname_np, name);
 }
 
 EXPORT int pthread_getname_np(pthread_t thread, char *name, size_t room)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_getname_np)(known, name, room);
+    return BY_SHOWN(pthread_getname_np, name, room);
 }
 
 EXPORT int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
 {
-    pthread_t known = SHOWN(thread);
-    return REAL(pthread_sigqueue)(known, number, value);
+    return BY_SHOWN(pthread_sigqueue, number, value);
 }
 
 /* -- groups and sessions: numbers of processes, too ---------------------------------------------------------------- */

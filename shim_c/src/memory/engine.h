@@ -49,7 +49,8 @@
 /* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
 struct mm_layout { uint64_t library, place[11], variable[MM_VARIABLES]; };
 
-struct mm_renamed { uint32_t known, real; };   /* thread numbers: the program's and the kernel's */
+/* Thread numbers: the program's and the kernel's.  Threads that begin later may get either, but have descriptors of their own (fs). */
+struct mm_renamed { uint32_t known, real; uint64_t fs; };
 
 struct mm_tables {
     uint64_t areas, saved, existing, path_bytes;
@@ -64,7 +65,7 @@ struct mm_engine {
     int entering;                      /* a thread whose signal had just come */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
-    uint32_t returning;                /* threads of a restart that still use its stacks and its notes of them */
+    uint32_t within;                   /* threads that use its stacks and its notes of them, of a restart also the leader */
     uint32_t known_pid;                /* 0: the program knows its real pid */
     uint32_t renamed_count;
     uint64_t last;                     /* index of the image that the kernel counts changes from; 0: none */
@@ -72,7 +73,7 @@ struct mm_engine {
     uint64_t keep_used;
     uint64_t crc_ready;
     uint32_t crc_table[8][256];
-    struct mm_renamed renamed[THREADS];
+    struct mm_renamed renamed[THREADS + 1];        /* a main thread that has ended, too */
     struct mm_memory_image image;
     struct mm_thread thread[THREADS];
     struct mm_timer timer[MM_TIMERS];
@@ -131,7 +132,8 @@ extern struct mm_area *mm_area;
 extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
 /* Around a call that gives or takes one. */
 #define MM_NUMBERS(type, call) MM_NUMBERS_AS(1, type, call)
-/* Of one system call that takes one and returns none: a process that stops itself by it stands right behind it. */
+/* Of one system call that takes one and returns 0: a process that stops itself by it stands right behind it.  Others before it return
+ * the numbers that it takes. */
 #define MM_NUMBER_GIVEN 2
 #define MM_NUMBERS_AS(how, type, call) ({ \
     uint32_t outer_ = mm_numbers; \

@@ -3,6 +3,7 @@
  * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack (stop_threads.c).
  */
 #include "memory/engine.h"
+#include "base/check.h"
 
 #define FXSAVE 512      /* bytes of the processor's state that all have; the last say how many there are */
 
@@ -10,21 +11,21 @@ struct action { uint64_t handler, flags, restorer, mask; };
 /* the C library's own use of the signal: cancelling threads */
 __attribute__((section("mm_program"))) static struct action theirs;
 
+/* stop is even where that one was given up meanwhile. */
 static void park(void *argument)
 {
     struct mm_engine *e = ENGINE;
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     mm_note_thread(argument);
     __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-    while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
+    while (stop & 1 && __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
         sys_futex_wait(&e->stop, stop, 1000000);
 }
 
-/* After a restart one thread may be asked for an image while others still stand on the stacks, and read the notes, that an image
- * is made with. */
-static void await_returning(const struct mm_engine *e)
+/* Threads of the last stop, or of a restart, may still stand on the stacks, and read the notes, that an image is made with. */
+static void await_within(const struct mm_engine *e)
 {
-    while (e->pid == (uint32_t)sys_getpid() && __atomic_load_n(&e->returning, __ATOMIC_ACQUIRE))
+    while (e->pid == (uint32_t)sys_getpid() && __atomic_load_n(&e->within, __ATOMIC_ACQUIRE))
         sys_pause_us(20);
 }
 
@@ -50,52 +51,70 @@ static uint64_t end_of_frame(const ucontext_t *context)
     return said->magic1 == FP_XSTATE_MAGIC1 ? state + said->extended_size : state + FXSAVE;
 }
 
+static int is_asked(void)
+{
+    return mm_memory_head && mm_my_memory && __atomic_load_n(&mm_my_memory->state, __ATOMIC_SEQ_CST) == MM_MEMORY_ASKED
+        && mm_my_memory->pid == (uint32_t)sys_getpid();
+}
+
+/* The signal of whoever asks again before this one is leader no more comes to nothing in another thread: so this one looks. */
+static void lead_while_asked(void *context)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t none = 0;
+    int again = 0;
+    while (!again && is_asked()
+           && __atomic_compare_exchange_n(&e->leader, &none, (uint32_t)sys_gettid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        e->entering = is_entering(context) || mm_numbers_under_way(context);
+        mm_numbers_known(context);
+        await_within(e);
+        e->frame_end = end_of_frame(context);
+        int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
+        mm_numbers_real(context);
+        if (back) {
+            __atomic_sub_fetch(&e->within, 1, __ATOMIC_RELEASE);
+            return;
+        }
+        again = e->again;
+        MM_STOP("memory.led");
+        __atomic_store_n(&e->leader, 0, __ATOMIC_SEQ_CST);
+        if (again)
+            mm_answer(MM_MEMORY_ASKED, MM_MEMORY_AGAIN);
+    }
+}
+
+static void park_as_asked(uint32_t stop, void *context)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t me = (uint32_t)sys_gettid();
+    __atomic_add_fetch(&e->within, 1, __ATOMIC_SEQ_CST);   /* from here on there is no other stop */
+    for (uint32_t i = 1; i < THREADS && __atomic_load_n(&e->stop, __ATOMIC_SEQ_CST) == stop; i++)
+        if (e->signalled[i] == me) {
+            MM_STOP("memory.parks");
+            if (is_entering(context) || mm_numbers_under_way(context))
+                __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
+            mm_numbers_known(context);
+            mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK));
+            mm_numbers_real(context);
+            break;
+        }
+    __atomic_sub_fetch(&e->within, 1, __ATOMIC_RELEASE);
+}
+
 /* Nothing of the program is known here, not even that the frame pointer means something. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
-    struct mm_engine *e = ENGINE;
     uint64_t value = (uint64_t)info->si_value.sival_ptr;
-    uint32_t me = (uint32_t)sys_gettid(), none = 0;
     if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
         if (theirs.handler > 1)
             ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
         return;
     }
     mm_wait_again(context);
-    if (value == MM_MEMORY_ASK) {
-        if (mm_memory_head && mm_my_memory && mm_my_memory->state == MM_MEMORY_ASKED && mm_my_memory->pid == (uint32_t)sys_getpid()
-            && __atomic_compare_exchange_n(&e->leader, &none, me, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            e->entering = is_entering(context) || mm_numbers_under_way(context);
-            mm_numbers_known(context);
-            await_returning(e);
-            e->frame_end = end_of_frame(context);
-            int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
-            mm_numbers_real(context);
-            if (back) {
-                __atomic_sub_fetch(&e->returning, 1, __ATOMIC_RELEASE);
-            } else {
-                int again = e->again;
-                __atomic_store_n(&e->leader, 0, __ATOMIC_RELEASE);
-                if (again)
-                    mm_answer(MM_MEMORY_ASKED, MM_MEMORY_AGAIN);
-            }
-        }
-        return;
-    }
-    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
-    if (stop != (uint32_t)value || !(stop & 1))
-        return;                            /* that stop was given up */
-    for (uint32_t i = 1; i < THREADS; i++)
-        if (e->signalled[i] == me) {
-            if (is_entering(context) || mm_numbers_under_way(context))
-                __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
-            mm_numbers_known(context);
-            int back = mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK));
-            mm_numbers_real(context);
-            /* only from here on is its stack free for another */
-            __atomic_sub_fetch(back ? &e->returning : &e->parked, 1, __ATOMIC_RELEASE);
-            return;
-        }
+    if (value == MM_MEMORY_ASK)
+        lead_while_asked(context);
+    else
+        park_as_asked((uint32_t)value, context);
 }
 
 /* 0: as a new program has it; 1: ignored. */

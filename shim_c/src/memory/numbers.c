@@ -67,9 +67,10 @@ static int waits_for_signals(const void *context)
 /* Between the number's translation and its use, or the other way round. */
 int mm_numbers_under_way(const void *context)
 {
-    const unsigned char *at = (const unsigned char *)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    const greg_t *r = ((const ucontext_t *)context)->uc_mcontext.gregs;
+    const unsigned char *at = (const unsigned char *)r[REG_RIP];
     uint32_t kind;
-    if (mm_numbers == MM_NUMBER_GIVEN && at[-2] == 0x0f && at[-1] == 0x05)
+    if (mm_numbers == MM_NUMBER_GIVEN && r[REG_RAX] == 0 && at[-2] == 0x0f && at[-1] == 0x05)
         return 0;
     return mm_numbers && !number_of_wait((void *)context, &kind) && !waits_for_signals(context);
 }

@@ -217,15 +217,10 @@ static void make_area(const struct mm_vma *v)
         sys_close((int)fd);
 }
 
-static void rename_thread(uint32_t known, uint32_t real)
+static void rename_thread(uint32_t known, uint32_t real, uint64_t fs)
 {
     struct mm_engine *e = ENGINE;
-    for (uint32_t i = 0; i < e->renamed_count; i++)
-        if (e->renamed[i].known == known) {
-            e->renamed[i].real = real;
-            return;
-        }
-    e->renamed[e->renamed_count++] = (struct mm_renamed){ known, real };
+    e->renamed[e->renamed_count++] = (struct mm_renamed){ known, real, fs };
 }
 
 static uint32_t real_tid(uint32_t known)
@@ -289,7 +284,6 @@ static void thread_back(void *argument)
     __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
     while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
         sys_futex_wait(&e->stop, stop, 1000000);
-    __atomic_sub_fetch(&e->parked, 1, __ATOMIC_RELEASE);
     mm_jump(t->registers);
 }
 
@@ -307,7 +301,7 @@ static void threads_back(const struct mm_thread *main_thread)
                                    (void *)t->clear_tid, (void *)t->fs, t);
         if (tid < 0)
             mm_cannot_come_back("a thread cannot be made", "");
-        rename_thread(t->tid, (uint32_t)tid);
+        rename_thread(t->tid, (uint32_t)tid, t->fs);
     }
 }
 
@@ -385,7 +379,7 @@ static void run_or_stop(const struct mm_thread *main)
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
     uint32_t others = (uint32_t)e->image.threads - (main != 0);
-    e->returning = others + 1;             /* where none is the main thread, this one ends */
+    e->within = others + 1;                /* where none is the main thread, this one ends */
     e->asked = (uint32_t)e->image.threads - 1;
     e->stop |= 1;
     if (!this->stops)
@@ -423,7 +417,7 @@ static void come_back_there(void)
     e->pid = (uint32_t)sys_getpid();
     e->known_pid = (uint32_t)e->image.pid;
     e->renamed_count = 0;
-    rename_thread(e->known_pid, e->pid);
+    rename_thread(e->known_pid, e->pid, main_thread() ? main_thread()->fs : 0);
     kernel_and_library(&p);
     MM_STOP("restore.locks");
     if (mm_locks_back(p.locks, c->locks) < 0)
@@ -447,7 +441,7 @@ static void come_back_there(void)
     run_or_stop(main);
     if (main)
         mm_jump(main->registers);
-    __atomic_sub_fetch(&e->returning, 1, __ATOMIC_RELEASE);
+    __atomic_sub_fetch(&e->within, 1, __ATOMIC_RELEASE);
     for (;;)
         sys(SYS_exit, 0);
 }

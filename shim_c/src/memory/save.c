@@ -293,9 +293,10 @@ void mm_engine_in_child(uint32_t known, uint32_t real)
     e->pid = real;
     e->known_pid = known == real ? 0 : known;
     e->renamed_count = known != real;
-    e->renamed[0] = (struct mm_renamed){ known, real };
+    e->renamed[0] = (struct mm_renamed){ known, real, 0 };
+    sys(SYS_arch_prctl, 0x1003, &e->renamed[0].fs);
     e->last = 0;
-    e->writer = e->leader = e->parked = e->returning = 0;
+    e->writer = e->leader = e->within = 0;
     e->stop += e->stop & 1;
     if (mm_uffd >= 0)
         sys_close(mm_uffd);

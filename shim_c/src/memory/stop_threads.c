@@ -15,9 +15,27 @@
 #define PATIENCE_NS 3000000000ul
 #define SOON_NS 50000000ul
 
+static uint32_t known_tid(uint32_t real, uint64_t fs)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].real == real && e->renamed[i].fs == fs)
+            return e->renamed[i].known;
+    return real;
+}
+
+/* All threads stand.  Of one that was not asked, in a process that comes back stopped, nothing is newer than the restart. */
 uint32_t mm_known_tid_of(uint32_t real)
 {
     struct mm_engine *e = ENGINE;
+    for (uint32_t i = 1; i < THREADS && e->signalled[i]; i++)
+        if (e->signalled[i] == real)
+            return e->thread[i].tid;
+    if (real == (uint32_t)sys_gettid()) {
+        uint64_t fs = 0;
+        sys(SYS_arch_prctl, 0x1003, &fs);
+        return known_tid(real, fs);
+    }
     for (uint32_t i = 0; i < e->renamed_count; i++)
         if (e->renamed[i].real == real)
             return e->renamed[i].known;
@@ -40,8 +58,8 @@ static void note_processors(struct mm_thread *t)
 
 void mm_note_thread(struct mm_thread *t)
 {
-    t->tid = mm_known_tid_of((uint32_t)sys_gettid());
     sys(SYS_arch_prctl, 0x1003, &t->fs);
+    t->tid = known_tid((uint32_t)sys_gettid(), t->fs);
     sys(SYS_arch_prctl, 0x1004, &t->gs);
     sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
     sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
@@ -101,7 +119,7 @@ int mm_asker_ended(uint32_t pid)
     return r == -ENOENT || r == -ESRCH;
 }
 
-static void ask_thread(uint32_t tid, uint32_t slot)
+static long ask_thread(uint32_t tid, uint32_t slot)
 {
     struct mm_engine *e = ENGINE;
     siginfo_t info;
@@ -109,27 +127,30 @@ static void ask_thread(uint32_t tid, uint32_t slot)
     info.si_signo = MM_MEMORY_SIGNAL;
     info.si_code = SI_QUEUE;
     info.si_value.sival_ptr = (void *)((uint64_t)MM_MEMORY_STOP << 32 | e->stop);
+    e->thread[slot].tid = 0;               /* until it stands there: it may end before */
     e->signalled[slot] = tid;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
+    return sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
 }
 
-/* Known for a sixth of what a look at all takes.  One that has ended and was not yet waited for counts. */
-static int is_alone(void)
+/* How many threads there are beside this one; -errno.  Known for a sixth of what a look at them takes, and right: one that ends hides
+ * those behind it from a look.  The main thread counts when it has ended, too, and every other until it is gone. */
+static long others(void)
 {
     struct stat st;
-    return sys(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 && st.st_nlink == 3;
+    long r = sys(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0);
+    return r < 0 ? r : (long)st.st_nlink - 3;
 }
 
-/* One look at the threads: asks those that were not; returns how many live ones there are beside this, or -errno. */
-static long ask_threads(uint32_t *asked)
+/* One look at the threads: asks those that were not; 0, or -errno. */
+static int ask_threads(uint32_t *asked)
 {
     struct mm_engine *e = ENGINE;
     char entries[8192];
     uint32_t me = (uint32_t)sys_gettid();
-    long n, alive = 0, fd = sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    long n, r = 0, fd = sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
-        return fd;
+        return (int)fd;
     while ((n = sys(SYS_getdents64, fd, entries, sizeof entries)) > 0)
         for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
             const char *name = entries + at + 19;
@@ -138,21 +159,15 @@ static long ask_threads(uint32_t *asked)
                 continue;
             for (uint32_t i = 1; i <= *asked && !slot; i++)
                 slot = e->signalled[i] == tid ? i : 0;
-            if (!slot) {
-                if (tid == (uint32_t)sys_getpid() && mm_ended("/proc/self/task/", tid)) {
-                    e->main_gone = tid;
-                    continue;
-                }
-                if (*asked + 1 == THREADS) {
-                    sys_close((int)fd);
-                    return -E2BIG;
-                }
-                ask_thread(tid, ++*asked);
-            }
-            alive++;
+            if (tid == (uint32_t)sys_getpid() && (!slot || !e->thread[slot].tid) && mm_ended("/proc/self/task/", tid))
+                e->main_gone = tid;        /* maybe after it was asked */
+            else if (!slot && *asked + 1 == THREADS)
+                r = -E2BIG;
+            else if (!slot)                /* a signal that this user has no room for is sent at the next look */
+                *asked += ask_thread(tid, *asked + 1) == 0;
         }
     sys_close((int)fd);
-    return alive;
+    return (int)(r ? r : n);
 }
 
 /* Every other thread stands in park, or -errno and all of them run. */
@@ -162,29 +177,21 @@ int mm_stop_others(void)
     uint32_t asked = 0;
     int hopeless = 0;
     uint64_t since = own_now();
-    MM_ASSERT(!__atomic_load_n(&e->returning, __ATOMIC_ACQUIRE));
-    while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE)) {   /* those of the last stop who are on their way out */
-        if (own_now() - since > PATIENCE_NS)
-            return -EAGAIN;
-        sys_pause_us(20);
-    }
     own_fill(e->signalled, 0, sizeof e->signalled);
-    for (uint32_t i = 1; i < THREADS && e->thread[i].tid; i++)
-        e->thread[i].tid = 0;
-    e->main_gone = 0;
-    __atomic_add_fetch(&e->stop, 1, __ATOMIC_ACQ_REL);
+    e->main_gone = e->parked = 0;
+    __atomic_add_fetch(&e->stop, 1, __ATOMIC_SEQ_CST);
     for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
-        long alive = is_alone() ? 0 : ask_threads(&asked);
-        /* a thread that was asked and has ended since will never park: asked counts it, parked and alive do not; where this
-         * one is alone nobody is left who could start another */
-        if (alive >= 0 && alive == __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) && (!alive || ask_threads(&asked) == alive))
+        /* who is parked stays so: where there are no more afterwards, nobody is left who could start another */
+        uint32_t parked = __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE);
+        if (others() == parked + (e->main_gone != 0))
             break;
+        int r = ask_threads(&asked);
         uint64_t waited = own_now() - since;
         if (waited > SOON_NS && !hopeless)
             hopeless = mm_starts_threads() ? 1 : -1;
-        if (alive < 0 || waited > PATIENCE_NS || hopeless == 1) {
+        if (r < 0 || waited > PATIENCE_NS || hopeless == 1) {
             mm_release_others();
-            return alive < 0 ? (int)alive : -EAGAIN;
+            return r < 0 ? r : -EAGAIN;
         }
         sys_pause_us(pause);
     }

@@ -1,0 +1,99 @@
+"""Threads that end, are late or are asked twice while a process stops for its image; threads' numbers in hand."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import METAMORI, Memory, built
+from lab import wait_until
+from stops import Stops
+
+from metamori._area import lib
+from metamori.runtime.area.run_area import Area
+
+TWO_THREADS = """
+import os, threading, time
+def count(letter):
+    while True:
+        os.write(1, letter)
+        time.sleep(0.005)
+threading.Thread(target=count, args=(b"a",)).start()
+count(b"b")
+"""
+
+
+def pending(pid: int) -> bool:
+    """Whether the engine's signal waits for a thread of the process."""
+    return any(int(line.split()[1], 16) >> 31 & 1 for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+               if line.startswith(("ShdPnd", "SigPnd")))
+
+
+def in_background(case: Memory) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*METAMORI, "checkpoint"], cwd=case.work, env=case.environment(), stdout=subprocess.DEVNULL)
+
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+
+def test_threads_that_end_instead_of_stopping(tmp_path: Path) -> None:
+    """They are in no image, nor is one that stood in their place the time before."""
+    case = Memory(tmp_path, [built(tmp_path, "leaves.c")])
+    assert case.native.output == b"taken 0\ntaken 1\nend 2\n"
+    assert case.start().wait(300) == 3, case.errors()
+    assert (tmp_path / "out").read_bytes() == case.native.output, case.errors()
+    for index in (2, 1, 2):
+        case.goes_on(index)
+
+
+def test_a_thread_that_parks_when_its_stop_was_given_up(tmp_path: Path) -> None:
+    """It goes on by itself, and no other stop begins before."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", TWO_THREADS], ends=False)
+    case.added = stops.env
+    run = case.start()
+    wait_until(lambda: (tmp_path / "out").stat().st_size > 4, "both threads count")
+    stops.arm("memory.parks")
+    refused = case.verb("checkpoint")
+    assert b"does not stop" in refused.stderr, refused
+    later = in_background(case)
+    stops.go("memory.parks")
+    assert later.wait(60) == 0
+    before = (tmp_path / "out").stat().st_size
+    wait_until(lambda: set((tmp_path / "out").read_bytes()[before:]) == set(b"ab"), "both threads go on")
+    case.kill_with(run)
+    run.wait()
+
+
+def test_asked_again_before_the_leader_is_none_any_more(tmp_path: Path) -> None:
+    """Another thread gets the signal, and is not the leader: the one that is looks again."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", TWO_THREADS], ends=False)
+    case.added = stops.env
+    run = case.start()
+    wait_until(lambda: (tmp_path / "out").stat().st_size > 4, "both threads count")
+    stops.arm("memory.led")
+    assert case.verb("checkpoint").returncode == 0
+    stops.wait("memory.led")
+    again = in_background(case)
+    area = Area(str(case.store))
+    slot, = area.processes()
+    memory = lib.mm_memory_of(area.pointer, slot)
+    pid = area.process(slot).pid
+    wait_until(lambda: memory.state == lib.MM_MEMORY_ASKED and not pending(pid), "a thread has taken the signal")
+    area.close()
+    stops.go("memory.led")
+    assert again.wait(60) == 0
+    case.kill_with(run)
+    run.wait()
+
+
+def test_signals_to_threads_come(tmp_path: Path) -> None:
+    """The kernel's number of a thread is in hand for a few instructions: no image is made there."""
+    case = Memory(tmp_path, [built(tmp_path, "kills.c")])
+    assert case.start().wait(300) == 3, case.errors()
+    indexes = case.images()
+    assert len(indexes) == 12, case.errors()
+    for index in indexes:
+        case.goes_on(index)
