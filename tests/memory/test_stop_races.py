@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from lab import wait_until
 from stops import Stops
 
 from metamori._area import lib
+from metamori.config import Config
 from metamori.runtime.area.run_area import Area
+from metamori.runtime.lifecycle import child_loop, start_run
+from metamori.store.read.store import Store
 
 TWO_THREADS = """
 import os, threading, time
@@ -97,3 +101,42 @@ def test_signals_to_threads_come(tmp_path: Path) -> None:
     assert len(indexes) == 12, case.errors()
     for index in indexes:
         case.goes_on(index)
+
+
+def test_one_that_waits_to_ask_comes_back(tmp_path: Path) -> None:
+    """It has the lock by the number that it has now: by its old one, nobody's, another would take it as well."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, [built(tmp_path, "asks.c")], ends=False)
+    case.added = stops.env
+    run = case.start("--every", "50ms")
+    wait_until(case.images, "an image")
+    area = Area(str(case.store))
+    area.head.request.lock = os.getpid()
+    (case.work / "ask").touch()
+    wait_until(lambda: area.head.request.lock != os.getpid(), "it waits for the lock")
+    before = case.images()[-1]
+    wait_until(lambda: case.images()[-1] > before + 1, "an image of that")
+    case.kill(run)
+    run.wait()
+    area.close()
+    stops.arm("request.held")
+    back = case.restart_in_background(case.images()[-1])
+    stops.wait("request.held")
+    area = Area(str(case.store))
+    slot, = area.processes()
+    assert str(area.head.request.lock & 0x3FFFFFFF) in os.listdir(f"/proc/{area.process(slot).pid}/task")
+    area.close()
+    stops.go("request.held")
+    assert back.wait(60) == 3, case.errors()
+
+
+def test_asked_while_it_begins(tmp_path: Path) -> None:
+    """Who asks for a checkpoint of a run that is there, but whose program is not, ends nobody."""
+    child = os.fork()
+    if child == 0:
+        store = Store.create_or_open(str(tmp_path / "store"))
+        store.lock()
+        start_run.begin_area(store, Config(), os.getpid())
+        os.kill(os.getpid(), child_loop.REQUEST)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
