@@ -5,7 +5,6 @@
  * nobody block this one.
  */
 #include "memory/engine.h"
-#include "base/check.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
