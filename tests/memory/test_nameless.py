@@ -1,4 +1,4 @@
-"""Files that lost their names while they are mapped: they come back, or the checkpoint is refused and says why."""
+"""Files that lost their names while they are mapped, and memory files: they come back, or it is said why not."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def test_they_come_back(tmp_path: Path) -> None:
     """Shared by two processes, with and without a descriptor; private, of a library that was replaced, too."""
     library = built(tmp_path, "plugin.c", "-shared", "-fPIC")
     comes_back(Memory(tmp_path, [built(tmp_path, "nameless.c"), library]))
+
+
+def test_sealed_ones_come_back(tmp_path: Path) -> None:
+    """With their seals, whatever was mapped before and whoever has them open."""
+    comes_back(Memory(tmp_path, [built(tmp_path, "sealed.c")]), "150ms")
 
 
 def test_after_an_upgrade(tmp_path: Path) -> None:

@@ -87,8 +87,6 @@ CASES = {
     "a process descriptor": ("fd = os.pidfd_open(os.getppid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
     "a file of a process": ("f = open('/proc/self/stat')", "",
                             ", of a process, which cannot come back with the program"),
-    "a sealed memory file": ("import fcntl; fd = os.memfd_create('m', 2); fcntl.fcntl(fd, 1033, 8)", "",
-                             "is a memory file that is sealed"),
     "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",
                  "is io_uring, which cannot come back with the program"),
     "a mapped ring": ("import ctypes; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 64, p);"

@@ -39,9 +39,6 @@ KEEPS = {
     "a socket": ("s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "s.close()",
                  "python3 (%d): descriptor %s is a socket of family 16, which cannot come back with the program"),
     # which its own leader finds, when the images of the others are on the way
-    "a mapping": ("f = open('map', 'w+b'); f.write(bytes(4096)); f.flush();"
-                  "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); os.unlink('map')", "m.close(); f.close()",
-                  "python3 (%d): it maps a file that was deleted"),
     "a context of asynchronous I/O": (
         "io = ctypes.c_ulong(); l = ctypes.CDLL(None); assert l.syscall(206, 4, ctypes.byref(io)) == 0",
         "assert l.syscall(207, io) == 0", "python3 (%d): asynchronous I/O of the kernel is in use"),

@@ -16,7 +16,7 @@ from metamori.runtime.memory.proc_inspect import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from metamori.runtime.memory.open_files import Open
+    from metamori.runtime.memory.proc_look import Stat
 
 KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/engine.h
 DELETED = b" (deleted)"
@@ -47,13 +47,12 @@ class Nameless:
                     self._by_path[path, int(inode)] = this
                     self._all.add(this)
 
-    def of(self, this: Open) -> int:
+    def of(self, path: bytes, st: Stat) -> int:
         """The number of what a descriptor leads to; 0: none of them. Btrfs and overlay show other devices there."""
-        if not self._all or not stat.S_ISREG(this.st.st_mode):
+        if not self._all or not stat.S_ISREG(st.st_mode):
             return 0
-        dev = this.st.st_dev
-        own = number(os.major(dev), os.minor(dev), this.inode)
-        return own if own in self._all else self._by_path.get((this.path, this.inode), 0)
+        own = number(os.major(st.st_dev), os.minor(st.st_dev), st.st_ino)
+        return own if own in self._all else self._by_path.get((path, st.st_ino), 0)
 
 
 def require_none(area: Area, path: bytes, dev: int, inode: int) -> None:

@@ -236,7 +236,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
         known = followed.get(this.fd)
         # a removed folder's name is of no use
         removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
-        mapped = run.nameless.of(this)
+        mapped = run.nameless.of(this.path, this.st)
         if mapped and (known.named if known and known.tracked else this.st.st_nlink):
             raise another_name(this.path)
         if known and not removed and not mapped and (known.tracked or not this.path.startswith(_MEMORY)) \
@@ -262,7 +262,7 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
         return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
-    if number := run.nameless.of(this):
+    if number := run.nameless.of(this.path, this.st):
         if this.locks:
             raise Refused(f"descriptor {this.fd} is a deleted file, mapped and locked, which cannot come back")
         return this.entry("segment", data=b"%d %d" % (NAMELESS, number))

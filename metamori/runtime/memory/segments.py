@@ -78,7 +78,7 @@ def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open], gone: Na
     for each in opens:
         if each.path.startswith(_PATHS) and (kind := _kind(each.path)) and each.path != b"/dev/zero":
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
-        elif number := gone.of(each):
+        elif number := gone.of(each.path, each.st):
             segments[nameless.KIND, number].open = each
     entries = [*map(_entry, segments.values())]
     change = {(each.kind, each.inode) for each in entries if not each.seals & SEAL_WRITE}

@@ -190,7 +190,8 @@ class Images:
     def _look(self) -> None:
         run, looks, image = self.run, self.looks, self.all[0]
         assert run and looks
-        if run.has_nameless:               # what of them is mapped decides how they come back
+        nameless_open = run.has_nameless
+        if nameless_open:                  # what of them is mapped decides how they come back
             looks.rest([image.seen for image in self.all])
             run.nameless = nameless.Nameless(image.seen.maps for image in self.all)
         run.members = {pid for image in self.all for pid in (image.pid, *image.seen.children)}
@@ -202,7 +203,7 @@ class Images:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
         except Refused as error:
             raise self._said_of(image, error) from None
-        if not run.has_nameless:
+        if not nameless_open:
             looks.rest([image.seen for image in self.all])
         for image in self.all:
             image.look_on()

@@ -106,15 +106,15 @@ static int may_join(const struct mm_vma *v, const char *name)
         && (v->inode || v->kind == AREA_STACK || name[0] != '[' || own_equal(name, "[heap]"));
 }
 
-static int meets(uint64_t page, uint64_t start, uint64_t end) { return page < end && start < page + MM_PAGE; }
+static int page_has(uint64_t page, uint64_t start, uint64_t end) { return page < end && start < page + MM_PAGE; }
 
 /* Written at each stop: by the signal and its handler, or by the kernel where a thread goes on. */
 static int is_of_stop(uint64_t page)
 {
     const struct mm_thread *t = &ENGINE->thread[0];
     uint64_t rseq = t->fs + (uint64_t)(&__rseq_offset ? __rseq_offset : 0), own = (uint64_t)&mm_wait;
-    return meets(page, t->registers[6] - BELOW, ENGINE->frame_end) || meets(page, rseq, rseq + 32)
-        || meets(page, own, own + sizeof mm_wait);
+    return page_has(page, t->registers[6] - BELOW, ENGINE->frame_end) || page_has(page, rseq, rseq + 32)
+        || page_has(page, own, own + sizeof mm_wait);
 }
 
 static int is_quiet(const struct mm_vma *v, struct mm_span s, uint64_t categories)

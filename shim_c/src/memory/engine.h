@@ -188,6 +188,7 @@ int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
 int mm_asker_ended(uint32_t pid);
 void mm_note_thread(struct mm_thread *t);
+uint32_t mm_program_tid(uint32_t real, uint64_t fs);
 uint32_t mm_known_tid_of(uint32_t real);
 void mm_handler_install(void);
 void mm_handler_set(void *handler);

@@ -99,3 +99,30 @@ pid_t mm_number_in(pid_t known)
         return known;
     return known < 0 ? -(pid_t)mm_real_number(mm_area, (uint32_t)-known) : (pid_t)mm_real_number(mm_area, (uint32_t)known);
 }
+
+uint32_t mm_program_tid(uint32_t real, uint64_t fs)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].real == real && e->renamed[i].fs == fs)
+            return e->renamed[i].known;
+    return real;
+}
+
+/* All threads stand.  Of one that was not asked, in a process that comes back stopped, nothing is newer than the restart. */
+uint32_t mm_known_tid_of(uint32_t real)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 1; i < THREADS && e->signalled[i]; i++)
+        if (e->signalled[i] == real)
+            return e->thread[i].tid;
+    if (real == (uint32_t)sys_gettid()) {
+        uint64_t fs = 0;
+        sys(SYS_arch_prctl, 0x1003, &fs);
+        return mm_program_tid(real, fs);
+    }
+    for (uint32_t i = 0; i < e->renamed_count; i++)
+        if (e->renamed[i].real == real)
+            return e->renamed[i].known;
+    return real;
+}

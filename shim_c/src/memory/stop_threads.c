@@ -12,34 +12,6 @@
 #include <ucontext.h>
 
 #define PATIENCE_NS 3000000000ul
-#define SOON_NS 50000000ul
-
-static uint32_t known_tid(uint32_t real, uint64_t fs)
-{
-    struct mm_engine *e = ENGINE;
-    for (uint32_t i = 0; i < e->renamed_count; i++)
-        if (e->renamed[i].real == real && e->renamed[i].fs == fs)
-            return e->renamed[i].known;
-    return real;
-}
-
-/* All threads stand.  Of one that was not asked, in a process that comes back stopped, nothing is newer than the restart. */
-uint32_t mm_known_tid_of(uint32_t real)
-{
-    struct mm_engine *e = ENGINE;
-    for (uint32_t i = 1; i < THREADS && e->signalled[i]; i++)
-        if (e->signalled[i] == real)
-            return e->thread[i].tid;
-    if (real == (uint32_t)sys_gettid()) {
-        uint64_t fs = 0;
-        sys(SYS_arch_prctl, 0x1003, &fs);
-        return known_tid(real, fs);
-    }
-    for (uint32_t i = 0; i < e->renamed_count; i++)
-        if (e->renamed[i].real == real)
-            return e->renamed[i].known;
-    return real;
-}
 
 /* Only a choice of the program's own: where it goes on it is given others by a batch system, or by hand. */
 static void note_processors(struct mm_thread *t)
@@ -58,7 +30,7 @@ static void note_processors(struct mm_thread *t)
 void mm_note_thread(struct mm_thread *t)
 {
     sys(SYS_arch_prctl, 0x1003, &t->fs);
-    t->tid = known_tid((uint32_t)sys_gettid(), t->fs);
+    t->tid = mm_program_tid((uint32_t)sys_gettid(), t->fs);
     sys(SYS_arch_prctl, 0x1004, &t->gs);
     sys(SYS_get_robust_list, 0, &t->robust, &t->robust_length);
     sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &t->clear_tid);
@@ -174,7 +146,6 @@ int mm_stop_others(void)
 {
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
-    int hopeless = 0;
     uint64_t since = own_now();
     own_fill(e->signalled, 0, sizeof e->signalled);
     e->main_gone = e->parked = 0;
@@ -185,10 +156,7 @@ int mm_stop_others(void)
         if (others() == parked + (e->main_gone != 0))
             break;
         int r = ask_threads(&asked);
-        uint64_t waited = own_now() - since;
-        if (waited > SOON_NS && !hopeless)
-            hopeless = mm_starts_threads() ? 1 : -1;
-        if (r < 0 || waited > PATIENCE_NS || hopeless == 1) {
+        if (r < 0 || own_now() - since > PATIENCE_NS) {
             mm_release_others();
             return r < 0 ? r : -EAGAIN;
         }

@@ -183,7 +183,7 @@ static void know_pipes(void)
 }
 
 /* What it is said to be in says all that the kernel would say of a pipe: no need to ask. */
-static int is_pipe(const struct info *info, struct stat *st)
+static int is_known_pipe(const struct info *info, struct stat *st)
 {
     if (info->mount <= 0 || info->ino < 0 || info->mount != __atomic_load_n(&of_pipes.mount, __ATOMIC_ACQUIRE))
         return 0;
@@ -230,7 +230,7 @@ static void append_descriptor(struct out *out, int process, int infos, const cha
     it.info_length = append_file(out, infos, number, 1);
     struct info info = taken_apart(out->at - it.info_length, it.info_length);
     it.position = info.position, it.flags = info.flags;
-    if (is_pipe(&info, &st)) {
+    if (is_known_pipe(&info, &st)) {
         out->at -= it.info_length;         /* nothing more is in it */
         it.info_length = 0;
         it.path_length = append_pipe_name(out, st.st_ino);
