@@ -99,6 +99,16 @@ CASES = {
     "an object of the kernel": (
         "import ctypes; ring = ctypes.CDLL(None).syscall(298, (ctypes.c_uint * 32)(1, 128), 0, -1, -1, 0);"
         + MAPPED + "os.close(ring)", "", "it maps an object of the kernel"),
+    "secret memory": ("import ctypes; ring = ctypes.CDLL(None).syscall(447, 0); os.ftruncate(ring, 8192);"
+                      + MAPPED + "os.close(ring)", "", "it maps memory that the kernel itself may not read"),
+    "open secret memory": ("import ctypes; ring = ctypes.CDLL(None).syscall(447, 0); os.ftruncate(ring, 8192);"
+                           + MAPPED, "", "it maps memory that the kernel itself may not read"),
+    "a filter that keeps pages from being fetched": (
+        "import ctypes, mmap, struct; m = mmap.mmap(-1, 8192); m[:] = b'x' * 8192;"
+        "rules = b''.join(struct.pack('HBBI', *each) for each in ((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32),"
+        "(21, 0, 1, 22), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)));"
+        "kept = ctypes.create_string_buffer(rules); prctl = ctypes.CDLL(None).prctl; prctl(38, 1, 0, 0, 0);"
+        "assert not prctl(22, 2, struct.pack('HxxxxxxQ', 6, ctypes.addressof(kept)))", "", "Operation not permitted"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "large pages": ("import mmap; m = mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)", "",
@@ -127,6 +137,8 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     before, after, words = CASES[what]
     if what in ("io_uring", "a mapped ring") and ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)()) < 0:
         pytest.skip("this kernel or container forbids io_uring")
+    if "secret" in what and ctypes.CDLL(None).syscall(447, 0) < 0:
+        pytest.skip("this kernel keeps none")
     if what == "large pages" and Path("/proc/sys/vm/nr_hugepages").read_text() == "0\n":
         pytest.skip("this machine has none")
     if what == "an object of the kernel" and ctypes.CDLL(None).syscall(298, PERF, 0, -1, -1, 0) < 0:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/engine.h
 DELETED = b" (deleted)"
-_OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage")
+_OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage", b"/secretmem (deleted)")
 _MAPPED = re.compile(rb"^\S+ ...s \S+ (\w+):(\w+) (\d+) +(/.* \(deleted\))$", re.MULTILINE)
 
 

@@ -72,7 +72,7 @@ static int append_span(struct list *to, uint64_t start, uint64_t end, const stru
 
 /* Pages of a private file mapping that are swapped out, or seem so: where one was given back (MADV_DONTNEED) or the kernel
  * dropped it, a mark stays in its place that looks the same, and what the page holds is the file's.  They are fetched and
- * saved as they are, whichever it was; past the file's end there is nothing to fetch. */
+ * saved as they are, whichever it was; past the file's end there is nothing to fetch (EFAULT). */
 static int fetched(const struct mm_vma *v, struct mm_span s, struct list *written, struct list *existing)
 {
     int r = 0;
@@ -81,9 +81,10 @@ static int fetched(const struct mm_vma *v, struct mm_span s, struct list *writte
     int whole = sys(SYS_madvise, s.start, s.end - s.start, POPULATE_READ) == 0;
     for (uint64_t at = s.start, next; at < s.end && r >= 0; at = next) {
         next = whole ? s.end : at + MM_PAGE;
-        if (!whole && sys(SYS_madvise, at, MM_PAGE, POPULATE_READ) != 0)
+        int found = whole ? 0 : (int)sys(SYS_madvise, at, MM_PAGE, POPULATE_READ);
+        if (found == -EFAULT)
             continue;
-        r = existing ? append_span(existing, at, next, v) : 0;
+        r = found < 0 ? found : existing ? append_span(existing, at, next, v) : 0;
         r = r >= 0 && written ? append_span(written, at, next, v) : r;
     }
     if (!(v->protection & PROT_READ))

@@ -63,7 +63,8 @@ static int ends(const char *text, const char *suffix)
 int mm_has_no_name(const char *path)
 {
     return path[0] == '/' && ends(path, " (deleted)") && !own_begins(path, "/dev/") && !own_begins(path, "/memfd:")
-        && !own_begins(path, "/SYSV") && !own_begins(path, "/[aio]") && !own_begins(path, "/anon_hugepage");
+        && !own_begins(path, "/SYSV") && !own_begins(path, "/[aio]") && !own_begins(path, "/anon_hugepage")
+        && !own_equal(path, "/secretmem (deleted)");
 }
 
 /* One line: start-end rwxs offset major:minor inode path */
@@ -131,5 +132,7 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
         return "asynchronous I/O of the kernel is in use";
     if (own_begins(path, "/anon_hugepage"))
         return "it maps large pages";
+    if (own_equal(path, "/secretmem (deleted)"))       /* of memfd_secret: for the kernel it has no content */
+        return "it maps memory that the kernel itself may not read";
     return own_begins(path, "/dev/") && !own_begins(path, "/dev/shm/") && !own_equal(path, "/dev/zero") ? "it maps a device" : 0;
 }

@@ -195,7 +195,7 @@ static int gather(void)
         return r;
     int state = mm_process_state(image);
     if (state < 0)
-        return refuse_image(state == -1 ? "more queued signals wait for it than can come back" 
+        return refuse_image(state == -1 ? "more queued signals wait for it than can come back"
                             : "it has more than 1024 timers, or one of another process's time", "");
     int complete = !m->base || m->base != e->last;
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
