@@ -128,6 +128,28 @@ static int is_quiet(const struct mm_vma *v, struct mm_span s, uint64_t categorie
     return 1;
 }
 
+/* The pages of one mapping that exist, as kernels without that walk say it: an entry for each, whose highest bits are read.  The kernel's
+ * page of zeros exists, too. */
+static int scan_entries(const struct mm_vma *v, struct list *existing)
+{
+    uint64_t *entry = (uint64_t *)ENGINE->maps, n = 0;
+    for (uint64_t at = v->start; at < v->end; at += n * MM_PAGE) {
+        n = (v->end - at) / MM_PAGE;
+        long r = sys_pread(pagemap, entry, n < MAPS / 8 ? n * 8 : MAPS, (off_t)(at / MM_PAGE * 8));
+        if (r < 8)
+            return r < 0 ? (int)r : -EIO;
+        n = (uint64_t)r / 8;
+        for (uint64_t i = 0; i < n; i++) {
+            struct mm_span page = { at + i * MM_PAGE, at + (i + 1) * MM_PAGE };
+            uint64_t categories = entry[i] >> 63 ? PRESENT : entry[i] >> 62 ? SWAPPED : 0;
+            int of_file = v->inode && categories == PRESENT && entry[i] >> 61 & 1;
+            if (categories && !of_file && append_found(v, page, categories, 0, existing) < 0)
+                return -E2BIG;
+        }
+    }
+    return 0;
+}
+
 /* One walk over the pages of so many mappings, one after the other: those that exist, and among them those written since the
  * last time.  Either list may be NULL.  ALL: nothing counts as written; PROTECT: they are protected again, which costs an
  * interrupt of each processor where the process has run.  LOOK: nothing is done, and -EAGAIN if something was written but what
@@ -143,6 +165,8 @@ static int scan(const struct mm_vma *v, uint64_t many, int what, struct list *wr
     a.flags = what == ALL ? 0 : what == LOOK ? CHECK_ASYNC : PROTECT_MATCHING | CHECK_ASYNC;
     while (a.start < last) {
         long r = sys(SYS_ioctl, pagemap, SCAN, &a);
+        if (r == -ENOTTY && what == ALL)
+            return scan_entries(v, existing);
         if (r < 0)
             return (int)r;
         for (long i = 0; i < r; i++)
