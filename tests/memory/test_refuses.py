@@ -101,8 +101,8 @@ CASES = {
         + MAPPED + "os.close(ring)", "", "it maps an object of the kernel"),
     "secret memory": ("import ctypes; ring = ctypes.CDLL(None).syscall(447, 0); os.ftruncate(ring, 8192);"
                       + MAPPED + "os.close(ring)", "", "it maps memory that the kernel itself may not read"),
-    "open secret memory": ("import ctypes; ring = ctypes.CDLL(None).syscall(447, 0); os.ftruncate(ring, 8192);"
-                           + MAPPED, "", "it maps memory that the kernel itself may not read"),
+    "secret memory that is not mapped": ("import ctypes; assert ctypes.CDLL(None).syscall(447, 0) > 0",
+                                         "", "is '/secretmem (deleted)', which cannot come back with the program"),
     "a filter that keeps pages from being fetched": (
         "import ctypes, mmap, struct; m = mmap.mmap(-1, 8192); m[:] = b'x' * 8192;"
         "rules = b''.join(struct.pack('HBBI', *each) for each in ((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32),"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/engine.h
 DELETED = b" (deleted)"
-_OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage", b"/secretmem (deleted)")
+SECRET = b"/secretmem (deleted)"           # of memfd_secret: nobody reads it for the program
+_OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage", SECRET)
 _MAPPED = re.compile(rb"^\S+ ...s \S+ (\w+):(\w+) (\d+) +(/.* \(deleted\))$", re.MULTILINE)
 
 

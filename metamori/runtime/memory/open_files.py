@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
 from metamori.runtime.memory.nameless import KIND as NAMELESS
-from metamori.runtime.memory.nameless import Nameless, another_name, has_no_name
+from metamori.runtime.memory.nameless import SECRET, Nameless, another_name, has_no_name
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.store.format.records import DescriptorEntry
 
@@ -269,7 +269,7 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     if stat.S_ISREG(mode) and _is_queue(this):
         run.queues.append(this)
         return this.entry("segment", position=0, data=b"%d %d" % (QUEUE, this.inode))
-    if (stat.S_ISREG(mode) and this.st.st_nlink) or stat.S_ISDIR(mode):
+    if (stat.S_ISREG(mode) and this.st.st_nlink and this.path != SECRET) or stat.S_ISDIR(mode):
         return this.entry("file", data=this.locks)
     if stat.S_ISSOCK(mode):
         return _socket(this, run)
