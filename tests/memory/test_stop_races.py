@@ -70,6 +70,26 @@ def test_a_thread_that_parks_when_its_stop_was_given_up(tmp_path: Path) -> None:
     run.wait()
 
 
+def test_a_thread_that_is_held_where_it_parks(tmp_path: Path) -> None:
+    """By a debugger, say: no checkpoint is taken, and the other thread goes on."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", TWO_THREADS], ends=False)
+    case.added = stops.env
+    out = tmp_path / "out"
+    run = case.start()
+    wait_until(lambda: out.stat().st_size > 4, "both threads count")
+    stops.arm("memory.parks")
+    for _ in range(2):
+        refused = case.verb("checkpoint")
+        assert b"does not stop" in refused.stderr, refused
+        before = out.stat().st_size
+        wait_until(lambda: out.stat().st_size > before + 4, "the other one counts")    # noqa: B023
+    stops.go("memory.parks")
+    assert case.verb("checkpoint").returncode == 0
+    case.kill_with(run)
+    run.wait()
+
+
 def test_asked_again_before_the_leader_is_none_any_more(tmp_path: Path) -> None:
     """Another thread gets the signal, and is not the leader: the one that is looks again."""
     stops = Stops(tmp_path / "stops")

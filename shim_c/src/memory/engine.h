@@ -28,6 +28,8 @@
 #define MM_MEMORY_ASK 0x6d746d72u      /* value of the signal: somebody wants an image */
 #define MM_MEMORY_STOP 0x6d746d73u     /* the leader wants every thread */
 
+#define MM_PATIENCE_NS 3000000000ul     /* with threads that do not stop: a debugger may hold one */
+
 #define THREADS 1024
 #define THREAD_STACK 16384
 #define LEADER_STACK (512u << 10)

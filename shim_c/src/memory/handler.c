@@ -22,11 +22,16 @@ static void park(void *argument)
         sys_futex_wait(&e->stop, stop, 1000000);
 }
 
-/* Threads of the last stop, or of a restart, may still stand on the stacks, and read the notes, that an image is made with. */
-static void await_within(const struct mm_engine *e)
+/* Threads of the last stop, or of a restart, may still stand on the stacks, and read the notes, that an image is made with.  0: they stay. */
+static int await_within(const struct mm_engine *e)
 {
-    while (e->pid == (uint32_t)sys_getpid() && __atomic_load_n(&e->within, __ATOMIC_ACQUIRE))
+    uint64_t since = own_now();
+    while (e->pid == (uint32_t)sys_getpid() && __atomic_load_n(&e->within, __ATOMIC_ACQUIRE)) {
+        if (own_now() - since > MM_PATIENCE_NS)
+            return 0;
         sys_pause_us(20);
+    }
+    return 1;
 }
 
 static void lead(void *argument)
@@ -66,8 +71,13 @@ static void lead_while_asked(void *context)
     while (!again && is_asked()
            && __atomic_compare_exchange_n(&e->leader, &none, (uint32_t)sys_gettid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         e->entering = is_entering(context) || mm_numbers_under_way(context);
+        if (!await_within(e)) {
+            mm_my_memory->error = EAGAIN;
+            mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
+            __atomic_store_n(&e->leader, 0, __ATOMIC_SEQ_CST);
+            continue;
+        }
         mm_numbers_known(context);
-        await_within(e);
         e->frame_end = end_of_frame(context);
         int back = mm_switch(e->thread[0].registers, lead, &e->thread[0], stack_top(e->leader_stack, LEADER_STACK));
         mm_numbers_real(context);

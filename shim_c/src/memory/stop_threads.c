@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <ucontext.h>
 
-#define PATIENCE_NS 3000000000ul
-
 /* Only a choice of the program's own: where it goes on it is given others by a batch system, or by hand. */
 static void note_processors(struct mm_thread *t)
 {
@@ -156,7 +154,7 @@ int mm_stop_others(void)
         if (others() == parked + (e->main_gone != 0))
             break;
         int r = ask_threads(&asked);
-        if (r < 0 || own_now() - since > PATIENCE_NS) {
+        if (r < 0 || own_now() - since > MM_PATIENCE_NS) {
             mm_release_others();
             return r < 0 ? r : -EAGAIN;
         }
