@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from comeback import Memory, built, comes_back
+from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -23,3 +24,72 @@ def test_sets_that_watch_what_has_another_number(tmp_path: Path) -> None:
 def test_connections_that_nobody_has_accepted(tmp_path: Path) -> None:
     """Accepted in their order, from the same ports, by whoever listens."""
     comes_back(Memory(tmp_path, [built(tmp_path, "backlog.c")]), "60ms")
+
+
+SEALED = """
+import fcntl, os, socket, sys, time
+ADD, GET, FUTURE = 1033, 1034, 16
+one, other = socket.socketpair()
+def sealed(name):
+    fd = os.memfd_create(name, os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 8192)
+    fcntl.fcntl(fd, ADD, FUTURE)
+    return fd
+kept = sealed("kept")
+sent = os.open(f"/proc/self/fd/{kept}", os.O_RDWR)
+socket.send_fds(one, [b"x"], [sent])
+os.close(sent)
+if not os.path.exists("keeps"):
+    os.close(kept)
+open("begun", "w")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+_, (got,), _, _ = socket.recv_fds(other, 1, 1)
+sys.exit(fcntl.fcntl(got, GET))
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_sealed_memory_file_on_its_way(tmp_path: Path, keeps: bool) -> None:
+    """Whoever has it open, too, seals it; else it is said that it cannot come back."""
+    command = ["/usr/bin/python3", "-c", SEALED, str(tmp_path / "go")]
+    case = Memory(tmp_path, command, ends=False, setup={"keeps": b""} if keeps else {})
+    run = case.start()
+    try:
+        wait_until(lambda: (case.work / "begun").exists(), "it is sent")
+        done = case.verb("checkpoint")
+        assert (done.returncode == 0) == keeps, done
+        assert keeps or b"a descriptor that was sent to descriptor" in done.stderr
+        case.kill(run)
+        run.wait()
+        if keeps:
+            (tmp_path / "go").touch()
+            done = case.verb("restart", str(case.images()[-1]))
+            assert done.returncode == 16, done
+    finally:
+        run.kill()
+        run.wait()
+
+
+OF_A_PROCESS = """
+import os, socket, time
+one, other = socket.socketpair()
+fd = os.open("/proc/self/stat", os.O_RDONLY)
+socket.send_fds(one, [b"x"], [fd])
+os.close(fd)
+open("begun", "w")
+time.sleep(600)
+"""
+
+
+def test_a_file_of_a_process_on_its_way_is_refused(tmp_path: Path) -> None:
+    """No process has that number when it is back."""
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", OF_A_PROCESS], ends=False)
+    run = case.start()
+    try:
+        wait_until(lambda: (case.work / "begun").exists(), "it is sent")
+        done = case.verb("checkpoint")
+        assert done.returncode and b"of a process, which cannot come back" in done.stderr, done
+    finally:
+        case.kill(run)
+        run.wait()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from comeback import METAMORI, Memory, built
@@ -15,6 +17,8 @@ from metamori._area import lib
 from metamori.config import Config
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import child_loop, start_run
+from metamori.runtime.memory import tree
+from metamori.runtime.memory.proc_inspect import NotBegun
 from metamori.store.read.store import Store
 
 TWO_THREADS = """
@@ -25,6 +29,17 @@ def count(letter):
         time.sleep(0.005)
 threading.Thread(target=count, args=(b"a",)).start()
 count(b"b")
+"""
+
+LARGE = """
+import mmap, os, time
+open("begun", "w")
+while not os.path.exists("grow"):
+    time.sleep(0.01)
+memory = mmap.mmap(-1, 256 << 20)
+memory[::4096] = b"x" * (256 << 8)
+open("grown", "w")
+time.sleep(600)
 """
 
 
@@ -110,6 +125,28 @@ def test_asked_again_before_the_leader_is_none_any_more(tmp_path: Path) -> None:
     stops.go("memory.led")
     assert again.wait(60) == 0
     case.kill_with(run)
+    run.wait()
+
+
+def test_one_that_ends_while_it_is_looked_at(tmp_path: Path) -> None:
+    """Its memory is gone before its files are closed: both are its end."""
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", LARGE], ends=False)
+    run = case.start()
+    wait_until(lambda: (case.work / "begun").exists(), "it runs")
+    assert case.verb("checkpoint").returncode == 0
+    (case.work / "grow").touch()
+    wait_until(lambda: (case.work / "grown").exists(), "it has much memory")
+    area = Area(str(case.store))
+    slot, = area.processes()
+    images = tree.Images.__new__(tree.Images)
+    images.area, images.all = area, [SimpleNamespace(slot=slot, pid=area.process(slot).pid)]
+    looks = tree._unless_one_ends(lambda images: os.readlink(f"/proc/{images.all[0].pid}/exe"))
+    looks(images)
+    os.kill(images.all[0].pid, signal.SIGKILL)
+    with pytest.raises(NotBegun):
+        while True:
+            looks(images)
+    area.close()
     run.wait()
 
 

@@ -42,6 +42,24 @@ def test_the_end_is_no_empty_message(kind: socket.SocketKind) -> None:
         assert unread.waiting(other) == unread.waiting(other) == LAST
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
+def test_a_reset_stays_the_programs(kind: socket.SocketKind) -> None:
+    """Of one whose other end was closed before it had read all."""
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    with other:
+        other.send(b"x")
+        one.send(b"last")
+        one.close()
+        assert [unread.waiting(other, keeps) for keeps in (False, True)] == ["an error that was not read"] * 2
+        found = []
+        for _ in range(2):
+            try:
+                found.append(other.recv(9))
+            except ConnectionResetError:
+                found.append(b"reset")
+        assert sorted(found) == [b"last", b"reset"]
+
+
 def test_descriptors_are_not_taken() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:

@@ -265,7 +265,7 @@ class Tree:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
         known = {(each.kind, each.inode): each for each in self.meta.segments}
         own: dict[tuple[int, ...], int] = {tuple(map(int, each.data.split()[:2])): each.descriptor
-                                           for each in entry.descriptors if each.kind == "segment" and each.data}
+                                           for each in member.descriptors if each.kind == "segment" and each.data}
         for place, fd in segments.items():
             this = known[place]
             how = _REMOVED * (this.kind == sysv.MEMORY and this.mode & sysv.REMOVED != 0)

@@ -117,6 +117,11 @@ def _seals(fd: int) -> int:
     return int(fcntl.fcntl(fd, _GET_SEALS))
 
 
+def is_sealed_late(fd: int) -> bool:
+    """So that nobody may map it writable any more, who had it mapped may write on."""
+    return _seals(fd) & (SEAL_WRITE | SEAL_FUTURE_WRITE) == SEAL_FUTURE_WRITE
+
+
 def _unmapped(fd: int, size: int, mapped: list[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
     """Where it has content, in pieces."""
     at, most = 0, _MOST + 1

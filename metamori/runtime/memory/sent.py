@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from metamori.runtime.memory import open_files, sets, sockets, unread
+from metamori.runtime.memory import open_files, segments, sets, sockets, unread
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.open_files import Open, Run, Sent
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
@@ -83,8 +83,14 @@ def entries(run: Run) -> Iterator[DescriptorEntry]:
             entry = open_files.entry_of(this, run)
         except Refused as error:
             raise type(error)(str(error).replace(f"descriptor {this.fd}", this.called, 1)) from None
-        deleted = stat.S_ISREG(this.st.st_mode) and this.path.endswith(_DELETED) and entry.kind == "file"
-        if deleted or entry.kind in _TIED:
+        has_another = stat.S_ISREG(this.st.st_mode) and this.path.endswith(_DELETED) and this.st.st_nlink
+        if has_another or entry.kind in _TIED or (entry.kind == "segment" and _is_sealed_for_nobody(this, run)):
             raise NotBegun(f"{this.called} is '{this.path.decode(errors='replace')}', which cannot come back with the "
                            "program")
         yield replace(entry, descriptor=this.number)
+
+
+def _is_sealed_for_nobody(this: Sent, run: Run) -> bool:
+    """Who has it open seals it again when all have mapped it (segment_restart.late_seals)."""
+    late = segments.is_sealed_late(this.fd) if this.path.startswith(b"/memfd:") else False
+    return late and all(each.is_sent or each.st[1:3] != this.st[1:3] for each in run.memory)

@@ -70,8 +70,8 @@ def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]
     def looks(images: Images) -> None:
         try:
             what(images)
-        except (FileNotFoundError, ProcessLookupError):
-            images.require_alive()
+        except (FileNotFoundError, ProcessLookupError):    # files are open for a while after memory is gone
+            images.require_none(lib.mm_proc_ended(_pids(images.all), len(images.all)))
             raise
     return looks
 
@@ -271,7 +271,11 @@ class Images:
 
     def require_alive(self) -> None:
         """NotBegun: one was killed meanwhile, and what was found of it and its children may be of afterwards."""
-        if lib.mm_held_ended(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all)):
+        self.require_none(lib.mm_held_ended(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all)))
+
+    def require_none(self, ended: int) -> None:
+        """NotBegun."""
+        if ended:
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import select
 import socket
 import struct
 import termios
@@ -23,6 +24,7 @@ else:
 
 MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 DESCRIPTORS = "descriptors that were sent and not received"
+ERROR = "an error that was not read"
 _SOCKET = socket.SOL_SOCKET
 _PEEK_OFF, _PIDFD = 42, 4                  # SO_PEEK_OFF, SCM_PIDFD
 _MOST_FDS = 253                            # in a message: SCM_MAX_FD
@@ -41,6 +43,8 @@ class Message(NamedTuple):
 
 def waiting(this: socket.socket, keeps: bool = False) -> list[Message] | str:
     """All of it; or what it is, where it cannot come back. keeps: whoever asks closes the descriptors."""
+    if _has_error(this):                   # a look would take it from the program
+        return ERROR
     found: list[Message] = []
     inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
     before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, *[socket.SO_PASSCRED][:is_unix])]
@@ -66,6 +70,12 @@ def close(messages: Iterable[Message]) -> None:
     for each in messages:
         for fd in each.fds:
             os.close(fd)
+
+
+def _has_error(this: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(this, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _all(this: socket.socket, found: list[Message], inode: int) -> str:

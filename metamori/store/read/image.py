@@ -24,7 +24,7 @@ _ENVELOPE = struct.Struct("<8sIIQ")
 _COUNTS = struct.Struct("<10Q")            # index, base, data, program, threads, timers, areas, saved, existing, paths
 _FIXED = 16 * 8 + 65 * 32 + 3 * 32         # sizeof(struct mm_memory_image)
 _TIMER, _AREA, _SPAN = 64, 48, 16
-_THREAD = {1: 136, 2: 264, 3: 264}                 # by version
+_THREAD = {1: 136, 2: 264, 3: 264, 4: 264}         # by version
 _PIECE = 1 << 20
 _CHECKED_AT_ONCE = 1 << 26
 

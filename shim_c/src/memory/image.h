@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define MM_IMAGE_MAGIC "mtmrMEMO"
-#define MM_IMAGE_VERSION 3
+#define MM_IMAGE_VERSION 4
 #define MM_PAGE 4096ul
 #define MM_SIGNALS 64
 #define MM_TIMERS 1024
