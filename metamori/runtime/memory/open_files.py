@@ -229,6 +229,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
+        require_of_none(this)
         known = followed.get(this.fd)
         # a removed folder's name is of no use
         removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
@@ -247,12 +248,15 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     return found
 
 
-def entry_of(this: Open, run: Run) -> DescriptorEntry:
-    mode, standard = this.st.st_mode, this.standard
-    if standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):
-        # nothing is there by that name when it is back, but it is soon closed, as a rule
+def require_of_none(this: Open) -> None:
+    """Refused: it is of a process. Nothing is there by that name when it is back, but it is soon closed, as a rule."""
+    if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):
         name = this.path.decode(errors="replace")
         raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
+
+
+def entry_of(this: Open, run: Run) -> DescriptorEntry:
+    mode, standard = this.st.st_mode, this.standard
     readable = this.flags & _ACCESS == os.O_RDONLY
     if standard >= 0 and not (readable and stat.S_ISREG(mode)) and not (standard > 2 and stat.S_ISSOCK(mode)):
         return this.entry("standard", position=standard)
