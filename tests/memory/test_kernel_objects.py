@@ -256,3 +256,28 @@ def test_more_signals_than_can_come_back(tmp_path: Path) -> None:
         if run.poll() is None:
             case.kill_with(run)
     assert (tmp_path / "out").read_bytes() == case.native.output
+
+
+HIGH = """
+import fcntl, os, resource, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (9500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+r, w = os.pipe()
+high = fcntl.fcntl(w, fcntl.F_DUPFD, 9000)
+os.close(w)
+child = os.fork()
+if child == 0:
+    os.close(high)
+    while os.read(r, 16384):
+        time.sleep(0.01)
+    os._exit(0)
+print([os.write(high, b"x" * (1 << 20)) for _ in range(3)], flush=True)
+os.close(high)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_write_by_a_number_above_ours_goes_on_after_a_stop(tmp_path: Path) -> None:
+    """Of a program with so many descriptors, too, a blocking write writes all."""
+    script = tmp_path / "high.py"
+    script.write_text(HIGH)
+    comes_back(Memory(tmp_path, ["/usr/bin/python3", script]), "150ms")

@@ -141,5 +141,11 @@ int main(int argc, char **argv)
     characters("redirected", fd);
     close(fd);
     MEASURE("redirected stat", stat("redirected", &st) == 0);
+
+    /* locked while it is only read, and written later: the library has to have it open, and cannot move that out of the way */
+    must(fcntl(old_file("locked", O_RDONLY), F_SETLK, &(struct flock){ .l_type = F_RDLCK }) == 0, "lock");
+    must(pwrite(old_file("locked", O_WRONLY), block, SMALL, SMALL) == SMALL, "locked");
+    fd = old_file("unfollowed", O_RDONLY);
+    MEASURE("above ours read", read(fd, block, SMALL) == SMALL);
     return 0;
 }

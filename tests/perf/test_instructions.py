@@ -16,7 +16,7 @@ import pytest
 from lab import Lab
 
 CALLS = 1000  # of each kind in one measurement (COUNT in hot.c)
-FILES = ("unfollowed", "followed", "window", "redirected")
+FILES = ("unfollowed", "followed", "window", "redirected", "locked")
 MODES: dict[str, list[str]] = {"default": [], "isolate": ["--isolate"]}
 
 # file and call: (default, --isolate), instructions more than natively
@@ -35,6 +35,7 @@ BOUNDS = {
     "redirected pread": (605, 615), "redirected read": (465, 470), "redirected lseek": (320, 320),
     "redirected fstat": (300, 300), "redirected read4k": (715, 720), "redirected fputc": (5, 5),
     "redirected fgetc": (5, 5), "redirected stat": (275, 275),
+    "above ours read": (180, 180),
 }
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not Path("/usr/include/valgrind/callgrind.h").exists(),

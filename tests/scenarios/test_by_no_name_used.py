@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import pytest
@@ -44,3 +45,22 @@ def test_by_no_name_that_this_run_has_used(
         lab.restore(index)
         assert (lab.work / "other").read_bytes() == b"o" * 9000 + more, f"at {index}"
     lab.verb("verify")
+
+
+RUNS_BY_ANOTHER_NAME = """
+import os, subprocess
+os.link("program", "other")
+with subprocess.Popen(["./program"], stdin=subprocess.PIPE) as running:
+    running.stdin.write(b"x")
+    os.unlink("program")
+    print(subprocess.run(["./other"], stdin=subprocess.DEVNULL).returncode)
+"""
+
+
+def test_a_running_program_by_another_name(elsewhere: Lab) -> None:
+    """The store has a copy, and nobody may write to what the kernel runs: nothing need be, for all its bytes are in place."""
+    shutil.copy("/bin/cat", elsewhere.work / "program")
+    done = elsewhere.run([sys.executable, "-c", RUNS_BY_ANOTHER_NAME])
+    assert (done.returncode, done.stdout) == (0, b"x0\n") or (done.returncode, done.stdout) == (0, b"0\nx"), done
+    assert b"is not executed" not in done.stderr
+    elsewhere.verb("verify")

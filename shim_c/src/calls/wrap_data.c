@@ -242,7 +242,8 @@ static __attribute__((noinline)) ssize_t followed_write(int fd, const void *buff
     struct iovec bytes = { (void *)buffer, count };
     struct request ask = { SYS_write, (long)buffer, (long)count, 0, 0, &bytes, 1, -1 };
     long r = absurd(buffer, count) ? NOT_HERE : tracked_write(fd, ask);
-    return r != NOT_HERE ? r : REAL(write)(mm_theirs(fd), buffer, count);
+    return r != NOT_HERE ? r : LIKELY(!mm_memory_head) ? REAL(write)(mm_theirs(fd), buffer, count)
+         : mm_write_held_up(mm_theirs(fd), buffer, count);
 }
 static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buffer, size_t count, off_t at)
 {

@@ -11,6 +11,7 @@
 static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
+static uint8_t numbered[READERS];              /* by a number's remainder: one of them may have had it */
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 
 /* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode: how often,
@@ -26,6 +27,13 @@ static int is_locked(uint32_t slot)
     return locked[slot % READERS] || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
 }
 
+static void note_number(int fd)
+{
+    mm_note_own(fd);
+    numbered[(unsigned)fd % READERS] = 1;
+}
+
+/* Asked of every number as high as ours, which many of the program's may be. */
 int mm_among_ours(int fd)
 {
     if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
@@ -33,7 +41,7 @@ int mm_among_ours(int fd)
     for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
             return 1;
-    for (int i = 0; !none_open() && i < READERS; i++)
+    for (int i = 0; numbered[(unsigned)fd % READERS] && i < READERS; i++)
         if (readers[i].slot && readers[i].fd == fd)
             return 1;
     return 0;
@@ -125,7 +133,7 @@ void mm_move_own(int fd)
     for (int i = 0; i < READERS; i++)
         if (readers[i].slot && readers[i].fd == fd)
             readers[i].fd = (int)up;
-    mm_note_own((int)up);
+    note_number((int)up);
 }
 
 static struct reader *reader_of(uint32_t slot)
@@ -145,9 +153,9 @@ static int add_reader(uint32_t slot, int fd)
         if (place->slot)
             continue;
         place->fd = fd;
+        note_number(fd);
         __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
         __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-        mm_note_own(fd);
         return 1;
     }
     return 0;

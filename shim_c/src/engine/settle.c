@@ -94,6 +94,13 @@ long mm_settle(uint32_t slot, int fd)
     return r;
 }
 
+/* Is nothing of it anywhere else, though what is written next would be? */
+static int is_in_place(const struct mm_pif *p, int fd)
+{
+    struct stat st;
+    return !p->root && sys(SYS_fstat, fd, &st) == 0 && p->size == (uint64_t)st.st_size && p->home_limit >= p->size;
+}
+
 /* The same for a file that is about to be executed, of which fd need not be fit to write.  The kernel runs nothing that is open
  * for writing: it is so under the lock only, and whoever waited for that finds the bytes in place and opens nothing. */
 long mm_settle_program(uint32_t slot, int fd)
@@ -107,7 +114,7 @@ long mm_settle_program(uint32_t slot, int fd)
         int own = mm_locked_reader(slot);
         long home = own >= 0 ? own : mm_open_shut(path, O_RDWR);
         touched(slot, p);
-        r = home < 0 ? home : bring_home(slot, p, (int)home, 1);
+        r = home >= 0 ? bring_home(slot, p, (int)home, 1) : is_in_place(p, fd) ? 0 : home;     /* it runs already, say */
         if (own < 0 && home >= 0) {
             mm_drop_reader(slot);
             mm_close_spare((int)home);
