@@ -58,7 +58,7 @@ with subprocess.Popen(["./program"], stdin=subprocess.PIPE) as running:
 
 
 def test_a_running_program_by_another_name(elsewhere: Lab) -> None:
-    """The store has a copy, and nobody may write to what the kernel runs: nothing need be, for all its bytes are in place."""
+    """The store has a copy, and nobody may write to what the kernel runs: nothing need be, all its bytes are there."""
     shutil.copy("/bin/cat", elsewhere.work / "program")
     done = elsewhere.run([sys.executable, "-c", RUNS_BY_ANOTHER_NAME])
     assert (done.returncode, done.stdout) == (0, b"x0\n") or (done.returncode, done.stdout) == (0, b"0\nx"), done

@@ -41,3 +41,11 @@ def test_the_run_s_own_descriptors_are_none_to_the_program(lab: Lab, compiled: C
     assert done.stdout == b"0 wrong; 20: overwritten" + b"o" * 9 + b"\n"
     assert int(done.stderr.split()[0]) >= 5, "the buffer, the run area, and what is kept for a moment of need"
     lab.verb("verify")
+
+
+def test_a_program_that_takes_every_number(lab: Lab, compiled: Compile) -> None:
+    """Where the run has to have one of them it does not get it; else that would be where redirected bytes go."""
+    (lab.work / "f").write_bytes(b"o" * 9000)
+    done = lab.run(["sh", "-c", 'ulimit -n 64 && exec "$0"', compiled("fills_numbers")])
+    assert (done.returncode, done.stdout) == (0, b"0 bytes more\n"), done
+    lab.verb("verify")

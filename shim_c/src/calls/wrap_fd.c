@@ -383,8 +383,9 @@ static int onto(int fd, int to, int flags, int three)
 {
     if (mm_is_ours(fd))
         return fail(-EBADF);
-    if (active() && fd != to && sys(SYS_fcntl, fd, F_GETFD) >= 0)
-        mm_move_own(to);
+    int refused = active() && fd != to && sys(SYS_fcntl, fd, F_GETFD) >= 0 ? mm_move_own(to) : 0;
+    if (UNLIKELY(refused))
+        return fail(refused);
     int followed = active() && fd != to && (has_fit(fd) || has_fit(to)) && (unsigned)to < MM_FDS && !mm_stranger();
     struct mm_onto onto;
     if (followed)

@@ -32,7 +32,7 @@ static inline int mm_is_ours(int fd) { return UNLIKELY((unsigned)fd >= (unsigned
 /* A number that the program may mean: ours are no descriptors to it. */
 static inline int mm_theirs(int fd) { return mm_is_ours(fd) ? -1 : fd; }
 int mm_next_own(int from);
-void mm_move_own(int fd);
+int mm_move_own(int fd);
 int mm_high_fd(int fd);
 void mm_hold_spares(void);
 long mm_open_own(const char *path, int flags);

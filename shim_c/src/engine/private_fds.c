@@ -109,16 +109,31 @@ int mm_next_own(int from)
     return best;
 }
 
-/* The program wants this number for itself. */
-void mm_move_own(int fd)
+/* No number is free: that of a spare one, which is given up.  0: this one is a spare itself; -EBADF: there is none left. */
+static long instead_of_spare(int fd)
+{
+    for (int i = 0; i < MM_SPARE; i++) {
+        int number = mm_spare(i);
+        if (number < 0)
+            continue;
+        mm_spare_keep(i, -1);
+        return number == fd ? 0 : sys(SYS_dup3, fd, number, O_CLOEXEC);
+    }
+    return -EBADF;
+}
+
+/* The program wants this number for itself.  0, or -errno: it cannot have it. */
+int mm_move_own(int fd)
 {
     if (!mm_is_ours(fd))
-        return;
+        return 0;
     long up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
     if (up < 0)
         up = sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
     if (up < 0)
-        return;
+        up = instead_of_spare(fd);
+    if (up <= 0)
+        return (int)up;
     if (fd == mm_buffer_fd)
         mm_buffer_fd = (int)up;
     if (fd == mm_watch_fd)
@@ -134,6 +149,7 @@ void mm_move_own(int fd)
         if (readers[i].slot && readers[i].fd == fd)
             readers[i].fd = (int)up;
     note_number((int)up);
+    return 0;
 }
 
 static struct reader *reader_of(uint32_t slot)

@@ -96,8 +96,8 @@ static int put_into_place(struct mm_actions *list, const int *opened)
             continue;
         int e = 0;
         for (int j = 0; j < a->fd_count && e >= 0; j++) {
-            mm_move_own(a->fds[j]);
-            e = (int)sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+            e = mm_move_own(a->fds[j]);
+            e = e < 0 ? e : (int)sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
         }
         sys_close(opened[i]);
         if (e >= 0)
