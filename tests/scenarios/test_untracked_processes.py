@@ -470,7 +470,8 @@ def test_a_child_that_runs_late(lab: Lab, supervised: bool) -> None:
                        env={"LD_PRELOAD": f"{library}:{slow}", "METAMORI_STORE": str(lab.store)})
     assert done.returncode == 0, done.stderr
     wait_until(lambda: (lab.work / "flag").exists(), "the daemon")
-    wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the end of the run")
+    wait_until(lambda: not (lab.store / "run").exists(), "the end of the run")     # until then bytes may be redirected
+    wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the store")
     assert (lab.work / "old").read_bytes() == b"o" * 6000
     assert not (lab.work / "flag").exists()
 

@@ -17,6 +17,11 @@ from contextlib import contextmanager
 import pytest
 from lab import PATIENCE, Lab, wait_until
 
+from metamori.runtime.area import unwritten
+from metamori.store.io import commit
+from metamori.store.io.os_io import Door
+from metamori.store.read.store import Store
+
 ROUNDS = 8
 
 
@@ -395,3 +400,25 @@ def test_reads_beside_a_run_of_what_somebody_else_changed(lab: Lab, size: int, i
     looked_at()
     assert session.end() == 0
     looked_at()
+
+
+def test_losses_while_a_live_run_s_files_go_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a restore moves is no outsider's doing: a file that it took away amid the looks was called changed."""
+    old = lab.start()
+    old.must(["open f rw,creat", "write 3 3000 1"])
+    assert old.end() == 0
+    session, looked = lab.start(), list[bytes]()
+    session.must(["open g r,creat", "close 3", "checkpoint"])
+
+    def look(door: Door, path: bytes) -> os.stat_result | None:
+        looked.append(path)
+        if len(looked) == 1:
+            lab.restore(0)
+        return commit.lstat_or_none(door, path)
+
+    monkeypatch.setattr(unwritten, "lstat_or_none", look)
+    with Store.open(os.fsencode(lab.store)) as store:
+        changed = unwritten.beside_runs(store).changed_beside
+        assert changed is not None and not changed(None)
+    assert looked
+    assert session.end() == 0

@@ -62,9 +62,12 @@ class _Beside:
             return set()
         with closing(area):
             while True:
-                start = area.head.committed_journal
+                head = area.head
+                start = head.parent, head.committed_epoch, head.restoring
+                if head.restoring:         # the run's own files are on their way
+                    return set()
                 found, now = self._changed(area, inodes)
-                if area.head.committed_journal == start:
+                if (head.parent, head.committed_epoch, head.restoring) == start:
                     break
         anew = found - self._assumed
         for inode, entries in last_copies(self._store, now, anew).items() if anew else ():
@@ -84,11 +87,11 @@ class _Beside:
         if is_job or area.head.parent not in store.history:
             return set(), store.state(store.head.index)
         now = store.state(area.head.parent)
-        entries = ((now.names.get(each.path), each) for each in store.head.identities)
-        noted = {entry.inode: (each.size, each.mtime_ns) for entry, each in entries if entry and entry.kind == "file"}
+        noted = store.noted()
 
         def is_known(inode: int, size: int, mtime_ns: int) -> bool:
-            return (size, mtime_ns) in ((now.pifs[inode].size, now.pifs[inode].mtime_ns), noted.get(inode))
+            was, at = now.pifs[inode], (noted[path] for path in now.paths(inode) if path in noted)
+            return (size, mtime_ns) in ((was.size, was.mtime_ns), *((each.size, each.mtime_ns) for each in at))
 
         def is_there(inode: int) -> bool:
             there = (lstat_or_none(store.door, path) for path in now.paths(inode))

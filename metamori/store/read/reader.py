@@ -176,7 +176,7 @@ def _find_home(store: Store, inode: int) -> bytes:
     live = any(commit.exists(store.door, each) for each in (store.layout.run_area, store.layout.nodes))
     here, newest = store.state(store.head.index, doubtful=True), store.state(store.newest, doubtful=True)
     known = {(pif.dev, pif.ino) for state in (here, newest) if (pif := state.pifs.get(inode)) is not None}
-    noted = {each.path: each for each in store.head.identities}
+    noted = store.noted()
     paths = [path for path in here.paths(inode) if path in noted]
     known |= {(noted[path].dev, noted[path].ino) for path in paths}
     if paths and not live:

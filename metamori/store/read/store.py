@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format import files
-from metamori.store.format.records import Head, KeptHome, Meta, Numbers, Offsets, Undo, UndoEntry
+from metamori.store.format.records import Head, Identity, KeptHome, Meta, Numbers, Offsets, Undo, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.os_io import REAL, Door
 from metamori.store.io.owner import require_own
@@ -43,6 +43,7 @@ class Store(Catalog):
         super().__init__(path, door)
         self._checked: Recent[int, tuple[int, Checked]] = Recent(STATES)   # and as of which undo record
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
+        self._noted: tuple[Head, dict[bytes, Identity]] | None = None
         self.changed_beside: Callable[[Collection[int] | None], set[int]] | None = None   # as UndoLog.unwritten
 
     # -- opening ---------------------------------------------------------------------------------
@@ -98,7 +99,13 @@ class Store(Catalog):
     def forget(self) -> None:
         super().forget()
         self._checked.clear()
-        self._objects = None
+        self._objects = self._noted = None
+
+    def noted(self) -> dict[bytes, Identity]:
+        """What head has noted, by path."""
+        if self._noted is None or self._noted[0] is not self.head:
+            self._noted = self.head, {each.path: each for each in self.head.identities}
+        return self._noted[1]
 
     def checked(self, index: int) -> Checked:
         """What the buffer bytes that an index may resolve to have to be."""
