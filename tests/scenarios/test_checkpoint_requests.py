@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -159,4 +160,21 @@ def test_a_killed_run_is_completed_while_a_checkpoint_waits(
             assert "its state is checkpoint 1" in recover.finish_if_needed(store)
 
     assert "the last one is just ending" in asked_late(lab, monkeypatch, completed)
+    assert set(list(lab.messages().values())[1:]) == {"killed"}
+
+
+def test_a_killed_run_whose_completion_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was called just ending from then on."""
+    def full(*_words: object, **_names: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    program = lab.start()
+    program.must(["open file w,creat", "write 3 10 1"])
+    program.kill_all()
+    monkeypatch.setattr(recover, "finish", full)
+    with Store.open(os.fsencode(lab.store), write=True) as store, pytest.raises(OSError, match="No space"):
+        recover.finish_if_needed(store)
+    with pytest.raises(NoLiveRun, match="the last one was killed"):
+        take(str(lab.store), "late")
+    monkeypatch.undo()
     assert set(list(lab.messages().values())[1:]) == {"killed"}

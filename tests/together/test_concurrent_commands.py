@@ -403,7 +403,7 @@ def test_reads_beside_a_run_of_what_somebody_else_changed(lab: Lab, size: int, i
 
 
 def test_losses_while_a_live_run_s_files_go_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a restore moves is no outsider's doing: a file that it took away amid the looks was called changed."""
+    """What a restore moves is nobody else's doing: a file that it took away amid the looks was called changed."""
     old = lab.start()
     old.must(["open f rw,creat", "write 3 3000 1"])
     assert old.end() == 0
