@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -371,3 +372,28 @@ def test_replaced_beside_the_run_that_wrote_it(lab: Lab, size: int) -> None:
     assert f.read_bytes() == b"editor's"
     lab.restore(1, code=12)
     assert f.read_bytes() == b"editor's"
+
+
+def test_replaced_beside_a_run_that_has_no_hand_in_it(lab: Lab) -> None:
+    """And put back afterwards: it is the file that a restore has made, if not that of its last record."""
+    first, f = lab.start(), lab.work / "f"
+    first.must(["open f rw,creat", "write 3 200000 1", "close 3"])
+    assert first.end() == 0
+    was = f.read_bytes()
+    between = lab.start()
+    between.must(["open h rw,creat"])
+    shutil.copy2(f, lab.folder / "copy")
+    f.rename(lab.folder / "of the record")
+    (lab.folder / "copy").rename(f)
+    assert between.end() == 0
+    second = lab.start()
+    second.must(["open g rw,creat"])
+    f.rename(lab.folder / "aside")
+    f.write_bytes(b"editor's")
+    assert second.end() == 0
+    f.unlink()
+    (lab.folder / "aside").rename(f)
+    assert [len(each["lost"]) for each in lab.log()["checkpoints"]] == [0, 0, 0, 0]
+    lab.restore(0, "--force")
+    lab.restore(3)
+    assert f.read_bytes() == was

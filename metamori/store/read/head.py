@@ -92,11 +92,10 @@ class Noter:
             one, other = self._here.names.get(now.path), self._there.names[now.path]
             is_it = one is not None and (one.kind, one.inode) == (other.kind, other.inode)
             return was if is_it and was is not None and was.ino else replace(now, ctime_ns=_GONE)
-        if (pif := self._replaced(was, now)) is not None:
-            return Identity(now.path, pif.dev, pif.ino, pif.size, pif.mtime_ns, _GONE)
-        if was is None or was == now or same_bytes(was, now) or not self._same(now.path) or self._alike(was, now):
-            return now
-        return was
+        if was is None or not self._same(now.path):
+            pif = self._replaced(was, now)
+            return now if pif is None else Identity(now.path, pif.dev, pif.ino, pif.size, pif.mtime_ns, _GONE)
+        return now if was == now or same_bytes(was, now) or self._alike(was, now) else was
 
     def _replaced(self, was: Identity | None, now: Identity) -> PifEntry | None:
         """The file that a run has left at a path where there is another by now, which no restore has put there."""
