@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Entry, Lab, picture
+from lab import Entry, Lab, picture, wait_until
 from rewind import another_boot
 from stops import Stops
 
@@ -79,10 +80,22 @@ class Run:
                 take(str(self.lab.store), "")
         return max(self.notes())
 
+    def _left(self) -> list[int]:
+        found = []
+        for pid in (int(each) for each in os.listdir("/proc") if each.isdecimal() and int(each) != os.getpid()):
+            with suppress(OSError):
+                if os.fsencode(self.area) in Path(f"/proc/{pid}/maps").read_bytes():
+                    found.append(pid)
+        return found
+
     def cut(self, lost: int | None = None) -> None:
         """lost: what is not left of the journal, with the names of all later notes; or all of it, and no name."""
         os.killpg(self.run.pid, signal.SIGKILL)
         self.run.wait()
+        for pid in self._left():           # the proxies are of no group of the run
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self._left(), "somebody is left in the run")
         with (self.area / "journal").open("r+b") as file:
             file.write(bytes(os.fstat(file.fileno()).st_size if lost is None else lost))
         for name in os.listdir(self.area / "notes"):

@@ -63,7 +63,7 @@ def hears(self, wait_s):
         (where / got[1]["message"]).touch()
     return got
 wire.Server.receive = hears
-before(Session, "checkpoint", "end", lambda *args, **named: named.get("home"))
+before(Session, "last_checkpoint", "end", lambda *args, **named: named.get("home"))
 before(start, "_lock", "lock")             # its store is there by then, and nobody's
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")
