@@ -8,12 +8,19 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.memory.sockets import address_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _Made = TypeVar("_Made")
 
 _PATIENCE_S = 3.0                          # what is left of a killed connection keeps its place for a second
 Fields = dict[str, list[str]]
@@ -66,35 +73,34 @@ def _connected(own: bytes, other: bytes, fields: Fields) -> tuple[socket.socket,
     """The end at `own`, which accepts, and the one at `other`; at another port where somebody else has theirs."""
     deadline = time.monotonic() + _PATIENCE_S
     for taken, at, to in ((b"", own, other), (other, own, _any_port(other))):
-        while True:
-            try:
-                found = _once(fields, at, to)
-                if taken:
-                    _say_moved(taken, own)
-                return found
-            except OSError as error:
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
-                    raise
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
+        found = _when_free(partial(_once, fields, at, to), deadline)
+        if found:
+            if taken:
+                _say_moved(taken, own)
+            return found
     found = _once(fields, _any_port(own), _any_port(other))
     _say_moved(own, other)
     return found
 
 
-def asking(fields: Fields, own: bytes, to: bytes) -> socket.socket:
-    """Connected to one that listens, from the same port if it is free."""
-    deadline = time.monotonic() + _PATIENCE_S
+def _when_free(make: Callable[[], _Made], deadline: float) -> _Made | None:
+    """None: until then somebody else had the port."""
     while True:
         try:
-            return _asks(fields, own, to)
+            return make()
         except OSError as error:
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
                 raise
         if time.monotonic() > deadline:
-            break
+            return None
         time.sleep(0.02)
+
+
+def asking(fields: Fields, own: bytes, to: bytes) -> socket.socket:
+    """Connected to one that listens, from the same port if it is free."""
+    this = _when_free(partial(_asks, fields, own, to), time.monotonic() + _PATIENCE_S)
+    if this:
+        return this
     this = _asks(fields, _any_port(own), to)
     _say_moved(own, to)
     return this
