@@ -63,7 +63,7 @@ OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror dlsym", "GLIBC_2.3.3
 # The runtime lives in its own link namespace, where a second copy of a sanitizer cannot; its thread, which
 # runtime.c starts, is not one that a sanitizer knows.
 SANITIZE = [f"-fsanitize={kinds}" for kinds in filter(None, [os.environ.get("METAMORI_SANITIZE")])]
-LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
+LINK = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed", "-Wl,--build-id=sha1"]
 
 # Where Debian keeps the library of its own Python 3.11, for interpreters that come without a shared one.
 DEBIAN_LIBPYTHON = "/usr/lib/{multiarch}/libpython{version}.so.1.0"

@@ -16,6 +16,9 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_STORE = ".metamori"
+# METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/base/check.h)
+LIBRARY = os.path.join(os.path.dirname(os.path.realpath(__file__)),
+                       "libmetamori-checked.so" if os.environ.get("METAMORI_CHECKED") else "libmetamori.so")
 
 
 def parse_size(text: str) -> int:

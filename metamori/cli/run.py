@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from metamori.config import Config, parse_count, parse_duration, parse_size
+from metamori.config import LIBRARY, Config, parse_count, parse_duration, parse_size
 from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage
 
 TYPE_CHECKING = False
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
 _TO_BEGIN = "4 MiB"    # what the files of a run area take, and a little more
 OLDEST_LIBC = (2, 17)  # what the preload library is linked for (shim_c/src/base/old_names.h, old_libc.c)
-# METAMORI_CHECKED: the tests' build, whose assertions end a program that breaks a contract (shim_c/src/base/check.h)
-LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))),
-                       "libmetamori-checked.so" if os.environ.get("METAMORI_CHECKED") else "libmetamori.so")
 
 
 def signal_number(text: str) -> int:

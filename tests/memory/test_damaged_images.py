@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shutil
 import subprocess
 import zlib
 from pathlib import Path
 
 import pytest
-from comeback import Memory
+from comeback import METAMORI, Memory
 from lab import ROOT, picture
 
+from metamori.runtime.lifecycle import process_restart
+from metamori.runtime.memory import proc_inspect
 from metamori.store.io.os_io import Door
 from metamori.store.read import image
 from metamori.store.read.store import Store
@@ -107,6 +111,44 @@ def test_no_program_goes_on_from_another_store_s_image_or_a_later_one_s(case: Me
         assert picture(case.work) == before
     path.write_bytes(content)
     assert case.verb("verify").returncode == 0
+
+
+def test_no_program_goes_on_with_another_build_of_the_library(case: Memory, tmp_path: Path) -> None:
+    """Of the same length, even: only its build-id differs. Said before a file is touched."""
+    shutil.copytree(ROOT / "metamori", tmp_path / "metamori")
+    library, index = tmp_path / "metamori" / "libmetamori.so", case.images()[1]
+    notes = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, check=True).stdout
+    build = bytes.fromhex(re.search("Build ID: ([0-9a-f]+)", notes)[1])  # type: ignore[index]
+    content = library.read_bytes()
+    assert content.count(build) == 1
+    library.write_bytes(content.replace(build, build[::-1]))
+    (case.work / "lines").write_bytes(b"")
+    case.verb("restore", "--force", "0")
+    before = picture(case.work)
+    for changed in ({"PYTHONPATH": str(tmp_path)}, {"METAMORI_CHECKED": "1"}):
+        done = subprocess.run([*METAMORI, "restart", str(index)], cwd=case.work, env=case.environment() | changed,
+                              capture_output=True, check=False)
+        assert done.returncode == 1 and b"another build of Metamori saved it" in done.stderr, done
+        assert picture(case.work) == before
+    assert case.verb("restart", str(index)).returncode == case.native.status
+
+
+def test_what_speaks_against_an_image_is_said_ahead(case: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that has other tables; a kernel whose mappings in every process are others; another user."""
+    index, really = case.images()[1], proc_inspect._read
+    with Store.open(str(case.store)) as store:
+        process_restart.check(store, index)
+        with monkeypatch.context() as patch:
+            patch.setattr(image, "VERSION", image.VERSION + 1)
+            with pytest.raises(process_restart.CannotComeBack, match="another build of Metamori saved it"):
+                process_restart.check(store, index)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: 4711)
+            with pytest.raises(process_restart.CannotComeBack, match=f"it ran as user {os.getuid()}, group "):
+                process_restart.check(store, index)
+        monkeypatch.setattr(proc_inspect, "_read", lambda path: really(path).replace(b"[vsyscall]", b"[other]"))
+        with pytest.raises(process_restart.CannotComeBack, match=r"this kernel gives a process no \[vsyscall\]"):
+            process_restart.check(store, index)
 
 
 def test_no_program_goes_on_from_a_damaged_image(case: Memory) -> None:

@@ -231,6 +231,22 @@ def test_a_changed_library_is_noticed(tmp_path: Path) -> None:
     assert case.log()["head"] == head
 
 
+def test_the_folder_that_it_ran_in_is_gone(tmp_path: Path) -> None:
+    """One that no run tracks: said before a file is touched."""
+    other = tmp_path / "other"
+    other.mkdir()
+    script = f"import os, metamori; os.chdir({str(other)!r}); open({str(tmp_path)!r} + '/work/f', 'w').write('1'); " \
+             f"metamori.checkpoint(); open({str(tmp_path)!r} + '/work/f', 'w').write('2')"
+    case = Memory(tmp_path, [sys.executable, "-c", script], ends=False)
+    assert case.start().wait(300) == 0, case.errors()
+    other.rmdir()
+    done = case.verb("restart", "1")
+    assert done.returncode == 1 and f"the folder that it ran in is gone: {other}".encode() in done.stderr, done
+    assert (case.work / "f").read_text() == "2"
+    other.mkdir()
+    assert case.verb("restart", "1").returncode == 0
+
+
 @pytest.mark.parametrize("how", ["fcntl.lockf(f, fcntl.LOCK_EX)", "fcntl.flock(f, fcntl.LOCK_EX)"])
 def test_a_lock_that_another_process_has_now(tmp_path: Path, how: str) -> None:
     """Refused while the files are as they were; when it is free again the program has it again."""

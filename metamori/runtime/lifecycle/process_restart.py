@@ -16,7 +16,7 @@ from metamori.errors import Damaged, MetamoriError
 from metamori.runtime.area import launch_record
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import queue_restart, segment_restart, socket_restart, sysv_restart, tree_restart
-from metamori.runtime.lifecycle.descriptor_restart import in_place
+from metamori.runtime.lifecycle.descriptor_restart import GONE, in_place
 from metamori.runtime.memory import file_locks, images, proc_inspect, watches
 from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image, image_chain
@@ -36,21 +36,40 @@ def check(store: Store, index: int) -> tuple[MemoryEntry, ...]:
     image of the chain is not what its record says."""
     memory = store.meta(index).memory
     for entry in memory:
-        why = images.no_return() or proc_inspect.machine_refuses(entry.machine)
-        if not why and (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
-            why = f"it ran as user {entry.uid}, group {entry.gid}"
-        if not why:
-            why = ", ".join(f"{os.fsdecode(each.path)} is not what it was"
-                            for each in _changed_files(store, index, entry))
-        if not why and (path := _missing(store, index, entry)):
-            why = f"{os.fsdecode(path)}, which it watched, is not there"
-        if why:
+        if why := _refuses(store, index, entry):
             raise CannotComeBack(f"the memory of checkpoint {index} cannot be continued: {why}")
     for entry in memory:                   # the program's own side believes every byte of them
         for each, found in image_chain.chain(store, index, entry.pid):
-            if wrong := image.check(store.door, store.layout.memory(each, found.process), found):
+            path = store.layout.memory(each, found.process)
+            if wrong := image.check(store.door, path, found):
                 raise Damaged(f"the memory of checkpoint {index} cannot be continued: {wrong}")
+            if why := _refuses_image(image.read(store.door, path)):
+                raise CannotComeBack(f"the memory of checkpoint {index} cannot be continued: {why}")
     return memory
+
+
+def _refuses(store: Store, index: int, entry: MemoryEntry) -> str:
+    """What of the machine is not as it was; "" nothing."""
+    if why := images.no_return() or proc_inspect.machine_refuses(entry.machine):
+        return why
+    if (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
+        return f"it ran as user {entry.uid}, group {entry.gid}"
+    if changed := _changed_files(store, index, entry):
+        return ", ".join(f"{os.fsdecode(each.path)} is not what it was" for each in changed)
+    if path := _missing(store, index, entry):
+        return f"{os.fsdecode(path)}, which it watched, is not there"
+    if not entry.cwd.endswith(GONE) and not os.path.isdir(entry.cwd) and not _is_made(store, index, entry.cwd):
+        return f"the folder that it ran in is gone: {os.fsdecode(entry.cwd)}"
+    return ""
+
+
+def _refuses_image(found: image.Image) -> str:
+    """What the program's own side would say, when the files have moved."""
+    if found.version != image.VERSION or found.library != proc_inspect.build_of_library().ljust(image.LIBRARY, b"\0"):
+        return f"another build of Metamori saved it ({os.fsdecode(found.path)})"
+    if name := proc_inspect.kernel_lacks(found.kernels):
+        return f"this kernel gives a process no {os.fsdecode(name)}"
+    return ""
 
 
 def check_free(store: Store, index: int) -> None:
@@ -86,6 +105,11 @@ def _missing(store: Store, index: int, entry: MemoryEntry) -> bytes:
     names = store.state(index).names
     return next((path for each in entry.descriptors for *_, path in watches.of(each)
                  if path not in names and not os.path.lexists(path)), b"")
+
+
+def _is_made(store: Store, index: int, folder: bytes) -> bool:
+    """With the files."""
+    return any(path == folder or path.startswith(folder + b"/") for path in store.state(index).names)
 
 
 def launch_of(store: Store, index: int) -> Launch:

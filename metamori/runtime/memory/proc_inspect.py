@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from metamori._area import ffi, lib
+from metamori.config import LIBRARY
 from metamori.errors import MetamoriError
 from metamori.store.format.records import MappedEntry
 
@@ -169,14 +170,29 @@ def mapped(files: Iterable[bytes], stats: Mapping[bytes, os.stat_result]) -> Ite
 
 
 def changed(entry: MappedEntry) -> bool:
-    """Whether a mapped file is another one now."""
+    """Whether a mapped file is another one now. Those of a package often have its time, and can be as large."""
     try:
         st = os.stat(entry.path)
     except OSError:
         return True
-    if (st.st_size, st.st_mtime_ns) == (entry.size, entry.mtime_ns):
-        return False
-    return not entry.build_id or _build_id(entry.path, st.st_size, st.st_mtime_ns) != entry.build_id
+    if entry.build_id:
+        return _build_id(entry.path, st.st_size, st.st_mtime_ns) != entry.build_id
+    return (st.st_size, st.st_mtime_ns) != (entry.size, entry.mtime_ns)
+
+
+def build_of_library() -> bytes:
+    """Of our own, with which a program is started."""
+    st = os.stat(LIBRARY)
+    return _build_id(os.fsencode(LIBRARY), st.st_size, st.st_mtime_ns)
+
+
+def kernel_lacks(mapped: Iterable[tuple[bytes, int]]) -> bytes:
+    """Of the mappings, with lengths, that the kernel gave a process by itself: one that it gives to none now; b""."""
+    given = set()
+    for line in _read("/proc/self/maps").splitlines():
+        start, end = (int(each, 16) for each in line.split()[0].split(b"-"))
+        given.add((line[line.rfind(b" ") + 1:], end - start))
+    return next((name for name, length in mapped if (name, length) not in given), b"")
 
 
 def numbers(info: bytes, name: str) -> list[str]:

@@ -22,9 +22,13 @@ from metamori.tables.record import record
 PAGE = 4096
 _ENVELOPE = struct.Struct("<8sIIQ")
 _COUNTS = struct.Struct("<10Q")            # index, base, data, program, threads, timers, areas, saved, existing, paths
-_FIXED = 16 * 8 + 65 * 32 + 3 * 32         # sizeof(struct mm_memory_image)
+VERSION = 5                                # which programs can come back from
+_FIXED = 16 * 8 + 65 * 32 + 3 * 32         # sizeof(struct mm_memory_image) up to
+LIBRARY = 32                               # the build-id, which it has since
+_WITH_LIBRARY = 5
 _TIMER, _AREA, _SPAN = 64, 48, 16
-_THREAD = {1: 136, 2: 264, 3: 264, 4: 264}         # by version
+_THREAD = {1: 136, 2: 264, 3: 264, 4: 264, 5: 264}
+_BY_THE_KERNEL = 2                         # AREA_SPECIAL
 _PIECE = 1 << 20
 _CHECKED_AT_ONCE = 1 << 26
 
@@ -33,9 +37,13 @@ Span = tuple[int, int]
 
 @record
 class Image:
-    """An image's tables. `tables`: all of its file before the saved spans; `paths`: what follows the existing ones."""
+    """An image's tables. `tables`: all of its file before the saved spans; `paths`: what follows the existing ones.
+    library: the build that made it. kernels: mappings that the kernel gave its process by itself, with lengths."""
 
     path: bytes
+    version: int
+    library: bytes
+    kernels: tuple[tuple[bytes, int], ...]
     index: int
     base: int
     data: int
@@ -82,7 +90,8 @@ def read(door: Door, path: bytes) -> Image:
         if (magic, order) != (b"mtmrMEMO", 0x01020304) or version not in _THREAD:
             raise Damaged(f"{os.fsdecode(path)} is not an image that this version knows")
         index, base, data, program, threads, timers, areas, saved, existing, names = _COUNTS.unpack_from(head, 24)
-        before = 24 + _FIXED + program + threads * _THREAD[version] + timers * _TIMER + areas * _AREA
+        fixed = _FIXED + (LIBRARY if version >= _WITH_LIBRARY else 0)
+        before = 24 + fixed + program + threads * _THREAD[version] + timers * _TIMER + areas * _AREA
         whole = before + (saved + existing) * _SPAN + names
         if data < whole or data > door.fstat(fd).st_size:
             raise Damaged(f"{os.fsdecode(path)}: its tables do not fit into it")
@@ -93,7 +102,14 @@ def read(door: Door, path: bytes) -> Image:
     spans = _spans(tables[before:at]), _spans(tables[at:middle])
     if any(start >= end or (start | end) % PAGE for each in spans for start, end in each):
         raise Damaged(f"{os.fsdecode(path)}: its spans are not whole pages")
-    return Image(path, index, base, data, tables[:before], tables[middle:], spans[0], _in_order(spans[1]))
+    kernels = _kernels(tables[before - areas * _AREA:before], tables[middle:])
+    return Image(path, version, tables[24 + _FIXED:24 + fixed], kernels, index, base, data, tables[:before],
+                 tables[middle:], spans[0], _in_order(spans[1]))
+
+
+def _kernels(areas: bytes, paths: bytes) -> tuple[tuple[bytes, int], ...]:
+    return tuple((paths[place:paths.find(b"\0", place)], end - start)
+                 for start, end, *_, kind, place in struct.iter_unpack("<4Q4I", areas) if kind == _BY_THE_KERNEL)
 
 
 def lacks(image: Image, below: Image | None, size: int) -> str:

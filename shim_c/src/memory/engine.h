@@ -240,6 +240,7 @@ void mm_all_lost(void);
 void mm_cannot_come_back(const char *what, const char *more) __attribute__((noreturn));
 
 /* move.c */
+void mm_build_of_library(uint8_t id[MM_BUILD_ID]);
 void mm_layout_of(struct mm_layout *out);
 const void *mm_as_it_was(const struct mm_layout *of, const void *variable);
 void mm_move_library(const struct mm_layout *was, void (*go_on)(void)) __attribute__((noreturn));

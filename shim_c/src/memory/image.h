@@ -17,11 +17,12 @@
 #include <stdint.h>
 
 #define MM_IMAGE_MAGIC "mtmrMEMO"
-#define MM_IMAGE_VERSION 4
+#define MM_IMAGE_VERSION 5
 #define MM_PAGE 4096ul
 #define MM_SIGNALS 64
 #define MM_TIMERS 1024
 #define MM_PROCESSORS 16
+#define MM_BUILD_ID 32
 
 struct mm_memory_image {
     uint64_t index;            /* of the checkpoint */
@@ -36,6 +37,7 @@ struct mm_memory_image {
     uint64_t rseq_offset, rseq_size;
     struct { uint64_t handler, flags, restorer, mask; } action[MM_SIGNALS + 1];
     struct { uint64_t interval_s, interval_us, value_s, value_us; } interval[3];
+    uint8_t library[MM_BUILD_ID];      /* build-id of the preload library, 0s behind it; since version 5 */
 };
 
 /* In mm_thread.scheduling: what prctl has set.  A signal for the end of its parent is from MM_SET_DEATH on. */

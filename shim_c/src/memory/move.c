@@ -28,6 +28,24 @@ static const Elf64_Phdr *writable_part(void)
     return p;
 }
 
+/* Its build-id, 0s behind it: only the very same library knows what its variables in an image mean. */
+void mm_build_of_library(uint8_t id[MM_BUILD_ID])
+{
+    const Elf64_Ehdr *file = (const Elf64_Ehdr *)__ehdr_start;
+    const Elf64_Phdr *p = (const Elf64_Phdr *)(__ehdr_start + file->e_phoff);
+    own_fill(id, 0, MM_BUILD_ID);
+    for (int i = 0; i < file->e_phnum; i++) {
+        const char *at = __ehdr_start + p[i].p_vaddr, *end = at + p[i].p_memsz;
+        while (p[i].p_type == PT_NOTE && p[i].p_align <= 4 && at + sizeof(Elf64_Nhdr) < end) {
+            const Elf64_Nhdr *note = (const Elf64_Nhdr *)at;
+            const char *name = at + sizeof *note, *is = name + ((note->n_namesz + 3) & ~3u);
+            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && own_equal(name, "GNU") && note->n_descsz <= MM_BUILD_ID)
+                own_copy(id, is, note->n_descsz);
+            at = is + ((note->n_descsz + 3) & ~3u);
+        }
+    }
+}
+
 static uint64_t *variables(void) { return (uint64_t *)((library() + writable_part()->p_vaddr + 7) & ~7ul); }
 
 /* -- into an image ------------------------------------------------------------------------------- */

@@ -15,15 +15,18 @@ static void read_tables(const char *path)
     struct mm_engine *e = ENGINE;
     struct mm_memory_image *image = &e->image;
     uint32_t words[4];                     /* magic, version, byte order */
+    uint8_t library[MM_BUILD_ID];
     int fd = mm_image_open(path);
     uint64_t at = 0;
     mm_take(fd, words, sizeof words, &at);
     at = 24;
     mm_take(fd, image, sizeof *image, &at);
-    if (words[2] != MM_IMAGE_VERSION || image->program_bytes != (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout
-        || image->threads > THREADS
-        || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS || image->existing > SPANS
-        || image->path_bytes > PATHS)
+    mm_build_of_library(library);
+    int other = words[2] != MM_IMAGE_VERSION;
+    for (int i = 0; i < MM_BUILD_ID; i++)
+        other |= image->library[i] != library[i];
+    if (other || image->threads > THREADS || image->timers > MM_TIMERS || image->areas > AREAS || image->saved > SPANS
+        || image->existing > SPANS || image->path_bytes > PATHS)
         mm_cannot_come_back("its image was made by another version", "");
     mm_take(fd, e->keep, image->program_bytes - sizeof e->layout, &at);
     mm_take(fd, &e->layout, sizeof e->layout, &at);

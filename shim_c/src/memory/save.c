@@ -210,6 +210,7 @@ static int gather(void)
     image->path_bytes = e->now.path_bytes;
     image->program_bytes = (uint64_t)(__stop_mm_program - __start_mm_program) + sizeof e->layout;
     mm_layout_of(&e->layout);
+    mm_build_of_library(image->library);
     image->pid = mm_known_number(mm_area, (uint32_t)sys_getpid());
     image->rseq_offset = &__rseq_size ? (uint64_t)__rseq_offset : 0;
     image->rseq_size = &__rseq_size ? __rseq_size : 0;
