@@ -213,7 +213,7 @@ def test_signals_are_there_before_others_come(tmp_path: Path) -> None:
     assert case.start().wait(PATIENCE) == 0, case.errors()
     expected = (tmp_path / "out").read_bytes()
     stops.arm("restore.queued")
-    word = ffi.offsetof("struct mm_header", "tree", "sent")
+    word = ffi.offsetof("struct mm_header", "tree", "ready")
     with subprocess.Popen([*METAMORI, "restart", "1"], cwd=case.work, env=case.environment(),
                           stdout=subprocess.PIPE) as run:
         stops.wait("restore.queued")

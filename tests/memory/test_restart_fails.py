@@ -64,6 +64,22 @@ fcntl.fcntl(sealed, 1033, 16)
 """
 
 
+CHILD = """
+import os, threading
+import metamori
+started, go_on = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    threading.Thread(target=lambda: os.read(go_on[0], 1)).start()
+    os.write(started[1], b"x")
+else:
+    os.read(started[0], 1)
+    metamori.checkpoint()
+    os.write(go_on[1], b"x")
+    print("done", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
 @pytest.fixture
 def ended(tmp_path: Path) -> Memory:
     return ran(tmp_path)
@@ -116,6 +132,22 @@ def test_what_it_asked_for_is_refused(tmp_path: Path, compiled: Compile, call: i
                "restart", "1"]
     done = subprocess.run(command, cwd=case.work, env=case.environment(), capture_output=True, check=False)
     check(case, done, said)
+
+
+@pytest.mark.parametrize(("call", "argument", "mask", "program", "said"), [
+    (CLONE, 0, THREAD, CHILD, "a thread cannot be made"),
+    (TIMER_CREATE, 1, 0, CHILD.replace("if child == 0:", f"if child == 0:{TIMES}".replace("\n", "\n    ")),
+     "a timer that it had cannot be made again"),
+])
+def test_none_runs_when_one_cannot(tmp_path: Path, compiled: Compile, call: int, argument: int, mask: int,
+                                   program: str, said: str) -> None:
+    """The parent lacks nothing; its child does, last of all."""
+    case = ran(tmp_path, program=program)
+    command = [compiled("refuse"), *map(str, (call, errno.EAGAIN, argument, mask, mask)), *METAMORI, "restart", "1"]
+    done = subprocess.run(command, cwd=case.work, env=case.environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (125, b"") and said in done.stderr.decode(), done
+    again = case.verb("restart", "1")
+    assert (again.returncode, again.stdout) == (0, b"done 0\n"), again
 
 
 def test_a_run_without_room_for_it(ended: Memory, compiled: Compile) -> None:

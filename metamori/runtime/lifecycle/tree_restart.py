@@ -92,7 +92,7 @@ class Tree:
             each = tree.member[place]
             each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
             each.stops = each.unseen = each.parent = each.may_stop = each.stood = each.had_turn = 0
-        tree.back = tree.lost = tree.opened = tree.queued = tree.sent = 0
+        tree.back = tree.lost = tree.opened = tree.ready = 0
         tree.watching = any(each.kind == "inotify" for member in self.members for each in member.entry.descriptors)
         tree.processes, tree.count = len(self.members), len(numbers)
         self.place = {number: place for place, number in enumerate(numbers)}

@@ -67,6 +67,7 @@ struct mm_engine {
     int entering;                      /* a thread whose signal had just come */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
+    uint32_t all_ready;                /* futex, of a restart: nothing can fail any more */
     uint32_t within;                   /* threads that use its stacks and its notes of them, of a restart also the leader */
     uint32_t known_pid;                /* 0: the program knows its real pid */
     uint32_t renamed_count;
@@ -221,7 +222,6 @@ void mm_process_state_back(const struct mm_memory_image *image);
 int mm_starts_threads(void);
 void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t thread);
 void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t known));
-int mm_are_queued(void);
 void mm_queued_back(void);
 
 /* restore.c */
@@ -231,8 +231,8 @@ void mm_come_back(struct mm_member *member);
 struct mm_member *mm_this_member(void);
 void mm_await_turn(void);
 void mm_end_turn(void);
-int mm_await_all(int queued);
-void mm_await_sent(void);
+void mm_await_all(void);
+void mm_await_ready(void);
 void mm_await_opened(void);
 void mm_let_children_stop(const struct mm_memory_image *image);
 void mm_await_stopped(void);

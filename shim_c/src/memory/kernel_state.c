@@ -162,8 +162,6 @@ static int takes_one_more(void)
         && sys(SYS_rt_sigtimedwait, &set, 0, &none, 8) == FIRST_QUEUED - 1;
 }
 
-int mm_are_queued(void) { return queued.count != 0; }
-
 void mm_queued_back(void)
 {
     if (queued.count)

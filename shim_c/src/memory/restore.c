@@ -276,26 +276,44 @@ static void set_by_prctl(const struct mm_thread *t, long parent)
         sys(SYS_tgkill, sys_getpid(), sys_gettid(), death);
 }
 
+static long parent;                        /* as it was when all were there */
+
+static void stand_while(uint32_t *word, uint32_t value)
+{
+    __atomic_add_fetch(&ENGINE->parked, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
+        sys_futex_wait(word, value, 1000000);
+}
+
+static void await_parked(uint32_t count)
+{
+    while (__atomic_load_n(&ENGINE->parked, __ATOMIC_ACQUIRE) != count)
+        sys_pause_us(20);
+}
+
 static void thread_back(void *argument)
 {
     const struct mm_thread *t = argument;
     struct mm_engine *e = ENGINE;
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     own_thread_state(t);
-    set_by_prctl(t, sys(SYS_getppid));
+    stand_while(&e->all_ready, 0);
+    set_by_prctl(t, parent);
     /* until all are there, known by their numbers; a process that was stopped is so before any runs */
-    __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
-    while (__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
-        sys_futex_wait(&e->stop, stop, 1000000);
+    stand_while(&e->stop, stop);
     mm_jump(t->registers);
 }
 
 #define SAME_PROCESS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS \
                       | CLONE_CHILD_CLEARTID)
 
-static void threads_back(const struct mm_thread *main_thread)
+static uint32_t threads_back(const struct mm_thread *main_thread)
 {
     struct mm_engine *e = ENGINE;
+    uint32_t others = (uint32_t)e->image.threads - (main_thread != 0);
+    e->within = others + 1;                /* where none is the main thread, this one ends */
+    e->asked = (uint32_t)e->image.threads - 1;
+    e->stop |= 1;
     for (uint64_t i = 0; i < e->image.threads; i++) {
         struct mm_thread *t = &e->thread[i];
         if (t == main_thread)
@@ -306,6 +324,8 @@ static void threads_back(const struct mm_thread *main_thread)
             mm_cannot_come_back("a thread cannot be made", "");
         rename_thread(t->tid, (uint32_t)tid, t->fs);
     }
+    await_parked(others);
+    return others;
 }
 
 static const struct mm_thread *main_thread(void)
@@ -376,23 +396,21 @@ static void stand_still(struct mm_member *this)
     }
 }
 
-/* All are back. */
-static void run_or_stop(const struct mm_thread *main)
+/* All are back, and from here on nothing fails: one that began to run could not be taken back. */
+static void run_or_stop(const struct mm_thread *main, uint32_t others)
 {
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
-    uint32_t others = (uint32_t)e->image.threads - (main != 0);
-    e->within = others + 1;                /* where none is the main thread, this one ends */
-    e->asked = (uint32_t)e->image.threads - 1;
-    e->stop |= 1;
-    if (!this->stops)
-        mm_await_stopped();
-    threads_back(main);
-    while (__atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) != others)
-        sys_pause_us(20);
-    mm_timers_back(&e->image, real_tid);
+    mm_let_children_stop(&e->image);
+    if (main)
+        set_by_prctl(main, parent);
+    __atomic_store_n(&e->all_ready, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&e->all_ready, 1 << 30);
+    await_parked(2 * others);
     if (this->stops)
         stand_still(this);
+    else
+        mm_await_stopped();
     mm_release_others();
 }
 
@@ -431,17 +449,15 @@ static void come_back_there(void)
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;
-    long parent = sys(SYS_getppid);
-    if (mm_await_all(mm_are_queued())) {
-        mm_queued_back();
-        mm_await_sent();
-    }
+    parent = sys(SYS_getppid);
+    mm_await_all();
+    mm_queued_back();
     remove_segments();
     seal_segments();
-    mm_let_children_stop(&e->image);
-    if (main)
-        set_by_prctl(main, parent);
-    run_or_stop(main);
+    uint32_t others = threads_back(main);
+    mm_timers_back(&e->image, real_tid);
+    mm_await_ready();
+    run_or_stop(main, others);
     if (main)
         mm_jump(main->registers);
     __atomic_sub_fetch(&e->within, 1, __ATOMIC_RELEASE);

@@ -24,7 +24,7 @@ void mm_all_lost(void)
     __atomic_store_n(&tree()->lost, 1, __ATOMIC_SEQ_CST);
     sys_futex_wake(&tree()->back, 1 << 30);
     sys_futex_wake(&tree()->opened, 1 << 30);
-    sys_futex_wake(&tree()->sent, 1 << 30);
+    sys_futex_wake(&tree()->ready, 1 << 30);
 }
 
 void mm_cannot_come_back(const char *what, const char *more)
@@ -85,17 +85,10 @@ static void await_each(uint32_t *count)
         await(count, now);
 }
 
-/* queued: signals wait for this one.  Do any for somebody?  Then it is known whose numbers those are that sent them, and whoever runs may
- * send others, which are behind these. */
-int mm_await_all(int queued)
-{
-    if (queued)
-        __atomic_store_n(&tree()->queued, 1, __ATOMIC_RELEASE);
-    await_each(&tree()->back);
-    return __atomic_load_n(&tree()->queued, __ATOMIC_ACQUIRE) != 0;
-}
+void mm_await_all(void) { await_each(&tree()->back); }
 
-void mm_await_sent(void) { await_each(&tree()->sent); }
+/* To run: whatever can fail has been done by all, and signals that waited are there before whoever runs sends others. */
+void mm_await_ready(void) { await_each(&tree()->ready); }
 
 void mm_await_opened(void)
 {
