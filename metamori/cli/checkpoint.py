@@ -56,7 +56,7 @@ def take(path: str, message: str, stop: bool = False) -> int:
     try:
         if not create.is_in_place(store.door, store.layout):
             raise NoLiveRun(f"no run is alive in {path}: it is a copy of the store of one")
-        if not area.pids() and not area.is_supervised():
+        if not area.is_peopled() and not area.is_supervised():
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         area.require_going_on()
         if area.head.flags & lib.MM_MEMORY and area.is_supervised():

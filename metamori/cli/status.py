@@ -62,8 +62,8 @@ def _live(store: Store) -> dict[str, Any]:
     except OSError:
         return {}
     try:
-        pids = area.pids()
-        if not pids and not area.is_supervised():
+        is_peopled, pids = area.is_peopled(), area.pids()
+        if not is_peopled and not area.is_supervised():
             return {}
         files = [area.pif(slot) for slot in area.pifs()]
         launch = launch_record.of_run(area)

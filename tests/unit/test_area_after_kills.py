@@ -86,7 +86,7 @@ def dies_with_descriptors(area: Area) -> None:
     with open(f"{area.path}/pages", "r+b") as pages:
         pages.seek(first * BLOCK)
         pages.write(struct.pack(f"={MANY - 1}I", *range(first + 1, first + MANY)))
-    area.process(lib.mm_process_join(area.pointer, 1 << 22, 1)).fd_root = first
+    area.process(lib.mm_process_join(area.pointer, 1 << 22, 1, 0)).fd_root = first
 
 
 def test_a_dead_process_is_taken_away_once(area: Area, slots: list[int]) -> None:

@@ -48,7 +48,8 @@ def area(pids: list[int], high: int = 2) -> Any:
     """With processes of these numbers."""
     return SimpleNamespace(
         processes=lambda: range(1, len(pids) + 1), process=lambda slot: SimpleNamespace(pid=pids[slot - 1], outside=0),
-        pids=lambda but: pids, head=SimpleNamespace(process_high=high, births=0), pointer=images.ffi.NULL, path="",
+        pids=lambda but: pids, head=SimpleNamespace(process_high=high), pointer=images.ffi.NULL, path="",
+        has_unborn=lambda: False,
         thaw=lambda: None)
 
 
@@ -121,7 +122,7 @@ def test_stopped_processes_stand_again_when_all_others_run(monkeypatch: pytest.M
 
 def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     made = all_images([])
-    made.area.head.births, made._processes = 0, list
+    made._processes = list
     monkeypatch.setattr(family, "strangers", lambda _: [(image(0), 0)])
     with pytest.raises(tree.Stranger, match=r"\? \(0\) has a child that is not tracked: \? \(0\)"):
         made.hold()
@@ -376,8 +377,8 @@ def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> N
     store = SimpleNamespace(refresh=lambda: None, require_restorable=lambda index: None,
                             meta=lambda index: SimpleNamespace(memory=(1,)))
     head = SimpleNamespace(first_index=1, tree=SimpleNamespace(term=0))
-    made = live(session=SimpleNamespace(store=store, area=SimpleNamespace(head=head, pids=list)), pid=pid, config=None,
-                environ={}, _store_watch=SimpleNamespace(close=lambda: None))
+    made = live(session=SimpleNamespace(store=store, area=SimpleNamespace(head=head, pids=list, is_peopled=bool)), pid=pid,
+                config=None, environ={}, _store_watch=SimpleNamespace(close=lambda: None))
     with pytest.raises(run_controller.NobodyLeft, match=r"the run has ended: its program could not continue from "
                                                         r"checkpoint 3: .*Cannot allocate memory"):
         made._roll_back(3)

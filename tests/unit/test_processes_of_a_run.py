@@ -37,7 +37,7 @@ def both_say(area: Area) -> bool:
 def test_a_process_that_lives_and_one_that_does_not(area: Area) -> None:
     assert not both_say(area)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        assert lib.mm_process_join(area.pointer, other.pid, lib.mm_start_time(other.pid))
+        assert lib.mm_process_join(area.pointer, other.pid, lib.mm_start_time(other.pid), 0)
         assert both_say(area)
         assert other.stdin
         other.stdin.close()
@@ -48,7 +48,7 @@ def test_a_process_that_lives_and_one_that_does_not(area: Area) -> None:
 def test_one_that_could_not_read_its_start_time(area: Area) -> None:
     """It counted as alive for ever: 0 was what it had written, and 0 is what is read of a process that is no more."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        assert lib.mm_process_join(area.pointer, other.pid, 0)
+        assert lib.mm_process_join(area.pointer, other.pid, 0, 0)
         assert both_say(area)
     assert not both_say(area)
 
@@ -72,7 +72,7 @@ def test_one_that_the_kernel_is_still_taking_down() -> None:
 
 def test_more_descriptors_than_there_are_in_most_processes(area: Area) -> None:
     """Those past 65,536 were left out of a checkpoint."""
-    slot, many = lib.mm_process_join(area.pointer, os.getpid(), lib.mm_start_time(os.getpid())), 70_000
+    slot, many = lib.mm_process_join(area.pointer, os.getpid(), lib.mm_start_time(os.getpid()), 0), 70_000
     for fd in range(many):
         assert lib.mm_fd_set(area.pointer, slot, fd, 1 + fd % 7) == 0
     assert area.descriptors(slot) == {fd: 1 + fd % 7 for fd in range(many)}

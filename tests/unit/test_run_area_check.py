@@ -25,7 +25,7 @@ def area(tmp_path: Path) -> Iterator[Area]:
         assert lib.mm_pif_new(area.pointer, 1, 100 + number, 0, b"/file%d" % number) == number
     assert lib.mm_table_set(area.pointer, area.pif(SLOT), 0, 5, 1) == 0
     assert lib.mm_frame_take(area.pointer, 2, 0)
-    process = lib.mm_process_join(area.pointer, os.getpid(), lib.mm_start_time(os.getpid()))
+    process = lib.mm_process_join(area.pointer, os.getpid(), lib.mm_start_time(os.getpid()), 0)
     assert lib.mm_fd_set(area.pointer, process, 3, 0) == 0
     yield area
     area.close()

@@ -318,14 +318,19 @@ class Area:
         """Of the processes that are alive, without one."""
         return [pid for pid in (self.process(slot).pid for slot in self.processes()) if pid != but]
 
+    def is_peopled(self) -> bool:
+        """Whether any process of the run is alive, one that has just been forked too."""
+        return self.has_unborn() or any(True for _ in self.processes())
+
     def is_supervised(self) -> bool:
         """Whether the `metamori run` of this run is alive."""
         pid = self.head.supervisor
         return bool(pid) and lib.mm_start_time(pid) == self.head.supervisor_start
 
-    def await_births(self) -> bool:
-        """Until each forked child is among the processes, whose parents may have ended before it ran. Was there any?"""
-        return bool(lib.mm_await_births(self._area))
+    def has_unborn(self) -> bool:
+        """Whether a forked child lives that is not among the processes yet: its parent may have ended before it ran.
+        Asked before they are looked at."""
+        return bool(lib.mm_unborn(self._area))
 
     def descriptors(self, process: int) -> dict[int, int]:
         """Descriptor -> FIT slot of one process."""

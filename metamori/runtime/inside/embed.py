@@ -94,11 +94,11 @@ def _begin(path: str) -> int:
     _lock(store)
     try:
         area = os.path.join(path, "run")
-        if os.path.exists(area) and Area(path).pids():
+        if os.path.exists(area) and Area(path).is_peopled():
             return 0
         session, said = begin(store, Config.make({"store": path}))
         pid = os.getpid()                  # in it before the lock goes: a run without processes is a killed one
-        lib.mm_process_join(session.area.pointer, pid, lib.mm_start_time(pid))
+        lib.mm_process_join(session.area.pointer, pid, lib.mm_start_time(pid), 0)
         session.area.close()
         if said:
             _say(said)

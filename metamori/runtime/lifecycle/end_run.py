@@ -16,7 +16,7 @@ __all__ = ["END", "close", "close_if_empty", "finish", "has_staying"]
 
 def has_staying(area: Area) -> bool:
     """Whether a process is there that does not just end: once the run is over its calls are the kernel's alone."""
-    return any(not area.process(slot).leaving for slot in area.processes())
+    return area.has_unborn() or any(not area.process(slot).leaving for slot in area.processes())
 
 
 def close_if_empty(area: Area) -> bool:
@@ -25,7 +25,7 @@ def close_if_empty(area: Area) -> bool:
         return False
     with area.session_lock():              # who waits for that may be the one that stays
         area.head.flags |= lib.MM_CLOSED
-        if has_staying(area) or (area.await_births() and has_staying(area)):
+        if has_staying(area):
             area.head.flags &= ~lib.MM_CLOSED
         return bool(area.head.flags & lib.MM_CLOSED)
 

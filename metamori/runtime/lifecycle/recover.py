@@ -86,6 +86,8 @@ def _foreign(folder: str, whose: str) -> Damaged:
 def _alive(folder: str) -> bool:
     """Whether a process of the run lives. The area may be damaged: it is read, not mapped."""
     size = ffi.sizeof("struct mm_process")
+    if _has_unborn(folder):
+        return True
     try:
         with open(os.path.join(folder, "processes"), "rb") as file:
             data = file.read()
@@ -94,6 +96,14 @@ def _alive(folder: str) -> bool:
     slots = ffi.new("struct mm_process[]", len(data) // size)
     ffi.memmove(slots, data, len(slots) * size)
     return any(lib.mm_process_lives(slots + number) for number in range(1, len(slots)))
+
+
+def _has_unborn(folder: str) -> bool:
+    try:
+        with open(os.path.join(folder, "header"), "rb") as file:
+            return bool(lib.mm_unborn_of(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _is_of_this_boot(folder: str) -> bool:

@@ -320,8 +320,8 @@ class Live:
             if os.waitpid(self.pid, os.WNOHANG)[0]:
                 break
             time.sleep(0.001)
-        while (left := self.session.area.pids()) and time.monotonic() < deadline:
-            for pid in left:
+        while self.session.area.is_peopled() and time.monotonic() < deadline:
+            for pid in self.session.area.pids():
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
@@ -344,12 +344,11 @@ class Live:
             reason = resume_point.REQUEUED
         elif not killed and os.waitstatus_to_exitcode(status):
             reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
-        session.area.await_births()
         self.look_at_proxy()
         if self.keeper:
             self.keeper.await_end(session.area)
         deadline = time.monotonic() + 0.05
-        while session.area.pids() and time.monotonic() < deadline:
+        while session.area.is_peopled() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
         while True:
             is_last = end_run.close_if_empty(session.area)

@@ -14,7 +14,6 @@ from metamori.runtime.memory.proc_inspect import Refused
 from metamori.store.format.records import FamilyEntry, SharedEntry
 from metamori.tables.record import replace
 
-_AREA_PLACE = b"610000000000-"             # MM_AREA_PLACE of shim_c/src/memory/engine.h
 GONE = -2                                  # status of a leader that was waited for, and whose group lives on
 _EXIT_STATUS = 49                          # of the words of /proc/PID/stat, from the state on
 
@@ -31,22 +30,6 @@ def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
     writers = {image.memory.writer for image in images}
     return [(image, child) for image in images for child in image.seen.children
             if child not in pids and child not in writers and not _has_ended(child)]
-
-
-def none_is_unborn(area: Area) -> bool:
-    """The run is frozen, so nobody forks: a child that has no place in the run yet has its parent's mappings. One
-    that was killed before is still counted, and no longer."""
-    known = set(area.pids())
-    header = b" %d " % os.stat(os.path.join(area.path, "header")).st_ino
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open(f"/proc/{pid}/maps", "rb") as file:
-                if pid not in known and any(line.startswith(_AREA_PLACE) and header in line for line in file):
-                    return False
-        except OSError:
-            continue                       # it has ended, or is somebody else's
-    area.head.births = 0
-    return True
 
 
 def _has_ended(pid: int) -> bool:

@@ -102,7 +102,7 @@ class Images:
     @_unless_one_ends
     def hold(self) -> None:
         """Every thread of every process parked. Refused, NotAtRest; NotBegun: not yet, all run on."""
-        if self.area.head.births and not family.none_is_unborn(self.area):
+        if self.area.has_unborn():
             raise NotBegun("a process of the program has just begun")
         self.all = self._processes()
         for image in self.all:

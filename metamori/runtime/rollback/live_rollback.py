@@ -72,7 +72,7 @@ def live_area(store: Store) -> Area | None:
         area = Area(store.path)
     except OSError:
         return None
-    if area.pids() or area.is_supervised():
+    if area.is_peopled() or area.is_supervised():
         return area
     area.close()
     return None

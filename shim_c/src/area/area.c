@@ -27,6 +27,8 @@ static int region_open(struct mm_area *a, int region, int flags)
     return (int)mm_open_spare(AT_FDCWD, path, flags | O_NOFOLLOW, 0600);
 }
 
+int mm_header_open(struct mm_area *a) { return region_open(a, HEADER, O_RDONLY); }
+
 /* The program's file size limit is not about files of ours.  In a program other threads are under it (fsize_limit.c); a verb is alone,
  * and the command that `metamori run` starts has the limit that it had. */
 #pragma GCC visibility push(hidden)

@@ -307,7 +307,7 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 int mm_first_time(uint64_t key);
 
 /* context.c */
-extern int mm_watch_fd;
+extern int mm_watch_fd, mm_birth_fd;
 
 /* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
 static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }

@@ -57,6 +57,7 @@ static inline void *mm_page(struct mm_area *a, uint32_t page)
     return mm_region(a, PAGES, (uint64_t)page * MM_BLOCK);
 }
 int mm_reserve(struct mm_area *a, int region, uint64_t end);
+int mm_header_open(struct mm_area *a);
 
 MM_INLINE struct mm_process *mm_proc(struct mm_area *a, uint32_t process)
 {
@@ -152,6 +153,9 @@ void mm_release_some_dead(struct mm_area *a, uint32_t pid);
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
 uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
+extern uint32_t *mm_as_a_call;
+int mm_birth_begin(struct mm_area *a);
+void mm_born(int header);
 uint32_t mm_fit_new(struct mm_area *a);
 void mm_fit_ref(struct mm_area *a, uint32_t fit);
 void mm_fit_unref(struct mm_area *a, uint32_t fit);

@@ -31,7 +31,8 @@ static int run_is_over(void) { return (__atomic_load_n(&mm_area->head->flags, __
 
 /* A checkpoint is being cut, or a number of this process given to another file: wait outside until it is done.  One whose
  * process was killed is not waited for.  A run by hand that has ended, as main has returned, stays frozen: a call on a file is
- * the kernel's from there on; a thread that has begun any other goes no further, as in any process that exits. */
+ * the kernel's from there on; a thread that has begun any other goes no further, as in any process that exits.  A process whose
+ * main has not returned is none that exits: it goes on. */
 void mm_enter_wait(int on_file)
 {
     uint32_t *freeze = &mm_area->head->freeze, owner;
@@ -49,7 +50,7 @@ void mm_enter_wait(int on_file)
     }
     if (UNLIKELY(run_is_over())) {
         mm_run_over();
-        while (!on_file)
+        while (!on_file && mm_self->leaving)
             sys(SYS_exit, 0);
     }
     errno = saved;

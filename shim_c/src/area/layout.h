@@ -184,7 +184,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 13
+#define MM_AREA_VERSION 14
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -252,7 +252,6 @@ struct mm_header {
     uint64_t order_last, order_again;    /* the last stamp; no line before this time, by CLOCK_MONOTONIC (order.c) */
     uint32_t order_lock;       /* tid of who takes a stamp */
     uint32_t note_base;        /* the file that notes are names of */
-    uint32_t births;           /* forks whose child has not yet taken a process slot: the run is not over */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
     uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
     uint64_t scope;            /* offset of its rules in the strings region; 0: everything is tracked */
@@ -447,7 +446,8 @@ uint32_t mm_pif_new(struct mm_area *area, uint64_t dev, uint64_t ino, uint64_t b
 int mm_process_alive(struct mm_area *area, uint32_t process);
 int mm_process_lives(const struct mm_process *process);
 uint64_t mm_boot(void);
-int mm_await_births(struct mm_area *area);
+int mm_unborn(struct mm_area *area);
+int mm_unborn_of(int header);
 int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_process);
 void mm_thaw(struct mm_area *area);
 int mm_session_lock(struct mm_area *area, int timeout_ms);
@@ -476,7 +476,7 @@ int mm_cache_is_full(struct mm_area *area);
 void mm_cache_leave(struct mm_area *area, uint32_t slot, int buffer);
 int mm_set_path(struct mm_area *area, struct mm_pif *p, const char *path);
 void mm_release_dead(struct mm_area *area);
-uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time);
+uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time, uint32_t executing);
 uint64_t mm_start_time(uint32_t pid);
 int mm_proc_state(uint32_t pid);
 void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);

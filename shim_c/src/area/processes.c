@@ -24,18 +24,44 @@ int mm_process_lives(const struct mm_process *p)
 }
 int mm_process_alive(struct mm_area *a, uint32_t process) { return mm_process_lives(mm_proc(a, process)); }
 
-/* Children that were forked and have not yet taken a slot: their parents may have ended before they first ran.  One that was
- * killed in between is waited for once.  Was there any? */
-int mm_await_births(struct mm_area *a)
+/* A forked child that has no slot yet is one of the run from the instant on at which it is there, whoever is killed and whenever it
+ * first runs: before the fork its parent locks an open description of the header, which the child then has as well.  The child lets
+ * the lock go when it has its slot, and the kernel does when it was killed before. */
+static long birth_lock(int header, int call, short type)
 {
-    uint32_t *births = &a->head->births;
-    if (!__atomic_load_n(births, __ATOMIC_SEQ_CST))
-        return 0;
-    for (int i = 0; i < 2000 && __atomic_load_n(births, __ATOMIC_SEQ_CST); i++)
-        sys_pause_us(1000);
-    __atomic_store_n(births, 0, __ATOMIC_SEQ_CST);
-    return 1;
+    struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_len = 1 };
+    long r = sys(SYS_fcntl, header, call, &lock);
+    return r < 0 ? r : call == F_OFD_GETLK && lock.l_type != F_UNLCK;
 }
+
+int mm_unborn_of(int header) { return birth_lock(header, F_OFD_GETLK, F_WRLCK) > 0; }
+
+/* Is there any?  Asked before the slots are looked at: who has let the lock go has one. */
+int mm_unborn(struct mm_area *a)
+{
+    uint32_t *calls = mm_as_a_call;    /* as in mm_start_time */
+    if (calls)
+        __atomic_add_fetch(calls, 1, __ATOMIC_SEQ_CST);
+    int header = mm_header_open(a), any = header >= 0 && mm_unborn_of(header);
+    if (header >= 0)
+        mm_close_spare(header);
+    if (calls)
+        __atomic_sub_fetch(calls, 1, __ATOMIC_SEQ_CST);
+    return any;
+}
+
+/* The lock, as a descriptor; -1: there is none to be had. */
+int mm_birth_begin(struct mm_area *a)
+{
+    int header = mm_header_open(a);
+    if (header >= 0 && birth_lock(header, F_OFD_SETLK, F_RDLCK) < 0) {
+        mm_close_spare(header);
+        return -1;
+    }
+    return header;
+}
+
+void mm_born(int header) { birth_lock(header, F_OFD_SETLK, F_UNLCK); }
 
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
 {
@@ -45,28 +71,36 @@ uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
     return 0;
 }
 
-uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time)
+/* executing: it is a program that has been started, and has not said so yet.  One that has a slot keeps it. */
+uint32_t mm_process_join(struct mm_area *a, uint32_t pid, uint64_t start_time, uint32_t executing)
 {
     struct mm_header *h = a->head;
     uint32_t process = 0;
     mm_lock(&h->lock, MM_LOCK_AREA);
-    for (uint32_t i = 1; i < h->process_high && !process; i++)
-        if (!mm_proc(a, i)->pid)
+    for (uint32_t i = 1; i < h->process_high; i++) {
+        const struct mm_process *p = mm_proc(a, i);
+        if (p->pid == pid && start_time && p->start_time == start_time) {
+            mm_unlock(&h->lock);
+            return i;
+        }
+        if (!p->pid && !process)
             process = i;
+    }
     if (!process && mm_reserve(a, PROCESSES, ((uint64_t)h->process_high + 1) * sizeof(struct mm_process)) == 0)
         process = h->process_high++;
     if (process) {
         struct mm_process *p = mm_proc(a, process);
         p->calls = 0;
         p->fd_root = p->held = 0;
-        p->outside = p->leaving = p->executing = 0;
+        p->outside = p->leaving = 0;
+        p->executing = executing;
         p->unfollowed = 2;
         p->start_time = start_time;
         p->number = h->next_process++;
         if (h->flags & MM_MEMORY && !p->memory && mm_reserve(a, PAGES, ((uint64_t)h->next_page + 1) * MM_BLOCK) == 0)
             p->memory = h->next_page++;
         p->epoch = h->epoch;
-        __atomic_store_n(&p->pid, pid, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->pid, pid, __ATOMIC_SEQ_CST);
     }
     mm_unlock(&h->lock);
     return process;

@@ -148,7 +148,7 @@ static int may_be_stopped(pid_t real)
         if (__atomic_load_n(&p->executing, __ATOMIC_ACQUIRE) || __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE))
             return 0;
     }
-    return (found && real > 0) || !__atomic_load_n(&mm_area->head->births, __ATOMIC_ACQUIRE);
+    return (found && real > 0) || !mm_unborn(mm_area);
 }
 
 /* A process that is stopped while it begins, becomes another program or is in a call could not be saved before it is continued:

@@ -166,6 +166,8 @@ static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_fi
         mm_numbers = numbers;
         if (!may_wait)
             mm_limit_end(mask);
+        if (r == 0)
+            mm_started(child, image.envp);
     }
     mm_image_failed(&image);
     return here ? spawn(pid, file, actions, attr, argv, envp, search) : r;

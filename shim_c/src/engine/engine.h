@@ -21,6 +21,8 @@ int mm_locked_reader(uint32_t slot);
 void mm_drop_reader(uint32_t slot);
 void mm_give_up_reader(uint32_t slot);
 void mm_readers_before_fork(void);
+void mm_birth_begin_own(void);
+void mm_birth_end_own(void);
 void *mm_readers_table(size_t *bytes);
 void mm_readers_in_parent(void);
 void mm_readers_after_fork(void);

@@ -36,7 +36,7 @@ static void note_number(int fd)
 /* Asked of every number as high as ours, which many of the program's may be. */
 int mm_among_ours(int fd)
 {
-    if (fd == mm_buffer_fd || fd == mm_watch_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
+    if (fd == mm_buffer_fd || fd == mm_watch_fd || fd == mm_birth_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
         return 1;
     for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
@@ -98,6 +98,8 @@ int mm_next_own(int from)
         best = memory;
     if (mm_watch_fd >= from && (best < 0 || mm_watch_fd < best))
         best = mm_watch_fd;
+    if (mm_birth_fd >= from && (best < 0 || mm_birth_fd < best))
+        best = mm_birth_fd;
     for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) >= from && (best < 0 || mm_spare(i) < best))
             best = mm_spare(i);
@@ -138,6 +140,8 @@ int mm_move_own(int fd)
         mm_buffer_fd = (int)up;
     if (fd == mm_watch_fd)
         mm_watch_fd = (int)up;
+    if (fd == mm_birth_fd)
+        mm_birth_fd = (int)up;
     for (int i = 0; i < MM_SPARE; i++)
         if (fd == mm_spare(i))
             mm_spare_keep(i, (int)up);
@@ -306,6 +310,22 @@ static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? 
  * know and its table not have. */
 void mm_readers_before_fork(void) { mm_lock(&readers_lock, MM_LOCK_READERS); }
 void mm_readers_in_parent(void) { mm_unlock(&readers_lock); }
+
+/* What tells of the child until it has a slot (area/processes.c): between the last two.  Not by high(), which is dear. */
+void mm_birth_begin_own(void)
+{
+    int fd = mm_birth_begin(mm_area), up = fd < 0 ? -1 : (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, mm_buffer_fd);
+    if (up >= 0)
+        mm_close_spare(fd);
+    mm_birth_fd = mm_note_own(up >= 0 ? up : fd);
+}
+
+void mm_birth_end_own(void)
+{
+    if (mm_birth_fd >= 0)
+        mm_close_spare(mm_birth_fd);
+    mm_birth_fd = -1;
+}
 
 /* Locks of the process are its parent's; what another thread was about to leave open for an exec is not for this one's. */
 void mm_readers_after_fork(void)

@@ -160,6 +160,18 @@ void mm_adopt(void)
         look_at_inherited(came_along);
 }
 
+/* A program that glibc has started is one of the run before it says so: whoever started it may end before. */
+void mm_started(pid_t child, char *const envp[])
+{
+    if (!mm_active || child <= 0 || mm_stranger() || mm_says_leave(envp))
+        return;
+    enter();
+    uint64_t began = mm_start_time((uint32_t)child);
+    if (began)
+        mm_process_join(mm_area, (uint32_t)child, began, 1);
+    leave();
+}
+
 /* -- fork: the child's references are taken before it exists, so that no close of the parent comes first ---------- */
 
 static __thread int forking_errno __attribute__((tls_model("initial-exec")));
@@ -192,19 +204,11 @@ void mm_fork_begin(void)
     mm_lock(&mm_table_lock, MM_LOCK_TABLE);
     mm_readers_before_fork();
     mm_forking = 1;
-    __atomic_add_fetch(&mm_area->head->births, 1, __ATOMIC_SEQ_CST);
+    mm_birth_begin_own();
     for (int fd = 0; fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
             mm_fit_ref(mm_area, mm_fds[fd].fit);
     errno = 0;                         /* glibc leaves it alone when the fork succeeds */
-}
-
-static void born(void)
-{
-    for (uint32_t births; (births = __atomic_load_n(&mm_area->head->births, __ATOMIC_SEQ_CST));)
-        if (__atomic_compare_exchange_n(&mm_area->head->births, &births, births - 1, 0, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST))
-            return;
 }
 
 void mm_fork_in_parent(void)
@@ -214,9 +218,8 @@ void mm_fork_in_parent(void)
     for (int fd = 0; errno && fd <= mm_top_fd; fd++)
         if (mm_fds[fd].fit)
             mm_fit_unref(mm_area, mm_fds[fd].fit);
-    if (errno)
-        born();
     mm_forking = 0;
+    mm_birth_end_own();
     mm_readers_in_parent();
     mm_unlock(&mm_table_lock);
     mm_numbers |= mm_fork_numbers;     /* until wrap_pid.c has given the child's out */
@@ -259,10 +262,8 @@ static void begin_child(void)
     /* the parent is in the run's PID namespace; a child in another one cannot name it.  A child's first look into /proc is
        dear, the kernel makes a folder for it */
     int known = sys(SYS_getppid) > 0 || mm_same_namespace(mm_area);
-    if (known && !(process = mm_process_join(mm_area, pid, mm_start_time(pid))))
+    if (known && !(process = mm_process_join(mm_area, pid, mm_start_time(pid), 0)))
         mm_say("process %u is not tracked: the disk has no room for another process in the run", pid);
-    if (referenced)
-        born();
     if (!process) {
         mm_active = 0;
         mm_forget_descriptors();
@@ -292,6 +293,9 @@ void mm_after_fork(void)
 {
     mm_holding++;
     begin_child();
+    if (mm_birth_fd >= 0)
+        mm_born(mm_birth_fd);
+    mm_birth_end_own();
     mm_holding--;
     mm_deliver_if_free();
 }

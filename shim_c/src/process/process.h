@@ -24,6 +24,7 @@ void mm_duplicated(int fd, int to);
 void mm_adopt(void);
 void mm_came(int fd, int received);
 void mm_fork_begin(void);
+void mm_started(pid_t child, char *const envp[]);
 void mm_fork_in_parent(void);
 void mm_after_fork(void);
 int mm_came_back(int fd);

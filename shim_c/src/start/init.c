@@ -24,15 +24,17 @@ static int join(const char *store)
     struct mm_area *area = mm_attach(store, MM_KEEP_FOLDER);
     if (!area)
         return -errno;
-    if (area->head->flags & MM_CLOSED || mm_is_shown(area)) {
-        mm_detach(area);
-        return -ESRCH;
-    }
     uint32_t pid = (uint32_t)sys_getpid();
     uint64_t start = mm_start_time(pid);
     uint32_t process = mm_process_of(area, pid);
-    /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had */
+    /* what this process was a moment ago said that it would come back: its PID namespace is the one that it had, and who looks
+       whether the run can be closed finds it here */
     int back = process && start && mm_proc(area, process)->executing && mm_proc(area, process)->start_time == start;
+    int closed = (area->head->flags & MM_CLOSED) != 0 && !(back && !mm_proc(area, process)->leaving);
+    if (closed || mm_is_shown(area)) {
+        mm_detach(area);
+        return -ESRCH;
+    }
     int where = !same_machine(area) ? -EREMOTE : !back && !mm_same_namespace(area) ? -EXDEV : 0;
     if (where < 0) {
         mm_detach(area);
@@ -43,12 +45,12 @@ static int join(const char *store)
         process = 0;
     }
     if (!process)
-        process = mm_process_join(area, pid, start);
+        process = mm_process_join(area, pid, start, 0);
     if (!process) {
         mm_release_dead(area);
-        process = mm_process_join(area, pid, start);
+        process = mm_process_join(area, pid, start, 0);
     }
-    if (process && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
+    if (process && !back && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
         mm_process_leave(area, process);
         mm_detach(area);
         return -ESRCH;
@@ -270,7 +272,7 @@ static void last_out(void)
     __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
     if (run_is_supervised())
         return;
-    if (others_live() || (mm_await_births(mm_area) && others_live()))
+    if (others_live() || mm_unborn(mm_area) || others_live())  /* none is unborn any more: it has a slot by now */
         return;
     if (mm_runtime_call(MM_CALL_LAST_OUT, (long)mm_area->head->run, NULL) > 0)
         when_over();

@@ -196,7 +196,7 @@ static void join_again(void)
         for (int dead = joins++ % DEAD_AT_ONCE == 0; !mm_self_process && dead < 2; dead++) {
             if (dead)
                 mm_release_dead(mm_area);
-            mm_self_process = mm_process_join(mm_area, pid, began);
+            mm_self_process = mm_process_join(mm_area, pid, began, 0);
         }
         if (!mm_self_process)
             end_all();
