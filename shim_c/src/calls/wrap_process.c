@@ -97,6 +97,14 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     return r;
 }
 
+/* None begins while all are asked to stop: of threads that start others, and end, there would always be one that nobody has asked. */
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
+{
+    if (UNLIKELY(mm_memory_head != NULL))
+        mm_await_no_stop();
+    return REAL(pthread_create)(thread, attributes, function, argument);
+}
+
 EXPORT int unshare(int flags)
 {
     mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));

@@ -187,6 +187,7 @@ int mm_changes_begin(struct mm_tables *t);
 /* stop_threads.c */
 int mm_stop_others(void);
 void mm_release_others(void);
+void mm_await_no_stop(void);
 int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
 int mm_asker_ended(uint32_t pid);

@@ -111,6 +111,23 @@ static long others(void)
     return r < 0 ? r : (long)st.st_nlink - 3;
 }
 
+/* Some may have ended before the signal came; others may have their numbers soon. */
+static void forget_ended(uint32_t asked)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 1; i <= asked; i++)
+        if (e->signalled[i] && !e->thread[i].tid && sys(SYS_tgkill, sys_getpid(), e->signalled[i], 0) == -ESRCH)
+            e->signalled[i] = 0;
+}
+
+static uint32_t free_slot(uint32_t asked)
+{
+    uint32_t slot = 1;
+    while (slot <= asked && ENGINE->signalled[slot])
+        slot++;
+    return slot;
+}
+
 /* One look at the threads: asks those that were not; 0, or -errno. */
 static int ask_threads(uint32_t *asked)
 {
@@ -120,6 +137,7 @@ static int ask_threads(uint32_t *asked)
     long n, r = 0, fd = sys_openat(AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return (int)fd;
+    forget_ended(*asked);
     while ((n = sys(SYS_getdents64, fd, entries, sizeof entries)) > 0)
         for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
             const char *name = entries + at + 19;
@@ -130,10 +148,14 @@ static int ask_threads(uint32_t *asked)
                 slot = e->signalled[i] == tid ? i : 0;
             if (tid == (uint32_t)sys_getpid() && (!slot || !e->thread[slot].tid) && mm_ended("/proc/self/task/", tid))
                 e->main_gone = tid;        /* maybe after it was asked */
-            else if (!slot && *asked + 1 == THREADS)
-                r = -E2BIG;
-            else if (!slot)                /* a signal that this user has no room for is sent at the next look */
-                *asked += ask_thread(tid, *asked + 1) == 0;
+            else if (slot)
+                continue;
+            else if ((slot = free_slot(*asked)) == THREADS)     /* those that just end leave theirs */
+                r = __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE) >= THREADS - 1 ? -E2BIG : r;
+            else if (ask_thread(tid, slot) < 0)    /* a signal that this user has no room for is sent at the next look */
+                e->signalled[slot] = 0;
+            else if (slot > *asked)
+                *asked = slot;
         }
     sys_close((int)fd);
     return (int)(r ? r : n);
@@ -144,15 +166,19 @@ int mm_stop_others(void)
 {
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
-    uint64_t since = own_now();
+    long least = 0;
+    uint64_t since = own_now();        /* of this many less */
     own_fill(e->signalled, 0, sizeof e->signalled);
     e->main_gone = e->parked = 0;
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_SEQ_CST);
     for (long pause = 5;; pause = pause < 1000 ? pause * 2 : pause) {
         /* who is parked stays so: where there are no more afterwards, nobody is left who could start another */
         uint32_t parked = __atomic_load_n(&e->parked, __ATOMIC_ACQUIRE);
-        if (others() == parked + (e->main_gone != 0))
+        long left = others() - parked - (e->main_gone != 0);
+        if (left == 0)
             break;
+        if (left < least || !least)
+            least = left, since = own_now();
         int r = ask_threads(&asked);
         if (r < 0 || own_now() - since > MM_PATIENCE_NS) {
             mm_release_others();
@@ -162,6 +188,13 @@ int mm_stop_others(void)
     }
     e->asked = asked;
     return 0;
+}
+
+void mm_await_no_stop(void)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t stop; (stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) & 1 && e->pid == (uint32_t)sys_getpid();)
+        sys_futex_wait(&e->stop, stop, 1000000);
 }
 
 void mm_release_others(void)
