@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built, comes_back
+from comeback import PROGRAMS, Memory, built, comes_back
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -24,6 +24,15 @@ def test_sets_that_watch_what_has_another_number(tmp_path: Path) -> None:
 def test_connections_that_nobody_has_accepted(tmp_path: Path) -> None:
     """Accepted in their order, from the same ports, by whoever listens."""
     comes_back(Memory(tmp_path, [built(tmp_path, "backlog.c")]), "60ms")
+
+
+@pytest.mark.parametrize("how", [("3000", "4", "50"), ("500", "3", "150", "leaves")], ids=["waits", "leaves"])
+@pytest.mark.parametrize("family", ["tcp", "unix"])
+def test_a_server_that_is_always_behind(tmp_path: Path, family: str, how: tuple[str, ...]) -> None:
+    """Whatever the instant, clients have sent what it has not accepted; some have closed. None of it is lost."""
+    case = Memory(tmp_path, ["/usr/bin/python3", PROGRAMS / "loaded.py", family, *how])
+    case.may_refuse = lambda line: "leaves" in how and "was closed and not accepted yet" in line   # a long backlog
+    comes_back(case, "150ms")
 
 
 SEALED = """

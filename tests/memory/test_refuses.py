@@ -49,6 +49,14 @@ CASES = {
         "import socket; a, s = (socket.socket(socket.AF_UNIX) for _ in range(2)); a.bind('name'); a.listen();"
         "s.connect('name'); s.send(b'x')", "",
         "descriptor 4 is a connection to name, which holds what was sent and was not accepted yet;"),
+    "a connection that was closed": (
+        "import socket; a = socket.create_server(('127.0.0.1', 0)); b = socket.create_server(('127.0.0.1', 0));"
+        "n = a.getsockname(); s = socket.create_connection(n); s.send(b'x'); s.close()", "",
+        "which holds a connection that was closed and not accepted yet; with --outside close that is lost"),
+    "a connection by name that was closed": (
+        "import socket; a, s = (socket.socket(socket.AF_UNIX) for _ in range(2)); a.bind('name'); a.listen();"
+        "s.connect('name'); s.close()", "",
+        "descriptor 3 is a unix socket that listens at name, which holds a connection that was closed and not"),
     "a kernel's socket": (f"import socket; s = {KERNEL}", "",
                           "is a socket of family 16, which cannot come back with the program"),
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"

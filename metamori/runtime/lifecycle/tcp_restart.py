@@ -107,7 +107,12 @@ def asking(fields: Fields, own: bytes, to: bytes) -> socket.socket:
 
 
 def _asks(fields: Fields, own: bytes, to: bytes) -> socket.socket:
-    this = _new(fields, own)
+    return _connect(_new(fields, own), to)
+
+
+def _connect(this: socket.socket, to: bytes) -> socket.socket:
+    """Without waiting in the call: for the kernel nobody has heard yet that it is connected, and a program that was in
+    the middle of it may call again."""
     this.setblocking(False)
     number = -lib.mm_connect(this.fileno(), to, len(to))
     if number == errno.EINPROGRESS:
@@ -133,13 +138,8 @@ def _any_port(name: bytes) -> bytes:
 def _once(fields: Fields, own: bytes, other: bytes) -> tuple[socket.socket, socket.socket]:
     with closing(_new(fields, own)) as listens:
         listens.listen(1)
-        client = _new(fields, other)
-        at = listens.getsockname()
-        try:
-            client.connect(at)
-        except OSError:
-            client.close()
-            raise
+        port = struct.pack(">H", listens.getsockname()[1])
+        client = _connect(_new(fields, other), own[:2] + port + own[4:])
         server, _ = listens.accept()
         server.set_inheritable(False)
         return server, client

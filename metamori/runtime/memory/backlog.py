@@ -1,7 +1,8 @@
 """Connections that nobody has accepted yet: one end is in the run, its other end only in the backlog of a socket of the
 run that listens. They are made again, in their order, when that one listens (lifecycle/socket_restart.py).
 
-What was sent over one cannot be looked at before somebody accepts it: it must be nothing.
+What was sent over one cannot be looked at before somebody accepts it, nor who closed it: whoever listens is waited for
+(tree.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from metamori.tables.record import record
 _ESTABLISHED, _FIN_WAIT1, _CLOSE_WAIT = 1, 4, 8   # of the kernel's list of states of TCP
 _MAPPED = "0000000000000000FFFF0000"       # what /proc writes before an address of IPv4 in one of IPv6
 _LAST_SENT = struct.Struct("=44xI")        # tcpi_last_data_sent: of one that has sent nothing since it was connected
+_LISTENS = struct.Struct("=24xII")         # tcpi_unacked, tcpi_sacked: of one that listens, how many wait, and may
 _TICKS, _TRIES = 6, 50                    # CLOCK_MONOTONIC_COARSE
 
 
@@ -53,6 +55,40 @@ def of_tcp(clients: Mapping[int, tuple[bytes, bytes]], listens: Collection[bytes
     in_order = sorted(found, key=lambda inode: (-ages[inode][0], inode))
     return {inode: Asks(0, turn, "holds what was sent" if found[inode] or ages[inode][1] else "")
             for turn, inode in enumerate(in_order)}
+
+
+def most(this: socket.socket, unix: Mapping[int, bytes]) -> int:
+    """That may wait at one that listens."""
+    if this.family == socket.AF_UNIX:
+        return struct.unpack_from("=II", unix[4])[1] if 4 in unix else socket.SOMAXCONN
+    try:
+        return int(_LISTENS.unpack(this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LISTENS.size))[1])
+    except OSError:
+        return socket.SOMAXCONN
+
+
+def closed(this: socket.socket, name: bytes, known: Collection[tuple[bytes, bytes]]) -> bool:
+    """Whether nobody has accepted a TCP connection to one that listens, and its client, here, has closed it. known:
+    both names of those whose client the run has."""
+    if not _LISTENS.unpack(this.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LISTENS.size))[0]:
+        return False
+    clients = {(as_proc_says(other, mapped), as_proc_says(own, mapped)) for own, other in known
+               for mapped in (False, True)}
+    lines = [(words[1], words[2], int(words[3], 16), words[9]) for words in tcp_lines()]
+    alive = {(other, own) for own, other, _, inode in lines if inode != "0"}
+    return any(state == _CLOSE_WAIT and inode == "0" and (own, other) not in clients | alive
+               and _is_at(own, name) and _is_of_here(own, other) for own, other, state, inode in lines)
+
+
+def _is_at(own: str, name: bytes) -> bool:
+    """As /proc says it: of one that listens at a name, which may be every address."""
+    at, anywhere = as_proc_says(name), not any(_address(name))
+    return own == at or own == as_proc_says(name, mapped=True) or (anywhere and own[-5:] == at[-5:])
+
+
+def _is_of_here(own: str, other: str) -> bool:
+    """Of this machine: its own address, or one of the loopback device."""
+    return own[:-5] == other[:-5] or other[:-5].endswith("7F")
 
 
 def _listens(name: bytes, listens: Collection[bytes]) -> bool:

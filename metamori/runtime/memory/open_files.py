@@ -334,7 +334,7 @@ def _socket(this: Open, run: Run) -> DescriptorEntry:
         why = f"descriptor {this.fd} is {found.what}, which {found.why_not}"
         raise NotBegun(why) if found.soon else Refused(why)
     if found.leads_out and run.outside == "refuse":
-        why = f"descriptor {this.fd} is {found.what}, which {found.how}; with --outside close it comes back as reset"
+        why = f"descriptor {this.fd} is {found.what}, which {found.how}; with --outside close {found.closed}"
         raise NotBegun(why) if found.soon else Refused(why)
     return this.entry("socket", position=0, data=found.text)
 

@@ -43,6 +43,7 @@ _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLO
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _SOCKADDR = 128
+_LEFT = "holds a connection that was closed and not accepted yet"
 Sent = tuple[bytes, Any, Sequence[str]]      # bytes, who sent them, places of descriptors that came with them
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
 _OPTIONS = {
@@ -62,6 +63,7 @@ class Found:
     soon: bool = False                     # it is about to be one within the run, or to be closed, or emptied
     what: str = ""
     how: str = "leads out of the run"
+    closed: str = "it comes back as reset"     # what --outside close makes of it
     why_not: str = ""
 
 
@@ -79,6 +81,13 @@ class Inside:
     unsent: tuple[tuple[tuple[bytes, bytes], int], ...] = ()   # bytes of a connection that do not reach its other end
     asks: Mapping[int, backlog.Asks] = field(default_factory=dict)     # by inode, whom nobody has accepted
     sent: Mapping[int, Sequence[Sent]] = field(default_factory=dict)   # by inode: what is in those with descriptors
+    servers: frozenset[int] = frozenset()  # inodes of those that listen
+    left: frozenset[int] = frozenset()     # of these: where a client has closed what nobody has accepted
+
+    @property
+    def senders(self) -> frozenset[int]:
+        """Inodes of clients that have sent what nobody can look at before it is accepted."""
+        return frozenset(inode for inode, each in self.asks.items() if each.holds)
 
 
 class _Open(Protocol):
@@ -91,14 +100,19 @@ def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> 
     connections, listens, datagrams = {}, set(), set()
     clients: dict[bytes, int] = {}         # by their own names
     asks: dict[int, backlog.Asks] = {}
+    servers: dict[int, bytes] = {}
+    left: set[int] = set()
     for inode, each in sockets.items():
         try:
             with closing(taken(each.pid, each.fd)) as this:
                 own, other = _name(this), _name(this, of_peer=True)
                 if own and this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
                     listens.add(own)
+                    servers[inode] = own
                     if this.family == socket.AF_UNIX:
-                        asks.update(_backlog_of(inode, sockets))
+                        waiting = _waiting_at(inode)
+                        asks.update(_backlog_of(inode, waiting, sockets))
+                        left.update([inode] if 0 in waiting else [])
                 elif own and other and this.family != socket.AF_UNIX and this.type == socket.SOCK_STREAM:
                     connections[own, other] = each.pid, each.fd
                     clients[own] = inode
@@ -108,16 +122,30 @@ def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> 
             continue                       # `look` says what is wrong with it
     alone = {clients[names[0]]: names for names in connections if names[::-1] not in connections}
     asks.update(backlog.of_tcp(alone, listens, lambda inode: taken(*connections[alone[inode]])))
+    left.update(inode for inode, name in servers.items() if _has_closed(sockets[inode], name, connections))
     # of all, before one of them is looked at: else what arrives only then would be nowhere
     unsent = {names: _unsent(place, connections.get(names[::-1])) for names, place in connections.items()}
     return Inside(frozenset(sockets), frozenset(connections), frozenset(listens), frozenset(datagrams),
-                  tuple((names, count) for names, count in unsent.items() if count), asks, sent)
+                  tuple((names, count) for names, count in unsent.items() if count), asks, sent, frozenset(servers),
+                  frozenset(left))
 
 
-def _backlog_of(listener: int, sockets: Mapping[int, _Open]) -> Iterator[tuple[int, backlog.Asks]]:
-    """Of a unix socket, in their order."""
-    waiting = _unix(listener).get(3, b"")
-    for turn, (client,) in enumerate(struct.iter_unpack("=I", waiting)):
+def _waiting_at(listener: int) -> list[int]:
+    """Clients of a unix socket, by inode, in their order; 0: it has closed."""
+    return [client for client, in struct.iter_unpack("=I", _unix(listener).get(3, b""))]
+
+
+def _has_closed(server: _Open, name: bytes, connections: Collection[tuple[bytes, bytes]]) -> bool:
+    if name[:2] == struct.pack("=H", socket.AF_UNIX):
+        return False
+    with closing(taken(server.pid, server.fd)) as this:
+        return backlog.closed(this, name, connections)
+
+
+def _backlog_of(listener: int, waiting: Sequence[int], sockets: Mapping[int, _Open],
+                ) -> Iterator[tuple[int, backlog.Asks]]:
+    """Of a unix socket."""
+    for turn, client in enumerate(waiting):
         if client in sockets:
             with closing(taken(sockets[client].pid, sockets[client].fd)) as this:
                 yield client, backlog.of_unix(this, listener, turn)
@@ -172,7 +200,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is accepted has it too: after a kill the port is free
     options = _options(this)
     if state == "listens":
-        lines.append(f"backlog: {_backlog(this, unix)}")
+        lines.append(f"backlog: {backlog.most(this, unix)}")
     if state == "pair":
         waiting = _waiting(this, inside)
         if isinstance(waiting, str):
@@ -182,6 +210,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
         lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
     if asks and state == "asks":
+        if family != socket.AF_UNIX:
+            this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # as in _connection
         lines += [f"turn: {asks.listener} {asks.turn}", f"to: {(other or b'').hex()}", f"shut: {_shut(this, unix)}"]
         lines += [f"address: {own.hex()}"] if own and family != socket.AF_UNIX else []
     if state == "tcp":
@@ -206,10 +236,13 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
             lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
     if state == "ended" and (count := _to_read(this)):
         lines.append(f"waiting: {this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}")
+    if inode in inside.left:
+        return Found(("\n".join([*lines, *options]) + "\n").encode(), True, True,
+                     f"{what} that listens at {address_text(own or b'')}", _LEFT, "that is lost")
     leads_out = state == "reset" or (state == "sends" and not _bound_to(other or b"", inside.datagrams))
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
-    soon = state == "reset" and other is not None and _is_on_its_way(this, other, inside)
+    soon = state == "reset" and _is_on_its_way(this, other, inside)
     found = Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what)
     return replace(found, how=f"{asks.holds} and was not accepted yet") if asks and asks.holds else found
 
@@ -244,14 +277,17 @@ def _is_closed(other: bytes, own: bytes) -> bool:
                for words in backlog.tcp_lines())
 
 
-def _is_on_its_way(this: socket.socket, other: bytes, inside: Inside) -> bool:
-    """Its other end has not been accepted yet, or is closed and this one will be."""
+def _is_on_its_way(this: socket.socket, other: bytes | None, inside: Inside) -> bool:
+    """Its other end has not been accepted yet, or is closed and this one will be; of one that is just being connected
+    the kernel does not say the other end."""
     if this.family == socket.AF_UNIX:
         return other in inside.listens
     if this.type != socket.SOCK_STREAM:
         return False
-    ports = {name[2:4] for name in inside.listens}
-    return other[2:4] in ports or this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] in (_SYN_SENT, _CLOSE_WAIT)
+    state = this.getsockopt(_TCP, socket.TCP_INFO, 1)[0]
+    if other is None:
+        return state == _SYN_SENT
+    return state == _CLOSE_WAIT or other[2:4] in {name[2:4] for name in inside.listens}
 
 
 def _counted(this: socket.socket) -> tuple[int, int]:
@@ -331,16 +367,6 @@ def address_text(name: bytes) -> str:
     if family == socket.AF_INET:
         return f"{socket.inet_ntop(family, name[4:8])}:{port}"
     return f"[{socket.inet_ntop(family, name[8:24])}]:{port}"
-
-
-def _backlog(this: socket.socket, unix: dict[int, bytes]) -> int:
-    if this.family == socket.AF_UNIX:
-        return struct.unpack_from("=II", unix[4])[1] if 4 in unix else socket.SOMAXCONN
-    try:
-        found: int = struct.unpack_from("=I", this.getsockopt(_TCP, socket.TCP_INFO, 32), 28)[0]
-        return found                       # tcpi_sacked: of a socket that listens the backlog
-    except OSError:
-        return socket.SOMAXCONN
 
 
 def _options(this: socket.socket) -> list[str]:

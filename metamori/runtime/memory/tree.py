@@ -2,14 +2,16 @@
 
 Each process is asked to park; when all are parked the kernel is asked about them, their images and the files are taken
 side by side, and all run on. A process that begins, becomes another program or ends meanwhile is waited for: the next
-try finds what came of it.
+try finds what came of it. So is whoever has to accept a connection: those that have sent over it stay parked meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from contextlib import suppress
+from itertools import count
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
@@ -24,11 +26,15 @@ from metamori.store.read.store import Store
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Concatenate, ParamSpec
 
     from metamori._area import Array
 
-_BEGINS_S = 2.0                            # that a process may take to begin
+    P = ParamSpec("P")
+
+_BEGINS_S = 2.0                            # that a process may take to begin, or to accept connections
 _BACK_S = 30.0                             # to come back
+_NOBODY: frozenset[tuple[int, int]] = frozenset()
 
 
 class Stranger(NotBegun):
@@ -39,23 +45,32 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
     """The run is frozen, every thread of every process is parked: what just begins, or becomes another program, is
     waited for. Refused, NotAtRest, NotBegun."""
     _await_back(area)
-    deadline = time.monotonic() + _BEGINS_S
-    while True:
+    deadline, kept = time.monotonic() + _BEGINS_S, _NOBODY
+    for tries in count():
         area.freeze()
         found = Images(store, area, index, durable, outside)
+        is_late = time.monotonic() >= deadline
         try:
-            found.hold()
+            found.hold(kept, waits=not is_late)
             return found
         except NotBegun as error:
             found.thaw()
-            if time.monotonic() >= deadline:
+            kept = found.kept
+            if is_late:
+                _let_go(area, kept)
                 if isinstance(error, Stranger):
                     raise Refused(str(error)) from None
                 raise
-            time.sleep(0.002)
         except BaseException:
             found.thaw()
+            _let_go(area, kept | found.kept)
             raise
+        time.sleep(min(0.02, 0.002 * (tries + 1)) if kept else 0.002)
+    raise AssertionError
+
+
+def _let_go(area: Area, kept: frozenset[tuple[int, int]]) -> None:
+    lib.mm_memory_go(area.pointer, ffi.new("uint32_t[]", [slot for slot, _ in kept]), len(kept))
 
 
 def _await_back(area: Area) -> None:
@@ -65,11 +80,11 @@ def _await_back(area: Area) -> None:
         time.sleep(0.002)
 
 
-def _unless_one_ends(what: Callable[[Images], None]) -> Callable[[Images], None]:
+def _unless_one_ends(what: Callable[Concatenate[Images, P], None]) -> Callable[Concatenate[Images, P], None]:
     """NotBegun, when a process is killed that is just looked at: nothing is left of it in /proc."""
-    def looks(images: Images) -> None:
+    def looks(images: Images, /, *args: P.args, **named: P.kwargs) -> None:
         try:
-            what(images)
+            what(images, *args, **named)
         except (FileNotFoundError, ProcessLookupError):    # files are open for a while after memory is gone
             images.require_none(lib.mm_proc_ended(_pids(images.all), len(images.all)))
             raise
@@ -91,6 +106,7 @@ class Images:
     segments: tuple[SegmentEntry, ...] = ()
     is_frozen = True
     run: open_files.Run | None = None
+    kept = _NOBODY                         # by slot and number: those that stay parked when it did not go well
 
     def __init__(self, store: Store, area: Area, index: int, durable: bool, outside: str) -> None:
         self.store, self.area, self.index, self.durable, self.outside = store, area, index, durable, outside
@@ -100,8 +116,10 @@ class Images:
         self.stats: dict[bytes, os.stat_result] = {}           # of mapped files
 
     @_unless_one_ends
-    def hold(self) -> None:
-        """Every thread of every process parked. Refused, NotAtRest; NotBegun: not yet, all run on."""
+    def hold(self, kept: frozenset[tuple[int, int]], waits: bool) -> None:
+        """Every thread of every process parked. Refused, NotAtRest; NotBegun: not yet, all run on but `self.kept`.
+        kept: those that were parked before; waits: for connections to be accepted."""
+        self.kept = kept
         if self.area.has_unborn():
             raise NotBegun("a process of the program has just begun")
         self.all = self._processes()
@@ -113,7 +131,8 @@ class Images:
         except BaseException:
             self.go()
             raise
-        lib.mm_memory_ask(self.area.pointer, _slots(self.all), _pids(self.all), len(self.all))
+        asked = self._but_kept(self.all)
+        lib.mm_memory_ask(self.area.pointer, _slots(asked), _pids(asked), len(asked))
         self._each_held()
         try:
             self.run = run = open_files.Run(len(self.all), self.outside, self._known, self.area.path)
@@ -124,10 +143,35 @@ class Images:
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
                 raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
+            if run.sockets and waits:
+                self._require_accepted(run)
         except BaseException:
             self._look_away()
             self.go()
             raise
+        self.kept = _NOBODY
+
+    def _but_kept(self, images: Sequence[Image]) -> list[Image]:
+        return [image for image in images if (image.slot, image.pid) not in self.kept]
+
+    def _require_accepted(self, run: open_files.Run) -> None:
+        """NotBegun: whoever listens runs on, and meets no more than what there is. Who closed a connection is not
+        known: all others are kept. But of those that have a socket that listens one at least runs."""
+        from metamori.runtime.memory import sockets  # which few programs need
+
+        run.inside = sockets.inside(run.sockets, run.sent)
+        left = run.inside.left if self.outside == "refuse" else ()     # else that may be lost
+        if not left and not run.inside.senders:
+            return
+        has = {inode: {each.pid for each in run.all if each.inode == inode and stat.S_ISSOCK(each.st.st_mode)}
+               for inode in run.inside.senders | run.inside.servers}
+        clients = set().union(*(has[inode] for inode in run.inside.senders))
+        clients.update(image.pid for server in left for image in self.all if image.pid not in has[server])
+        for server in run.inside.servers:
+            if has[server] <= clients:
+                clients -= has[server]
+        self.kept |= {(image.slot, image.pid) for image in self.all if image.pid in clients and not image.stopped}
+        raise NotBegun("a connection was not accepted yet")
 
     def _processes(self) -> list[Image]:
         head = self.area.head
@@ -198,6 +242,8 @@ class Images:
         kept = b" " + self.store.layout.kept_folder + b"/"
         if run.sockets:
             self._look_into_sockets(run)
+        if run.on_the_way:
+            run.inside = None              # there are more
         try:
             for image in self.all:
                 image.descriptors = open_files.entries(run, image.opens, image.followed)
@@ -285,8 +331,8 @@ class Images:
     def _go_on(self, images: Sequence[Image]) -> None:
         """Those that job control has stopped take their time to stand again: all others run before. Whoever of these
         continues one of them changes nothing: it runs when it has stood."""
-        in_order = sorted(images, key=lambda image: image.stopped is not None)
-        lib.mm_memory_go(self.area.pointer, _slots(in_order), len(images))
+        in_order = sorted(self._but_kept(images), key=lambda image: image.stopped is not None)
+        lib.mm_memory_go(self.area.pointer, _slots(in_order), len(in_order))
         self.thaw()
         for image in images:
             image.stand()
