@@ -26,8 +26,7 @@ static long may_use(int fd, int writes)
     if (!slot)
         return 0;
     int flags = (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes;
-    /* appending destroys nothing: the file grows at its end, which no index knows */
-    int unseen = writes && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_APPEND);
+    int unseen = writes && (flags & O_ACCMODE) != O_RDONLY;
     long r = mm_stay_home(slot, fd, unseen ? MM_UNSEEN : 0, MM_ENGINE);
     mm_give_position(fd);
     leave();
