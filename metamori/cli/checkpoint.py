@@ -74,19 +74,26 @@ def take(path: str, message: str, stop: bool = False) -> int:
 
 
 def _with_stopped(session: Session, message: str) -> int:
-    """NotAtRest."""
+    """NotAtRest. One command at a time: a thread has one tracer."""
+    import fcntl
+
     from metamori.runtime.area.run_area import NotAtRest
     from metamori.runtime.checkpoint.stop_writers import MoreWriters, StoppedWriters
 
     session.stopped = StoppedWriters(session.area)
-    for _ in range(_STOPS):
-        session.stopped.stop()
-        try:
-            return session.checkpoint(message)
-        except MoreWriters:
-            continue
-        finally:
-            session.stopped.go()
+    turn = os.open(session.area.path, os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for _ in range(_STOPS):
+            session.stopped.stop()
+            try:
+                return session.checkpoint(message)
+            except MoreWriters:
+                continue
+            finally:
+                session.stopped.go()
+    finally:
+        os.close(turn)
     raise NotAtRest("other programs begin to write all the time: no checkpoint was taken")
 
 

@@ -212,6 +212,26 @@ def test_beside_a_live_run_others_change_files(lab: Lab) -> None:
     assert (lab.work / "f").read_text() == "theirs"
 
 
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_what_the_run_wrote_by_another_name_is_its_own(lab: Lab, options: list[str]) -> None:
+    lab.run(["sh", "-c", "echo 1 > f; ln f g; echo 1 > other"])
+    shell = Shell(lab, *options)
+    shell.do("mv f h; echo 2 >> h")
+    shell.do("$M restore 1")
+    assert shell.do("cat f g; ls") == "1\n1\nf\ng\nother\n"
+    shell.end()
+    lab.verb("verify")
+
+
+def test_a_file_of_the_run_that_others_put_over_one_they_have_not(lab: Lab) -> None:
+    lab.run(["sh", "-c", "echo 1 > f; echo 1 > other"])
+    shell = Shell(lab)
+    shell.do("echo 2 >> f")
+    os.replace(lab.work / "f", lab.work / "other")
+    assert "modified outside Metamori: " in shell.do("$M restore 1", status=14)
+    shell.end()
+
+
 @pytest.mark.parametrize("live", [[], [""], ["--isolate"]], ids=["over", "live", "isolated"])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_random_histories(lab: Lab, seed: int, live: list[str]) -> None:

@@ -44,13 +44,19 @@ def changed_beside(session: Session, now: State, paths: Container[bytes] | None)
     area = session.area
     known = {area.pif(slot).object for slot in area.pifs()}
     touched = {touch.path for touch in area.journal(area.head.committed_journal) if isinstance(touch, Touch)}
+    noted = {each.path: (each.dev, each.ino) for each in session.store.head.identities}
     found = []
     for path, entry in now.names.items():
         if entry.kind != "file" or entry.inode in known or path in touched or (paths is not None and path not in paths):
             continue
         was, st = now.pifs[entry.inode], lstat_or_none(REAL, path)
-        if st is None or not stat.S_ISREG(st.st_mode) or (st.st_size, st.st_mtime_ns) != (was.size, was.mtime_ns):
-            found.append(path)
+        if st is not None and stat.S_ISREG(st.st_mode):
+            if (st.st_size, st.st_mtime_ns) == (was.size, was.mtime_ns):
+                continue
+            here = (st.st_dev, st.st_ino)  # the run has used it by another of its names?
+            if noted.get(path) == here and area.find_pif(*here, REAL.birth_ns(path)):
+                continue
+        found.append(path)
     return sorted(found)
 
 
