@@ -54,6 +54,33 @@ def test_calls_for_names_in_a_folder_that_moves(lab: Lab) -> None:
     assert 1.9 <= (many - few) / COUNT <= 2.1, text
 
 
+MANY_NEW = """
+import os, sys
+for each in range(int(sys.argv[1])):
+    os.makedirs(f"d{each // 100}", exist_ok=True)
+    open(f"d{each // 100}/{each}", "w").close()
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed: nothing counts system calls")
+def test_names_are_looked_at_before_the_run_is_frozen(lab: Lab) -> None:
+    """The first thing that a checkpoint does of a frozen run is to open the buffer; at last it wakes up who waits."""
+    told, count = lab.folder / "told", 10 * COUNT
+    command = [*lab.argv("run"), "--", sys.executable, "-c", MANY_NEW, str(count)]
+    with subprocess.Popen(command, cwd=lab.work, env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdin and run.stdout and run.stdout.readline() == b"made\n"
+        subprocess.run(["strace", "-f", "-o", told, *lab.argv("checkpoint")], cwd=lab.folder, env=lab.env,
+                       check=True, stdout=subprocess.DEVNULL)
+        run.stdin.close()
+    calls = told.read_text().splitlines()
+    frozen = next(at for at, call in enumerate(calls) if f"{lab.store}/buffer/" in call and "openat" in call)
+    thawed = next(at for at, call in enumerate(calls) if at > frozen and "FUTEX_WAKE" in call)
+    assert sum("llistxattr" in call for call in calls[:frozen]) >= count
+    assert thawed - frozen < COUNT, calls[frozen:thawed][:COUNT]
+
+
 COUNTED = """
 import os, sys
 count = 0

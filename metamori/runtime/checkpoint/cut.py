@@ -22,6 +22,7 @@ from metamori.tables.record import field, mutable, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from metamori._area import mm_looks
     from metamori.runtime.checkpoint.dirty_pages import Watch
 
 Identity = tuple[int, int, int]            # device, inode, birth
@@ -73,13 +74,13 @@ class Looks:
     _PREIMAGE, _WRITTEN = struct.Struct("=QQ"), struct.Struct("=QII")
     _FILE = struct.Struct("=IIIIIIIIQQQQQQQQqQq")
 
-    def __init__(self, area: Area) -> None:
+    def __init__(self, area: Area, ahead: mm_looks | None = None) -> None:
         assert area.is_frozen
         # paths of the journal are read as they are: where the project has moved since, Python knows
-        raw = lib.mm_looks_take(area.pointer, not area.has_moved)
+        raw = lib.mm_looks_take(area.pointer, not area.has_moved, ffi.NULL if ahead is None else ahead)
         if raw == ffi.NULL:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        self.raw = ffi.gc(raw, lib.mm_looks_free)
+        self.raw = ahead if ahead is not None and raw == ahead else ffi.gc(raw, lib.mm_looks_free)
         if raw.broken:
             raise BrokenJournal(raw.broken)
         self.area = area
@@ -87,11 +88,11 @@ class Looks:
 
     def other_notes(self) -> Iterator[Touch]:
         """Of names that stand for something that is not simple, or did."""
-        return (self.area.note(row[0]) for row in self._looked() if row[0] and not row[3])
+        return map(self.area.note, ffi.unpack(self.raw.other_note, self.raw.other_notes))
 
     def other_files(self) -> list[int]:
         """Slots of those touched that are not simple."""
-        return [row[0] for row in self._files() if not row[1]]
+        return ffi.unpack(self.raw.other_file, self.raw.other_files)
 
     def preimages(self) -> Iterator[Preimage]:
         return (self.area.preimage(at) for at, _ in self._preimages())
@@ -112,11 +113,13 @@ class Looks:
 
     def have_all_in(self, top: bytes, walked: set[bytes]) -> bool:
         """Whether each name below a folder was looked at: in each folder they are as many."""
-        seen = set()
-        for at, folders, files in REAL.walk(top):
+        seen, all_in = {top}, lib.mm_looks_all_in(self.raw, top)
+        for at, folders, files in REAL.walk(top) if all_in < 0 else ():
             if len(folders) + len(files) != lib.mm_looks_present(self.raw, at):
                 return False
             seen.add(at)
+        if not all_in:
+            return False
         walked |= seen
         return True
 
@@ -149,6 +152,25 @@ class Looks:
 
     def _files(self) -> Iterator[tuple[int, ...]]:
         return self._FILE.iter_unpack(ffi.buffer(self.raw.file, self.raw.files * self._FILE.size))
+
+
+AHEAD_BYTES = 1 << 15                      # of notes: a few hundred names
+
+
+def look_ahead(area: Area) -> mm_looks | None:
+    """What the C side sees of what has been noted and touched so far, where it is much, while the run goes on: frozen,
+    it waits only for what happens meanwhile (adr/0063). None: it has to wait for all."""
+    head = area.head
+    if head.journal_tail - head.committed_journal < AHEAD_BYTES or area.is_frozen or area.has_moved \
+            or head.flags & lib.MM_JOB:
+        return None
+    with area.frozen():                    # no call is under way that has noted something, and not done it yet
+        until = head.journal_tail
+        head.cut_pending = 1
+        head.dirty = 0
+        head.epoch += 1
+    raw = lib.mm_looks_ahead(area.pointer, until)
+    return None if raw == ffi.NULL else ffi.gc(raw, lib.mm_looks_free)
 
 
 def _found(row: tuple[int, ...]) -> Found:

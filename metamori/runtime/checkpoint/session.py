@@ -21,7 +21,7 @@ from metamori.runtime.area.run_area import Area, NotAtRest
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint import sync as durable
-from metamori.runtime.checkpoint.cut import Cut
+from metamori.runtime.checkpoint.cut import Cut, look_ahead
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.runtime.checkpoint.shared_mappings import Capture
@@ -34,6 +34,7 @@ from metamori.tables.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:                          # most runs need none of these
+    from metamori._area import mm_looks
     from metamori.runtime.checkpoint.stop_writers import StoppedWriters
     from metamori.runtime.memory.tree import Images
 
@@ -112,6 +113,7 @@ class Session(SessionState):
         parent = self.store.state(self.area.head.parent)
         if self.when_ready:
             self.when_ready()
+        ahead = None if with_memory else look_ahead(self.area)     # with it, who may be frozen is asked first
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run
@@ -120,7 +122,7 @@ class Session(SessionState):
                 try:
                     if self.stopped:
                         self.stopped.require_all()
-                    cut = self._instant(index, parent, image)
+                    cut = self._instant(index, parent, image, ahead)
                     break
                 except MetamoriError as error:      # a process was killed while all were held, say
                     if not error.passes:
@@ -130,6 +132,7 @@ class Session(SessionState):
 
                         raise Refused(str(error)) from None
                 finally:
+                    ahead = None
                     (image or self.area).thaw()
                     if self.stopped:
                         self.stopped.go()
@@ -163,13 +166,13 @@ class Session(SessionState):
 
         return held(self.store, self.area, index, self.durable, self.outside)
 
-    def _instant(self, index: int, parent: State, image: Images | None) -> Cut:
+    def _instant(self, index: int, parent: State, image: Images | None, ahead: mm_looks | None = None) -> Cut:
         """Files, and memory if it is wanted, in one pause."""
         if image:
             image.stop()
         try:
-            cut = instants.take(self.area, self.store, parent, Capture(self.store, self.area, parent),
-                                image.programs if image else None)
+            capture = Capture(self.store, self.area, parent)
+            cut = instants.take(self.area, self.store, parent, capture, image.programs if image else None, ahead)
             instants.examine(cut, self.area, parent)
             if image:
                 image.taken()

@@ -26,7 +26,7 @@ from metamori.tables.pif import Pif, later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from metamori._area import mm_pif, mm_stream_state
+    from metamori._area import mm_looks, mm_pif, mm_stream_state
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 _ANY_SIZE = 1 << 62                        # no file is longer
@@ -36,9 +36,11 @@ def _buffer_path(area: Area) -> str:
     return os.path.join(os.path.dirname(area.path), "buffer", str(area.head.run))
 
 
-def take(area: Area, store: Store, parent: State, capture: Capture, held: Mapping[int, bytes] | None = None) -> Cut:
+def take(area: Area, store: Store, parent: State, capture: Capture, held: Mapping[int, bytes] | None = None,
+         ahead: mm_looks | None = None) -> Cut:
     """The instant; the caller advances the epoch afterwards. capture: of what changed unseen since the parent.
-    held: the program of each process, when all are; whoever holds them looks whether all still live."""
+    held: the program of each process, when all are; whoever holds them looks whether all still live. ahead: of
+    `look_ahead`, just now."""
     assert area.is_frozen
     head, kept_folder = area.head, store.layout.kept_folder
     cut = Cut(head.parent, head.epoch, head.next_block, head.journal_tail)
@@ -51,7 +53,7 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: Mappin
         os.close(buffer)
     _processes(area, cut, area.slots() if held else area.processes(), held or {})
     cut.followed = wal.followed(area) if head.flags & lib.MM_MOVES else {}
-    looks = cut.looks = Looks(area)
+    looks = cut.looks = Looks(area, ahead)
     for touch in looks.other_notes():
         cut.touches[touch.path] = cut.note(touch)
         cut.found[touch.path] = cut.look(touch.path)

@@ -2,6 +2,10 @@
  * run is frozen: a name may stand for what is simple (nothing, or a regular file without extended attributes), and a file may be
  * simple too.  Of the rest only that it is there is said: Python looks at it before the run goes on (checkpoint/looks.py).
  *
+ * Where they are many the pass is made ahead, while the run goes on (adr/0063): an epoch begins first, so that whatever happens
+ * to a name or a file from then on is noted, or touches it, once more.  Frozen, those are looked at again, and the others are as
+ * they were found.
+ *
  * Nothing is allocated but one mapping, whose size is counted first.
  */
 #define _GNU_SOURCE
@@ -9,20 +13,32 @@
 #include "area/area_internal.h"
 #include "area/looks.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED | MM_SECONDS)
+#define SEEN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SECONDS)    /* of a file that only calls change which touch it */
+#define NEAR 8                           /* rows ahead of the one at hand: their memory is asked for early */
 #define NO_SYMLINKS 0x04                 /* RESOLVE_NO_SYMLINKS */
 
 struct folder {                          /* around names that were looked at */
     const char *path;
     uint32_t length, present;            /* present: names in it that stand for something */
     uint32_t real;                       /* 0: nobody can tell; 1: it is where its path says; 2: a link is on the way */
+    uint32_t listed;                     /* it was counted what is in it: */
+    uint32_t entries, leaf;              /* names; none of them is a folder's */
 };
+
+enum mark { AGAIN = 1, WAS_FOLDER = 2 };   /* it has to be looked at again; a note says that a folder was there */
 
 struct places {                          /* a name's row, and its folder, by the path */
     uint32_t *row, *folder;
+    unsigned char *mark;                 /* by row */
     uint64_t mask;
+    uint64_t journal;                    /* up to where it was read */
+    uint64_t epoch;                      /* that began before the look ahead; 0: there was none */
+    uint64_t text_room;
+    uint32_t name_room, file_room, preimage_room, full;    /* full: one of these was too small, and the rest is not told */
 };
 
 static uint64_t hash_path(const char *path, uint64_t length)
@@ -82,12 +98,13 @@ int mm_is_real(const char *folder, uint32_t length)
     return fd >= 0 || fd == -ENOENT || fd == -ENOTDIR ? 1 : fd == -ELOOP ? 2 : 0;
 }
 
-static void see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
+static void look_at(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
 {
     const char *path = path_of(l, row);
     struct folder *folder = folder_around(l, path, row->path_length);
     struct stat st;
     folder->real = folder->real ? folder->real : (uint32_t)mm_is_real(folder->path, folder->length);
+    folder->listed = 0;
     row->known = folder->real != 0;
     if (folder->real != 1)
         return;
@@ -106,7 +123,21 @@ static void see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
         row->known = 0;
 }
 
-/* The row of a path: looked at once, nothing moves. */
+/* Python asks what became of a folder, whatever stands there now. */
+static void see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
+{
+    look_at(a, l, row);
+    if (((struct places *)l->places)->mark[row - l->looked] & WAS_FOLDER)
+        row->known = 0;
+}
+
+static int grew_full(struct mm_looks *l)
+{
+    ((struct places *)l->places)->full = 1;
+    return 1;
+}
+
+/* The row of a path: looked at once, nothing moves.  Without room for it: some row. */
 static uint32_t row_of(struct mm_area *a, struct mm_looks *l, const char *path, uint32_t length, uint64_t note)
 {
     const struct places *t = l->places;
@@ -116,6 +147,8 @@ static uint32_t row_of(struct mm_area *a, struct mm_looks *l, const char *path, 
         if (known->path_length == length && memcmp(path_of(l, known), path, length) == 0)
             return t->row[at] - 1;
     }
+    if ((l->names == t->name_room || l->text_used + length >= t->text_room) && grew_full(l))
+        return 0;
     struct mm_looked *row = &l->looked[l->names++];
     *row = (struct mm_looked){ .note = note, .path = l->text_used, .path_length = length };
     memcpy(l->text + l->text_used, path, length);     /* a file's own path is written over when it moves */
@@ -152,17 +185,24 @@ uint32_t mm_pif_due(struct mm_area *a, uint32_t slot)
     return 0;
 }
 
-static void take_file(struct mm_area *a, struct mm_looks *l, uint32_t slot)
+/* looked: its row, where that is known already. */
+static void take_file(struct mm_area *a, struct mm_looks *l, uint32_t slot, uint32_t looked)
 {
     const struct mm_header *h = a->head;
+    struct places *t = l->places;
     struct mm_pif *p = mm_pif_at(a, slot);
+    if (l->files == t->file_room && grew_full(l))
+        return;
     struct mm_cut_file *f = &l->file[l->files++];
     const char *path = mm_path_at(a, p->path);
     *f = (struct mm_cut_file){ .slot = slot, .looked = MM_NOT_LOOKED };
     if (!l->look || h->flags & MM_JOB || p->flags & ~PLAIN_FLAGS || is_unseen(h, p) || p->root)
         return;
-    f->looked = row_of(a, l, path, (uint32_t)strlen(path), 0);
-    const struct mm_looked *row = &l->looked[f->looked];
+    if (looked == MM_NOT_LOOKED || strcmp(path, path_of(l, &l->looked[looked])) != 0)
+        looked = row_of(a, l, path, (uint32_t)strlen(path), 0);
+    if (t->full)
+        return;
+    const struct mm_looked *row = &l->looked[f->looked = looked];
     f->plain = row->known && row->mode && row->dev == p->dev && row->ino == p->ino;
     f->object = p->object, f->dev = p->dev, f->ino = p->ino, f->btime_ns = p->btime_ns;
     f->created = p->created, f->flags = p->flags, f->refs = p->refs;
@@ -175,13 +215,14 @@ static void take_file(struct mm_area *a, struct mm_looks *l, uint32_t slot)
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + 63) & ~63ull; }
 
-/* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple. */
-struct mm_looks *mm_looks_take(struct mm_area *a, int look)
+/* Room for all that was noted up to `until`, and touched.  goes_on: and for what comes while it is taken: whoever makes a name takes
+ * longer than a look at one.  NULL: no memory. */
+static struct mm_looks *looks_room(struct mm_area *a, uint64_t until, int goes_on)
 {
     const struct mm_header *h = a->head;
     uint64_t mask = 1;
     uint64_t names = 0, files = 0, preimages = 0, text = 0;
-    for (uint64_t at = h->committed_journal; at < h->journal_tail;) {
+    for (uint64_t at = h->committed_journal; at < until;) {
         const struct mm_touch *r = mm_record_at(a, at);
         if (r->length < 8)
             break;
@@ -190,15 +231,20 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
         at += r->length;
     }
     for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0; files++)
-        text += strlen(mm_path_at(a, mm_pif_at(a, slot)->path)) + 1;
+        text += mm_pif_at(a, slot)->path_capacity;         /* the path itself may be written over just now */
+    if (goes_on) {
+        uint64_t more = 1024 + (names > files ? names : files) / 2;
+        names += more, files += more, preimages += more, text += 128 * more;
+    }
     names += files;
     while (mask < 2 * names)
         mask = 2 * mask + 1;
     uint64_t part[] = { rounded(sizeof(struct mm_looks) + sizeof(struct places)), rounded(names * sizeof(struct mm_looked)),
                         rounded(files * sizeof(struct mm_cut_file)), rounded(preimages * 16),
-                        rounded(names * sizeof(struct folder)), rounded((mask + 1) * 4), rounded((mask + 1) * 4), text };
+                        rounded(names * sizeof(struct folder)), rounded((mask + 1) * 4), rounded((mask + 1) * 4),
+                        rounded(names), rounded(names * 8), rounded(files * 4), text };
     uint64_t bytes = 0;
-    for (int i = 0; i < 8; i++)
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         bytes += part[i];
     long r = sys(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r < 0 && r > -4096)
@@ -207,34 +253,180 @@ struct mm_looks *mm_looks_take(struct mm_area *a, int look)
     struct mm_looks *l = (void *)at;
     struct places *t = l->places = l + 1;
     l->bytes = bytes;
-    l->look = look;
-    t->mask = mask;
+    t->mask = mask, t->journal = h->committed_journal;
+    t->name_room = (uint32_t)names, t->file_room = (uint32_t)files, t->preimage_room = (uint32_t)preimages;
+    t->text_room = text;
     l->looked = (void *)(at += part[0]);
     l->file = (void *)(at += part[1]);
     l->preimage = (void *)(at += part[2]);
     l->folder = (void *)(at += part[3]);
     t->row = (void *)(at += part[4]);
     t->folder = (void *)(at += part[5]);
-    l->text = at + part[6];
-    for (uint64_t place = h->committed_journal; place < h->journal_tail;) {
-        const struct mm_touch *note = mm_record_at(a, place);
+    t->mark = (void *)(at += part[6]);
+    l->other_note = (void *)(at += part[7]);
+    l->other_file = (void *)(at += part[8]);
+    l->text = at + part[9];
+    return l;
+}
+
+/* The notes from where it was read on.  ahead: the rows before that one were seen ahead. */
+static void take_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, uint32_t ahead)
+{
+    struct places *t = l->places;
+    while (t->journal < until && !t->full) {
+        const struct mm_touch *note = mm_record_at(a, t->journal);
         if (note->length < 8) {
-            l->broken = place;
-            break;
+            l->broken = t->journal;
+            return;
         }
-        if (note->type == MM_PREIMAGE) {
+        if (note->type == MM_PREIMAGE && (l->preimages < t->preimage_room || !grew_full(l))) {
             uint64_t *next = l->preimage + 2ul * l->preimages++;
-            next[0] = place;
+            next[0] = t->journal;
             next[1] = ((const struct mm_preimage *)note)->slot;
         } else if (note->type == MM_TOUCH) {
-            uint32_t row = row_of(a, l, (const char *)(note + 1), note->path_length, place);
+            uint32_t row = row_of(a, l, (const char *)(note + 1), note->path_length, t->journal);
+            l->looked[row].note = l->looked[row].note ? l->looked[row].note : t->journal;
+            t->mark[row] |= (unsigned char)((row < ahead ? AGAIN : 0) | (S_ISDIR(note->mode) ? WAS_FOLDER : 0));
             if (S_ISDIR(note->mode))
                 l->looked[row].known = 0;
         }
-        place += note->length;
+        t->journal += note->length;
     }
-    for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0;)
-        take_file(a, l, slot);
+}
+
+/* What Python has to look at, in two lists. */
+static void list_others(struct mm_looks *l)
+{
+    for (uint32_t i = 0; i < l->names; i++)
+        if (l->looked[i].note && !l->looked[i].known)
+            l->other_note[l->other_notes++] = l->looked[i].note;
+    for (uint32_t i = 0; i < l->files; i++)
+        if (!l->file[i].plain)
+            l->other_file[l->other_files++] = l->file[i].slot;
+}
+
+/* How many names are in a folder, and whether none of them is a folder's.  Not 0: they are not to be had. */
+static int list_folder(struct folder *folder, const char *path)
+{
+    char list[8192] __attribute__((aligned(8)));
+    long got, dir = sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (dir < 0)
+        return -1;
+    folder->entries = 0, folder->leaf = 1;
+    while ((got = sys(SYS_getdents64, dir, list, sizeof list)) > 0)
+        for (long at = 0; at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
+            const struct dirent64 *d = (struct dirent64 *)(list + at);
+            if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                continue;
+            folder->entries++;
+            folder->leaf &= d->d_type != DT_DIR && d->d_type != DT_UNKNOWN;
+        }
+    sys(SYS_close, dir);
+    folder->listed = got == 0;
+    return got < 0;
+}
+
+/* The run goes on; since `until`, when no call was under way, it is in another epoch.  NULL: no memory. */
+struct mm_looks *mm_looks_ahead(struct mm_area *a, uint64_t until)
+{
+    struct mm_header *h = a->head;
+    char path[4096];
+    struct mm_looks *l = looks_room(a, until, 1);
+    if (!l)
+        return NULL;
+    struct places *t = l->places;
+    l->look = 1;
+    t->epoch = h->epoch;
+    take_notes(a, l, until, 0);
+    for (uint32_t slot = 0; !t->full && !l->broken && (slot = mm_pif_due(a, slot)) != 0;) {
+        struct mm_pif *p = mm_pif_at(a, slot);
+        __atomic_fetch_or(&p->flags, 0, __ATOMIC_RELAXED);     /* its page is there to be written to: mm_looks_cut will */
+        mm_lock(&h->lock, MM_LOCK_AREA);   /* its path is not written over meanwhile */
+        size_t length = strnlen(mm_path_at(a, p->path), sizeof path - 1);
+        memcpy(path, mm_path_at(a, p->path), length);
+        mm_unlock(&h->lock);
+        path[length] = 0;
+        if (l->files == t->file_room && grew_full(l))
+            break;
+        int may_be_plain = !(p->flags & ~PLAIN_FLAGS) && !p->root;
+        uint32_t looked = may_be_plain ? row_of(a, l, path, (uint32_t)length, 0) : MM_NOT_LOOKED;
+        l->file[l->files++] = (struct mm_cut_file){ .slot = slot, .looked = looked };
+    }
+    for (uint32_t i = 0; !t->full && i < l->names; i++) {          /* new folders: which of them have other names, too? */
+        struct folder *folder = l->folder;
+        uint32_t place = *folder_place(l, path_of(l, &l->looked[i]), l->looked[i].path_length);
+        if (place)
+            list_folder(&folder[place - 1], path_of(l, &l->looked[i]));
+    }
+    return l;
+}
+
+/* Is a row as it was seen ahead?  Its file may have been changed by a descriptor, or by another of its names. */
+static int is_as_seen(struct mm_area *a, const struct mm_looks *l, uint32_t i)
+{
+    const struct mm_looked *row = &l->looked[i];
+    if (((struct places *)l->places)->mark[i] & AGAIN)
+        return 0;
+    if (!row->known || !row->mode)
+        return 1;
+    if (!row->slot || row->nlink != 1)
+        return 0;
+    const struct mm_pif *p = mm_pif_at(a, row->slot);
+    return p->flags & MM_USED && !(p->flags & ~SEEN_FLAGS) && !is_unseen(a->head, p) && p->epoch != a->head->epoch
+        && p->ino == row->ino && p->dev == row->dev;
+}
+
+/* Frozen: what has happened since the look ahead.  0: there is no room for it. */
+static int catch_up(struct mm_area *a, struct mm_looks *l)
+{
+    struct mm_header *h = a->head;
+    struct places *t = l->places;
+    struct folder *folder = l->folder;
+    uint32_t names = l->names, files = l->files;
+    if (h->dirty)                          /* as mm_pif_touched: whoever put it there was killed before it set the mark, maybe */
+        __atomic_store_n(&mm_pif_at(a, h->dirty)->epoch, h->epoch, __ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < l->folders; i++)
+        folder[i].real = 0;
+    take_notes(a, l, h->journal_tail, names);
+    for (uint32_t i = 0; i < names && !t->full; i++) {
+        struct mm_looked *row = &l->looked[i];
+        if (is_as_seen(a, l, i))
+            continue;
+        folder_around(l, path_of(l, row), row->path_length)->present -= row->mode != 0;
+        *row = (struct mm_looked){ .note = row->note, .path = row->path, .path_length = row->path_length };
+        see(a, l, row);
+    }
+    l->files = 0;
+    for (uint32_t i = 0; i < files && !t->full; i++) {
+        uint32_t slot = l->file[i].slot, looked = l->file[i].looked;
+        const struct mm_pif *p = mm_pif_at(a, slot);
+        if (i + NEAR < files)
+            __builtin_prefetch(mm_path_at(a, mm_pif_at(a, l->file[i + NEAR].slot)->path));
+        if (p->flags & MM_USED && p->epoch != h->epoch)    /* else it is on the list */
+            take_file(a, l, slot, looked);
+    }
+    for (uint32_t slot = h->dirty; slot && !t->full; slot = mm_pif_at(a, slot)->next_dirty)
+        if (mm_pif_at(a, slot)->flags & MM_USED)
+            take_file(a, l, slot, MM_NOT_LOOKED);
+    return !t->full;
+}
+
+/* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple.  ahead: what was
+ * looked at before, or NULL; it may be what is returned. */
+struct mm_looks *mm_looks_take(struct mm_area *a, int look, struct mm_looks *ahead)
+{
+    struct mm_looks *l = ahead;
+    if (!l || ((struct places *)l->places)->full || ((struct places *)l->places)->epoch != a->head->epoch || !catch_up(a, l)) {
+        l = looks_room(a, a->head->journal_tail, 0);
+        if (!l)
+            return NULL;
+        l->look = look;
+        take_notes(a, l, a->head->journal_tail, 0);
+        for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0;)
+            take_file(a, l, slot, MM_NOT_LOOKED);
+        MM_ALWAYS(!((struct places *)l->places)->full);    /* it was counted, and nothing moves */
+    }
+    list_others(l);
     return l;
 }
 
@@ -268,6 +460,17 @@ uint32_t mm_looks_present(const struct mm_looks *looks, const char *folder)
     return place ? ((const struct folder *)looks->folder)[place - 1].present : 0;
 }
 
+/* Are all names in a folder known, and none of them is a folder's?  -1: somebody has to list it in another way. */
+int mm_looks_all_in(const struct mm_looks *looks, const char *folder)
+{
+    struct folder *all = looks->folder, alone = { .present = 0 };
+    uint32_t place = *folder_place(looks, folder, (uint32_t)strlen(folder));
+    struct folder *here = place ? &all[place - 1] : &alone;
+    if (!here->listed && list_folder(here, folder) != 0)
+        return -1;
+    return here->leaf ? here->entries == here->present : -1;
+}
+
 /* A file has been cut: what it has now, `size` bytes, an index knows. */
 void mm_pif_cut(struct mm_area *a, uint32_t slot, uint64_t size)
 {
@@ -284,6 +487,8 @@ int mm_looks_cut(struct mm_area *a, const struct mm_looks *looks)
 {
     int saved = 0;
     for (uint32_t i = 0; i < looks->files; i++) {
+        if (i + NEAR < looks->files)
+            __builtin_prefetch(&mm_pif_at(a, looks->file[i + NEAR].slot)->fresh_from, 1);
         if (!looks->file[i].plain)
             continue;
         mm_pif_cut(a, looks->file[i].slot, looks->file[i].size);
