@@ -317,3 +317,78 @@ def test_what_changes_between_the_look_and_the_freeze(lab: Lab, monkeypatch: pyt
     for (index, want), change in zip(states.items(), changes, strict=True):
         lab.restore(index)
         assert not difference(state(lab), want), (index, change)
+
+
+ORDERS = ["os.chmod('n', 0o600)", "os.unlink('n')", "os.rename('m', 'n')", "os.rename('d', 'd2')",
+          "os.chmod('o', 0o600)", "os.symlink('k', 'new')", "os.link('n', 'n2')"]
+
+
+class LookedFirst:
+    """The C side, with something that happens just before it looks ahead."""
+
+    def __init__(self, real: Any, before: Any) -> None:
+        self.real, self.before = real, before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def mm_looks_ahead(self, *words: Any) -> Any:
+        self.before()
+        return self.real.mm_looks_ahead(*words)
+
+
+@pytest.mark.parametrize("call_first", [False, True])
+def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the new epoch a call has noted its name; the look comes before the kernel does it, or after."""
+    stops, states, change = Stops(lab.folder / "stops"), {}, ""
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", ASKED], cwd=lab.work,
+                          env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        def does(line: str) -> None:
+            assert run.stdin and run.stdout
+            run.stdin.write(line.replace("\n", "; ").encode() + b"\n")
+            run.stdin.flush()
+            assert run.stdout.readline() == b"done\n", line
+
+        def finish() -> None:
+            stops.go("touch.appended")
+            does("assert os.waitpid(child, 0)[1] == 0")
+
+        def before() -> None:
+            stops.arm("touch.appended")
+            does(f"begin({change!r})")
+            stops.wait("touch.appended")
+            if call_first:
+                finish()
+
+        def ahead(area: Area) -> Any:
+            found = cuts.look_ahead(area)
+            assert found is not None
+            if not call_first:
+                finish()
+            return found
+
+        def both(area: Area, seen: Any) -> cuts.Looks:
+            one, two = cuts.Looks(area), cuts.Looks(area, seen)
+            assert two.raw == seen
+            assert not differing(told(area, two), told(area, one)), change
+            return two
+
+        for at in range(len(ORDERS)):
+            does(OLD.format(at=str(at)))
+        take(str(lab.store), "")
+        monkeypatch.setattr(cuts, "AHEAD_BYTES", 0)
+        monkeypatch.setattr(cuts, "lib", LookedFirst(cuts.lib, before))
+        monkeypatch.setattr(session, "look_ahead", ahead)
+        monkeypatch.setattr(snapshot, "Looks", both)
+        for at, change in enumerate(ORDERS):
+            does(NEW.format(at=str(at)))
+            index = take(str(lab.store), "")
+            states[index] = state(lab)
+            does("[os.close(each) for each in fd.values()]; fd.clear(); os.chdir('..')")
+        monkeypatch.undo()
+        assert run.stdin
+        run.stdin.close()
+    assert run.returncode == 0
+    for index, want in states.items():
+        lab.restore(index)
+        assert not difference(state(lab), want), (index, call_first)
