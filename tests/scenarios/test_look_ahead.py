@@ -340,7 +340,7 @@ class LookedFirst:
 @pytest.mark.parametrize("call_first", [False, True])
 def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the new epoch a call has noted its name; the look comes before the kernel does it, or after."""
-    stops, states, change = Stops(lab.folder / "stops"), {}, ""
+    stops, states, asked = Stops(lab.folder / "stops"), {}, [*ORDERS]
     with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", ASKED], cwd=lab.work,
                           env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         def does(line: str) -> None:
@@ -355,7 +355,7 @@ def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkey
 
         def before() -> None:
             stops.arm("touch.appended")
-            does(f"begin({change!r})")
+            does(f"begin({asked[0]!r})")
             stops.wait("touch.appended")
             if call_first:
                 finish()
@@ -370,7 +370,7 @@ def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkey
         def both(area: Area, seen: Any) -> cuts.Looks:
             one, two = cuts.Looks(area), cuts.Looks(area, seen)
             assert two.raw == seen
-            assert not differing(told(area, two), told(area, one)), change
+            assert not differing(told(area, two), told(area, one)), asked[0]
             return two
 
         for at in range(len(ORDERS)):
@@ -380,11 +380,12 @@ def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkey
         monkeypatch.setattr(cuts, "lib", LookedFirst(cuts.lib, before))
         monkeypatch.setattr(session, "look_ahead", ahead)
         monkeypatch.setattr(snapshot, "Looks", both)
-        for at, change in enumerate(ORDERS):
+        for at in range(len(ORDERS)):
             does(NEW.format(at=str(at)))
             index = take(str(lab.store), "")
             states[index] = state(lab)
             does("[os.close(each) for each in fd.values()]; fd.clear(); os.chdir('..')")
+            del asked[0]
         monkeypatch.undo()
         assert run.stdin
         run.stdin.close()
