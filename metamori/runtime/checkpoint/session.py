@@ -113,7 +113,8 @@ class Session(SessionState):
         parent = self.store.state(self.area.head.parent)
         if self.when_ready:
             self.when_ready()
-        ahead = None if with_memory else look_ahead(self.area)     # with it, who may be frozen is asked first
+        # with memory it is asked first who may be frozen; what is looked at beside those who stand still is of an instant
+        ahead = None if with_memory or self.stopped else look_ahead(self.area)
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run

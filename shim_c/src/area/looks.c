@@ -165,6 +165,8 @@ static int is_unseen(const struct mm_header *h, const struct mm_pif *p)
     return p->flags & MM_MAPPED || p->let_go > h->committed_epoch;
 }
 
+static int is_due(const struct mm_header *h, const struct mm_pif *p) { return p->epoch > h->committed_epoch || is_unseen(h, p); }
+
 /* The next file after `slot` that was touched since the last checkpoint that was written to its end; 0: none.  In a job others
  * change our files, too. */
 uint32_t mm_pif_due(struct mm_area *a, uint32_t slot)
@@ -179,7 +181,7 @@ uint32_t mm_pif_due(struct mm_area *a, uint32_t slot)
     }
     while (++slot < h->pif_count) {
         const struct mm_pif *p = mm_pif_at(a, slot);
-        if (p->flags & MM_USED && (h->flags & MM_JOB || p->epoch > h->committed_epoch || is_unseen(h, p)))
+        if (p->flags & MM_USED && (h->flags & MM_JOB || is_due(h, p)))
             return slot;
     }
     return 0;
@@ -402,7 +404,7 @@ static int catch_up(struct mm_area *a, struct mm_looks *l)
         const struct mm_pif *p = mm_pif_at(a, slot);
         if (i + NEAR < files)
             __builtin_prefetch(mm_path_at(a, mm_pif_at(a, l->file[i + NEAR].slot)->path));
-        if (p->flags & MM_USED && p->epoch != h->epoch)    /* else it is on the list */
+        if (p->flags & MM_USED && p->epoch != h->epoch && is_due(h, p))    /* else it is on the list, or another file's */
             take_file(a, l, slot, looked);
     }
     for (uint32_t slot = h->dirty; slot && !t->full; slot = mm_pif_at(a, slot)->next_dirty)
@@ -411,12 +413,19 @@ static int catch_up(struct mm_area *a, struct mm_looks *l)
     return !t->full;
 }
 
+/* Nobody is told what programs do that are not tracked. */
+static int is_worth(const struct mm_area *a, const struct mm_looks *ahead)
+{
+    const struct places *t = ahead ? ahead->places : NULL;
+    return t && !t->full && t->epoch == a->head->epoch && !a->head->outsiders;
+}
+
 /* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple.  ahead: what was
  * looked at before, or NULL; it may be what is returned. */
 struct mm_looks *mm_looks_take(struct mm_area *a, int look, struct mm_looks *ahead)
 {
-    struct mm_looks *l = ahead;
-    if (!l || ((struct places *)l->places)->full || ((struct places *)l->places)->epoch != a->head->epoch || !catch_up(a, l)) {
+    struct mm_looks *l = look && is_worth(a, ahead) && catch_up(a, ahead) ? ahead : NULL;
+    if (!l) {
         l = looks_room(a, a->head->journal_tail, 0);
         if (!l)
             return NULL;
