@@ -2,44 +2,16 @@
  * run is frozen: a name may stand for what is simple (nothing, or a regular file without extended attributes), and a file may be
  * simple too.  Of the rest only that it is there is said: Python looks at it before the run goes on (checkpoint/looks.py).
  *
- * Where they are many the pass is made ahead, while the run goes on (adr/0063): an epoch begins first, so that whatever happens
- * to a name or a file from then on is noted, or touches it, once more.  Frozen, those are looked at again, and the others are as
- * they were found.
+ * Where they are many the pass is made ahead (looks_ahead.c).
  *
  * Nothing is allocated but one mapping, whose size is counted first.
  */
 #define _GNU_SOURCE
-#include "area/area.h"
-#include "area/area_internal.h"
-#include "area/looks.h"
+#include "area/looks_internal.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
-#define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED | MM_SECONDS)
-#define SEEN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SECONDS)    /* of a file that only calls change which touch it */
-#define NEAR 8                           /* rows ahead of the one at hand: their memory is asked for early */
 #define NO_SYMLINKS 0x04                 /* RESOLVE_NO_SYMLINKS */
-
-struct folder {                          /* around names that were looked at */
-    const char *path;
-    uint32_t length, present;            /* present: names in it that stand for something */
-    uint32_t real;                       /* 0: nobody can tell; 1: it is where its path says; 2: a link is on the way */
-    uint32_t listed;                     /* it was counted what is in it: */
-    uint32_t entries, leaf;              /* names; none of them is a folder's */
-};
-
-enum mark { AGAIN = 1, WAS_FOLDER = 2 };   /* it has to be looked at again; a note says that a folder was there */
-
-struct places {                          /* a name's row, and its folder, by the path */
-    uint32_t *row, *folder;
-    unsigned char *mark;                 /* by row */
-    uint64_t mask;
-    uint64_t journal;                    /* up to where it was read */
-    uint64_t epoch;                      /* that began before the look ahead; 0: there was none */
-    uint64_t text_room;
-    uint32_t name_room, file_room, preimage_room, full;    /* full: one of these was too small, and the rest is not told */
-};
 
 static uint64_t hash_path(const char *path, uint64_t length)
 {
@@ -67,7 +39,7 @@ static uint32_t *folder_place(const struct mm_looks *l, const char *path, uint32
 }
 
 /* The folder that a path is in. */
-static struct folder *folder_around(struct mm_looks *l, const char *path, uint32_t length)
+struct folder *mm_looks_folder(struct mm_looks *l, const char *path, uint32_t length)
 {
     struct folder *all = l->folder;
     while (length && path[length - 1] != '/')
@@ -101,7 +73,7 @@ int mm_is_real(const char *folder, uint32_t length)
 static void look_at(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
 {
     const char *path = path_of(l, row);
-    struct folder *folder = folder_around(l, path, row->path_length);
+    struct folder *folder = mm_looks_folder(l, path, row->path_length);
     struct stat st;
     folder->real = folder->real ? folder->real : (uint32_t)mm_is_real(folder->path, folder->length);
     folder->listed = 0;
@@ -124,21 +96,15 @@ static void look_at(struct mm_area *a, struct mm_looks *l, struct mm_looked *row
 }
 
 /* Python asks what became of a folder, whatever stands there now. */
-static void see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
+void mm_looks_see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
 {
     look_at(a, l, row);
-    if (((struct places *)l->places)->mark[row - l->looked] & WAS_FOLDER)
+    if (places_of(l)->mark[row - l->looked] & WAS_FOLDER)
         row->known = 0;
 }
 
-static int grew_full(struct mm_looks *l)
-{
-    ((struct places *)l->places)->full = 1;
-    return 1;
-}
-
 /* The row of a path: looked at once, nothing moves.  Without room for it: some row. */
-static uint32_t row_of(struct mm_area *a, struct mm_looks *l, const char *path, uint32_t length, uint64_t note)
+uint32_t mm_looks_row(struct mm_area *a, struct mm_looks *l, const char *path, uint32_t length, uint64_t note)
 {
     const struct places *t = l->places;
     uint64_t at = hash_path(path, length) & t->mask;
@@ -147,7 +113,7 @@ static uint32_t row_of(struct mm_area *a, struct mm_looks *l, const char *path, 
         if (known->path_length == length && memcmp(path_of(l, known), path, length) == 0)
             return t->row[at] - 1;
     }
-    if ((l->names == t->name_room || l->text_used + length >= t->text_room) && grew_full(l))
+    if ((l->names == t->name_room || l->text_used + length >= t->text_room) && mm_looks_full(l))
         return 0;
     struct mm_looked *row = &l->looked[l->names++];
     *row = (struct mm_looked){ .note = note, .path = l->text_used, .path_length = length };
@@ -156,16 +122,9 @@ static uint32_t row_of(struct mm_area *a, struct mm_looks *l, const char *path, 
     l->text_used += length + 1;
     t->row[at] = l->names;
     if (l->look)
-        see(a, l, row);
+        mm_looks_see(a, l, row);
     return l->names - 1;
 }
-
-static int is_unseen(const struct mm_header *h, const struct mm_pif *p)
-{
-    return p->flags & MM_MAPPED || p->let_go > h->committed_epoch;
-}
-
-static int is_due(const struct mm_header *h, const struct mm_pif *p) { return p->epoch > h->committed_epoch || is_unseen(h, p); }
 
 /* The next file after `slot` that was touched since the last checkpoint that was written to its end; 0: none.  In a job others
  * change our files, too. */
@@ -181,31 +140,15 @@ uint32_t mm_pif_due(struct mm_area *a, uint32_t slot)
     }
     while (++slot < h->pif_count) {
         const struct mm_pif *p = mm_pif_at(a, slot);
-        if (p->flags & MM_USED && (h->flags & MM_JOB || is_due(h, p)))
+        if (p->flags & MM_USED && (h->flags & MM_JOB || mm_pif_since(h, p)))
             return slot;
     }
     return 0;
 }
 
-/* looked: its row, where that is known already. */
-static void take_file(struct mm_area *a, struct mm_looks *l, uint32_t slot, uint32_t looked)
+/* Of a plain file, whose row this is. */
+void mm_looks_tell(struct mm_cut_file *f, const struct mm_pif *p, const struct mm_looked *row)
 {
-    const struct mm_header *h = a->head;
-    struct places *t = l->places;
-    struct mm_pif *p = mm_pif_at(a, slot);
-    if (l->files == t->file_room && grew_full(l))
-        return;
-    struct mm_cut_file *f = &l->file[l->files++];
-    const char *path = mm_path_at(a, p->path);
-    *f = (struct mm_cut_file){ .slot = slot, .looked = MM_NOT_LOOKED };
-    if (!l->look || h->flags & MM_JOB || p->flags & ~PLAIN_FLAGS || is_unseen(h, p) || p->root)
-        return;
-    if (looked == MM_NOT_LOOKED || strcmp(path, path_of(l, &l->looked[looked])) != 0)
-        looked = row_of(a, l, path, (uint32_t)strlen(path), 0);
-    if (t->full)
-        return;
-    const struct mm_looked *row = &l->looked[f->looked = looked];
-    f->plain = row->known && row->mode && row->dev == p->dev && row->ino == p->ino;
     f->object = p->object, f->dev = p->dev, f->ino = p->ino, f->btime_ns = p->btime_ns;
     f->created = p->created, f->flags = p->flags, f->refs = p->refs;
     f->size = p->flags & MM_VIRTUAL ? p->size : row->size;
@@ -215,11 +158,35 @@ static void take_file(struct mm_area *a, struct mm_looks *l, uint32_t slot, uint
     f->old_mode = p->old_mode, f->old_uid = p->old_uid, f->old_gid = p->old_gid;
 }
 
+/* looked: its row, where that is known already. */
+void mm_looks_file(struct mm_area *a, struct mm_looks *l, struct mm_cut_file *f, uint32_t slot, uint32_t looked)
+{
+    const struct mm_header *h = a->head;
+    const struct mm_pif *p = mm_pif_at(a, slot);
+    const char *path = mm_path_at(a, p->path);
+    *f = (struct mm_cut_file){ .slot = slot, .looked = MM_NOT_LOOKED };
+    if (!l->look || h->flags & MM_JOB || p->flags & ~PLAIN_FLAGS || mm_pif_unseen(h, p) || p->root)
+        return;
+    if (looked == MM_NOT_LOOKED || strcmp(path, path_of(l, &l->looked[looked])) != 0)
+        looked = mm_looks_row(a, l, path, (uint32_t)strlen(path), 0);
+    if (places_of(l)->full)
+        return;
+    const struct mm_looked *row = &l->looked[f->looked = looked];
+    f->plain = row->known && row->mode && row->dev == p->dev && row->ino == p->ino;
+    mm_looks_tell(f, p, row);
+}
+
+void mm_looks_more(struct mm_area *a, struct mm_looks *l, uint32_t slot)
+{
+    if (l->files != places_of(l)->file_room || !mm_looks_full(l))
+        mm_looks_file(a, l, &l->file[l->files++], slot, MM_NOT_LOOKED);
+}
+
 static uint64_t rounded(uint64_t bytes) { return (bytes + 63) & ~63ull; }
 
 /* Room for all that was noted up to `until`, and touched.  goes_on: and for what comes while it is taken: whoever makes a name takes
  * longer than a look at one.  NULL: no memory. */
-static struct mm_looks *looks_room(struct mm_area *a, uint64_t until, int goes_on)
+struct mm_looks *mm_looks_room(struct mm_area *a, uint64_t until, int goes_on)
 {
     const struct mm_header *h = a->head;
     uint64_t mask = 1;
@@ -272,7 +239,7 @@ static struct mm_looks *looks_room(struct mm_area *a, uint64_t until, int goes_o
 }
 
 /* The notes from where it was read on.  ahead: the rows before that one were seen ahead. */
-static void take_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, uint32_t ahead)
+void mm_looks_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, uint32_t ahead)
 {
     struct places *t = l->places;
     while (t->journal < until && !t->full) {
@@ -281,12 +248,12 @@ static void take_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, ui
             l->broken = t->journal;
             return;
         }
-        if (note->type == MM_PREIMAGE && (l->preimages < t->preimage_room || !grew_full(l))) {
+        if (note->type == MM_PREIMAGE && (l->preimages < t->preimage_room || !mm_looks_full(l))) {
             uint64_t *next = l->preimage + 2ul * l->preimages++;
             next[0] = t->journal;
             next[1] = ((const struct mm_preimage *)note)->slot;
         } else if (note->type == MM_TOUCH) {
-            uint32_t row = row_of(a, l, (const char *)(note + 1), note->path_length, t->journal);
+            uint32_t row = mm_looks_row(a, l, (const char *)(note + 1), note->path_length, t->journal);
             l->looked[row].note = l->looked[row].note ? l->looked[row].note : t->journal;
             t->mark[row] |= (unsigned char)((row < ahead ? AGAIN : 0) | (S_ISDIR(note->mode) ? WAS_FOLDER : 0));
             if (S_ISDIR(note->mode))
@@ -299,8 +266,9 @@ static void take_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, ui
 /* What Python has to look at, in two lists. */
 static void list_others(struct mm_looks *l)
 {
+    const unsigned char *mark = places_of(l)->mark;
     for (uint32_t i = 0; i < l->names; i++)
-        if (l->looked[i].note && !l->looked[i].known)
+        if (!(mark[i] & AS_SEEN) && l->looked[i].note && !l->looked[i].known)
             l->other_note[l->other_notes++] = l->looked[i].note;
     for (uint32_t i = 0; i < l->files; i++)
         if (!l->file[i].plain)
@@ -328,112 +296,19 @@ static int list_folder(struct folder *folder, const char *path)
     return got < 0;
 }
 
-/* The run goes on; since `until`, when no call was under way, it is in another epoch.  NULL: no memory. */
-struct mm_looks *mm_looks_ahead(struct mm_area *a, uint64_t until)
-{
-    struct mm_header *h = a->head;
-    char path[4096];
-    struct mm_looks *l = looks_room(a, until, 1);
-    if (!l)
-        return NULL;
-    struct places *t = l->places;
-    l->look = 1;
-    t->epoch = h->epoch;
-    take_notes(a, l, until, 0);
-    for (uint32_t slot = 0; !t->full && !l->broken && (slot = mm_pif_due(a, slot)) != 0;) {
-        struct mm_pif *p = mm_pif_at(a, slot);
-        __atomic_fetch_or(&p->flags, 0, __ATOMIC_RELAXED);     /* its page is there to be written to: mm_looks_cut will */
-        mm_lock(&h->lock, MM_LOCK_AREA);   /* its path is not written over meanwhile */
-        size_t length = strnlen(mm_path_at(a, p->path), sizeof path - 1);
-        memcpy(path, mm_path_at(a, p->path), length);
-        mm_unlock(&h->lock);
-        path[length] = 0;
-        if (l->files == t->file_room && grew_full(l))
-            break;
-        int may_be_plain = !(p->flags & ~PLAIN_FLAGS) && !p->root;
-        uint32_t looked = may_be_plain ? row_of(a, l, path, (uint32_t)length, 0) : MM_NOT_LOOKED;
-        l->file[l->files++] = (struct mm_cut_file){ .slot = slot, .looked = looked };
-    }
-    for (uint32_t i = 0; !t->full && i < l->names; i++) {          /* new folders: which of them have other names, too? */
-        struct folder *folder = l->folder;
-        uint32_t place = *folder_place(l, path_of(l, &l->looked[i]), l->looked[i].path_length);
-        if (place)
-            list_folder(&folder[place - 1], path_of(l, &l->looked[i]));
-    }
-    return l;
-}
-
-/* Is a row as it was seen ahead?  Its file may have been changed by a descriptor, or by another of its names. */
-static int is_as_seen(struct mm_area *a, const struct mm_looks *l, uint32_t i)
-{
-    const struct mm_looked *row = &l->looked[i];
-    if (((struct places *)l->places)->mark[i] & AGAIN)
-        return 0;
-    if (!row->known || !row->mode)
-        return 1;
-    if (!row->slot || row->nlink != 1)
-        return 0;
-    const struct mm_pif *p = mm_pif_at(a, row->slot);
-    return p->flags & MM_USED && !(p->flags & ~SEEN_FLAGS) && !is_unseen(a->head, p) && p->epoch != a->head->epoch
-        && p->ino == row->ino && p->dev == row->dev;
-}
-
-/* Frozen: what has happened since the look ahead.  0: there is no room for it. */
-static int catch_up(struct mm_area *a, struct mm_looks *l)
-{
-    struct mm_header *h = a->head;
-    struct places *t = l->places;
-    struct folder *folder = l->folder;
-    uint32_t names = l->names, files = l->files;
-    if (h->dirty)                          /* as mm_pif_touched: whoever put it there was killed before it set the mark, maybe */
-        __atomic_store_n(&mm_pif_at(a, h->dirty)->epoch, h->epoch, __ATOMIC_RELEASE);
-    for (uint32_t i = 0; i < l->folders; i++)
-        folder[i].real = 0;
-    take_notes(a, l, h->journal_tail, names);
-    for (uint32_t i = 0; i < names && !t->full; i++) {
-        struct mm_looked *row = &l->looked[i];
-        if (is_as_seen(a, l, i))
-            continue;
-        folder_around(l, path_of(l, row), row->path_length)->present -= row->mode != 0;
-        *row = (struct mm_looked){ .note = row->note, .path = row->path, .path_length = row->path_length };
-        see(a, l, row);
-    }
-    l->files = 0;
-    for (uint32_t i = 0; i < files && !t->full; i++) {
-        uint32_t slot = l->file[i].slot, looked = l->file[i].looked;
-        const struct mm_pif *p = mm_pif_at(a, slot);
-        if (i + NEAR < files)
-            __builtin_prefetch(mm_path_at(a, mm_pif_at(a, l->file[i + NEAR].slot)->path));
-        if (p->flags & MM_USED && p->epoch != h->epoch && is_due(h, p))    /* else it is on the list, or another file's */
-            take_file(a, l, slot, looked);
-    }
-    for (uint32_t slot = h->dirty; slot && !t->full; slot = mm_pif_at(a, slot)->next_dirty)
-        if (mm_pif_at(a, slot)->flags & MM_USED)
-            take_file(a, l, slot, MM_NOT_LOOKED);
-    return !t->full;
-}
-
-/* Nobody is told what programs do that are not tracked. */
-static int is_worth(const struct mm_area *a, const struct mm_looks *ahead)
-{
-    const struct places *t = ahead ? ahead->places : NULL;
-    return t && !t->full && t->epoch == a->head->epoch && !a->head->outsiders;
-}
-
 /* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple.  ahead: what was
  * looked at before, or NULL; it may be what is returned. */
 struct mm_looks *mm_looks_take(struct mm_area *a, int look, struct mm_looks *ahead)
 {
-    struct mm_looks *l = look && is_worth(a, ahead) && catch_up(a, ahead) ? ahead : NULL;
-    if (!l) {
-        l = looks_room(a, a->head->journal_tail, 0);
-        if (!l)
-            return NULL;
+    struct mm_looks *l = look && ahead && mm_looks_caught_up(a, ahead) ? ahead : mm_looks_room(a, a->head->journal_tail, 0);
+    if (!l)
+        return NULL;
+    if (l != ahead) {
         l->look = look;
-        take_notes(a, l, a->head->journal_tail, 0);
+        mm_looks_notes(a, l, a->head->journal_tail, 0);
         for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0;)
-            take_file(a, l, slot, MM_NOT_LOOKED);
-        MM_ALWAYS(!((struct places *)l->places)->full);    /* it was counted, and nothing moves */
+            mm_looks_more(a, l, slot);
+        MM_ALWAYS(!places_of(l)->full);    /* it was counted, and nothing moves */
     }
     list_others(l);
     return l;
@@ -460,6 +335,15 @@ uint64_t mm_looks_written(struct mm_area *a, const struct mm_looks *l, struct mm
         }
     }
     return rows;
+}
+
+/* The same of one in which names were looked at, if any was. */
+void mm_looks_list(const struct mm_looks *l, const char *path, uint32_t length)
+{
+    struct folder *all = l->folder;
+    uint32_t place = *folder_place(l, path, length);
+    if (place)
+        list_folder(&all[place - 1], path);
 }
 
 /* How many of the names in a folder stand for something. */
