@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lab import Lab, Tree, difference
 from stops import Stops
+from test_static_programs import BUSYBOX, is_static
 
 from metamori.cli.checkpoint import take
 from metamori.runtime.area.run_area import Area
@@ -207,6 +208,11 @@ def name_by_descriptor(fd, name):
 def exchange(one, other): assert libc.renameat2(-100, one.encode(), -100, other.encode(), 2) == 0
 def mapped(name):
     with open(name, "r+b") as file, mmap.mmap(file.fileno(), 0) as there: there[0] = 90
+def out(): return "../../out" + os.path.basename(os.getcwd())
+def folder_outside():
+    os.mkdir(out())
+    put(out() + "/e", "other")
+    put(out() + "/g")
 def begin(does):
     global child
     child = os.fork()
@@ -254,7 +260,19 @@ os.unlink('d/e'); os.rmdir('d'); os.symlink('k', 'd')
 os.unlink('s'); os.mkdir('s'); put('s/e')
 os.chmod('d', 0o700); put('d/g'); os.chmod('k', 0o700)
 mapped('n'); mapped('o')
-os.mkdir('d/d'); put('d/d/e'); os.mkfifo('d/p')"""
+os.mkdir('d/d'); put('d/d/e'); os.mkfifo('d/p')
+exchange('s', 'k')
+os.unlink('s'); os.rename('k', 's'); os.symlink('s', 'k')
+folder_outside(); os.unlink('d/e'); os.rmdir('d'); os.rename(out(), 'd')
+folder_outside(); exchange(out(), 'd')
+os.rename('d', out()); os.chmod(out() + '/e', 0o600); os.rename(out(), 'd')
+os.link('n', out()); os.chmod(out(), 0o600)
+os.mkfifo('p'); os.rename('p', 'n')
+os.posix_fallocate(fd['n'], 0, 30000); os.copy_file_range(fd['o'], fd['n'], 5000, 0, 100)
+os.sendfile(fd['n'], fd['o'], 0, 5000)
+fd['t'] = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); name_by_descriptor(fd['t'], 't')
+os.chmod('/proc/self/fd/%d' % fd['n'], 0o600)
+fd['r'] = os.open('n', os.O_RDONLY)"""
 
 KILLED = [("keep.linked", "os.unlink('n')"), ("unlink.kept", "os.unlink('o')"), ("rename.kept", "os.rename('m', 'n')"),
           ("rename.kept", "os.rename('d', 'd2')"), ("link.begun", "os.link('n', 'n2')"), ("pif.made", "put('q')"),
@@ -317,6 +335,42 @@ def test_what_changes_between_the_look_and_the_freeze(lab: Lab, monkeypatch: pyt
     for (index, want), change in zip(states.items(), changes, strict=True):
         lab.restore(index)
         assert not difference(state(lab), want), (index, change)
+
+
+@pytest.mark.skipif(not is_static(BUSYBOX), reason="no static program")
+def test_a_program_that_is_not_tracked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told what it does between the look and the freeze."""
+    used, program = [], "import os, subprocess, sys; os.mkdir('d')\nfor line in sys.stdin: exec(line); print(flush=True)"
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", program], cwd=lab.work,
+                          env=lab.env | {"METAMORI_STATIC": "untracked"}, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        def does(line: str) -> None:
+            assert run.stdin and run.stdout
+            run.stdin.write(line.encode() + b"\n")
+            run.stdin.flush()
+            assert run.stdout.readline() == b"\n", line
+
+        def ahead(area: Area) -> Any:
+            found = cuts.look_ahead(area)
+            assert found is not None
+            does(f"subprocess.run([{BUSYBOX!r}, 'sh', '-c', 'echo more >> f; echo new > d/g'], check=True)")
+            return found
+
+        def both(area: Area, seen: Any) -> cuts.Looks:
+            one, two = cuts.Looks(area), cuts.Looks(area, seen)
+            used.append(two.raw == seen)
+            assert not differing(told(area, two), told(area, one))
+            return two
+
+        does("open('f', 'w').write('some'); open('d/f', 'w').write('x')")
+        monkeypatch.setattr(cuts, "AHEAD_BYTES", 0)
+        monkeypatch.setattr(session, "look_ahead", ahead)
+        monkeypatch.setattr(snapshot, "Looks", both)
+        take(str(lab.store), "")
+        monkeypatch.undo()
+        assert run.stdin
+        run.stdin.close()
+    assert run.returncode == 0 and used == [False]
 
 
 ORDERS = ["os.chmod('n', 0o600)", "os.unlink('n')", "os.rename('m', 'n')", "os.rename('d', 'd2')",
