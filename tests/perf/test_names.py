@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
+from metamori.cli.checkpoint import take
+from metamori.runtime.area.run_area import Area
+
 COUNT = 200
 NATIVE = 6                                 # create, close, rename, chmod, unlink, mkdir: a call each
 # With what Metamori does for them, in the present folder, in one below it, and in one by its whole path. A path costs
@@ -79,6 +82,36 @@ def test_names_are_looked_at_before_the_run_is_frozen(lab: Lab) -> None:
     thawed = next(at for at, call in enumerate(calls) if at > frozen and "FUTEX_WAKE" in call)
     assert sum("llistxattr" in call for call in calls[:frozen]) >= count
     assert thawed - frozen < COUNT, calls[frozen:thawed][:COUNT]
+
+
+def test_no_python_for_each_name_while_the_run_is_frozen(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its functions, and those in C that it calls: a few for each new folder, of 100 names."""
+    asked, counted = [0], list[int]()
+    freeze, thaw = Area.freeze, Area.thaw
+
+    def frozen(area: Area) -> None:
+        freeze(area)
+        sys.setprofile(lambda frame, event, what: asked.append(1) if "return" not in event else None)
+
+    def thawed(area: Area) -> None:
+        sys.setprofile(None)
+        thaw(area)
+
+    monkeypatch.setattr(Area, "freeze", frozen)
+    monkeypatch.setattr(Area, "thaw", thawed)
+    command = [*lab.argv("run"), "--", sys.executable, "-c", MANY_NEW]
+    for count in (3 * COUNT, 13 * COUNT):
+        work = lab.work / f"{count}"
+        work.mkdir()
+        with subprocess.Popen([*command, str(count)], cwd=work, env=lab.env, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as run:
+            assert run.stdin and run.stdout and run.stdout.readline() == b"made\n"
+            asked.clear()
+            take(str(lab.store), "")
+            counted.append(len(asked))
+            run.stdin.close()
+        assert run.returncode == 0
+    assert counted[0] and (counted[1] - counted[0]) / (10 * COUNT) < 0.5, counted
 
 
 COUNTED = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -447,3 +448,34 @@ def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkey
     for index, want in states.items():
         lab.restore(index)
         assert not difference(state(lab), want), (index, call_first)
+
+
+def test_a_long_call_holds_up_the_others_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The freeze waits for it; the look ahead does not, and leaves all as it was."""
+    stops = Stops(lab.folder / "stops")
+    monkeypatch.setattr(cuts, "AHEAD_BYTES", 0)
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", ASKED], cwd=lab.work,
+                          env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        def does(line: str) -> None:
+            assert run.stdin and run.stdout
+            run.stdin.write(line.encode() + b"\n")
+            run.stdin.flush()
+            assert run.stdout.readline() == b"done\n", line
+
+        does("put('n')")
+        stops.arm("rename.kept")
+        does("begin(\"os.rename('n', 'm')\")")
+        stops.wait("rename.kept")
+        with closing(Area(str(lab.store))) as area, area.session_lock():
+            epoch = area.head.epoch
+            assert cuts.look_ahead(area) is None
+            assert (area.head.epoch, area.head.freeze, area.head.cut_pending) == (epoch, 0, 0)
+            stops.go("rename.kept")
+            does("os.waitpid(child, 0)")
+            assert cuts.look_ahead(area) is not None
+            assert (area.head.epoch, area.head.freeze, area.head.cut_pending) == (epoch + 1, 0, 1)
+        assert run.stdin
+        run.stdin.close()
+    assert run.returncode == 0
+    lab.restore(0)
+    assert lab.state() == {}
