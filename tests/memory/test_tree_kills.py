@@ -14,7 +14,7 @@ from comeback import Memory, built, killed_again
 from lab import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
-PROGRAMS = (("tree.c", "kin"), ("tree.c", "memory"), ("tree.c", "files"), ("sysv.c", "work"))
+PROGRAMS = (("tree.c", "kin"), ("tree.c", "memory"), ("tree.c", "files"), ("sysv.c", "work"), ("growth.c", ""))
 
 
 def test_children_that_come_and_go(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def killed_restart(case: Memory, random_: random.Random, index: int) -> None:
 def chain(folder: Path, seed: int, kills: int) -> None:
     random_ = random.Random(seed)
     source, what = PROGRAMS[seed % len(PROGRAMS)]
-    case = Memory(folder, [built(folder, source), what])
+    case = Memory(folder, [built(folder, source), what or str(seed)])
     known = case.run_and_kill("60ms", random_.randint(1, 4))
     for _ in range(kills):
         (killed_again if random_.random() < 0.5 else killed_restart)(case, random_, random_.choice(known))
@@ -51,7 +51,7 @@ def chain(folder: Path, seed: int, kills: int) -> None:
     assert case.verb("verify").returncode == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_few_kills(tmp_path: Path, seed: int) -> None:
     chain(tmp_path, seed, 2)
 
@@ -68,7 +68,7 @@ def test_killed_in_any_order_while_it_is_saved(tmp_path: Path, seed: int) -> Non
     """One of them first, or who saves them; the others a moment later."""
     random_ = random.Random(seed)
     source, what = PROGRAMS[seed % len(PROGRAMS)]
-    case = Memory(tmp_path, [built(tmp_path, source), what])
+    case = Memory(tmp_path, [built(tmp_path, source), what or str(seed)])
     run = case.start("--every", "10ms")
     try:
         wait_until(lambda: len(case.images()) >= 2 or run.poll() is not None, f"images: {case.errors()}")
