@@ -1,4 +1,4 @@
-"""Checkpoints of programs that start and end threads all the time: each succeeds, and the program goes on from each."""
+"""Checkpoints of programs that start and end threads all the time: each succeeds, and the program continues from it."""
 
 from __future__ import annotations
 

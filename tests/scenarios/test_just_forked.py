@@ -1,4 +1,4 @@
-"""A process belongs to its run from the instant on at which it is there: it may begin only when its parent has ended."""
+"""A process belongs to its run from the instant on at which it exists: it may begin when its parent has ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from lab import ROOT, Lab, gone, picture, wait_until
 from stops import Stops
 
-# The child's first call is on no file that is open, its next on one, and then it becomes another program.  The stop point is armed
-# by no call that the library sees.
+# The child's first call is on no open file, its next on one, and then it becomes another program. The stop point is
+# armed by no call that the library sees.
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -36,7 +36,8 @@ int main(int count, char **words)
 {
     const char *how = words[count - 2], *point = words[count - 1];
     long pid = 1, r;
-    __asm__ volatile("syscall" : "=a"(r) : "a"(SYS_open), "D"(point), "S"(O_CREAT | O_WRONLY), "d"(0600) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall" : "=a"(r) : "a"(SYS_open), "D"(point), "S"(O_CREAT | O_WRONLY), "d"(0600)
+                     : "rcx", "r11", "memory");
     if (strcmp(how, "fork") == 0)
         pid = fork();
     else if (strcmp(how, "raw") == 0)
@@ -97,7 +98,7 @@ def all_is_in_an_index(lab: Lab) -> None:
 @EITHER
 @pytest.mark.parametrize("how", POINTS)
 def test_it_begins_when_its_parent_has_ended(lab: Lab, program: Path, how: str, is_by_hand: bool) -> None:
-    """The run was over after two seconds: it ended at its first call with status 0, or went on and nobody followed it."""
+    """The run was over after two seconds; it ended at its first call, with status 0, or nobody followed it."""
     stops = parent_ended(lab, program, how, is_by_hand)
     lab.checkpoint()                       # for which a run must be alive
     stops.go(POINTS[how])

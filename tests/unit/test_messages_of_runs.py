@@ -377,8 +377,9 @@ def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> N
     store = SimpleNamespace(refresh=lambda: None, require_restorable=lambda index: None,
                             meta=lambda index: SimpleNamespace(memory=(1,)))
     head = SimpleNamespace(first_index=1, tree=SimpleNamespace(term=0))
-    made = live(session=SimpleNamespace(store=store, area=SimpleNamespace(head=head, pids=list, is_peopled=bool)), pid=pid,
-                config=None, environ={}, _store_watch=SimpleNamespace(close=lambda: None))
+    area_of_it = SimpleNamespace(head=head, pids=list, is_peopled=bool)
+    made = live(session=SimpleNamespace(store=store, area=area_of_it), pid=pid, config=None, environ={},
+                _store_watch=SimpleNamespace(close=lambda: None))
     with pytest.raises(run_controller.NobodyLeft, match=r"the run has ended: its program could not continue from "
                                                         r"checkpoint 3: .*Cannot allocate memory"):
         made._roll_back(3)

@@ -319,17 +319,14 @@ class Area:
         return [pid for pid in (self.process(slot).pid for slot in self.processes()) if pid != but]
 
     def is_peopled(self) -> bool:
-        """Whether any process of the run is alive, one that has just been forked too."""
-        return self.has_unborn() or any(True for _ in self.processes())
+        return self.has_unborn() or bool(self.pids())      # one that has just been forked too
 
     def is_supervised(self) -> bool:
         """Whether the `metamori run` of this run is alive."""
-        pid = self.head.supervisor
-        return bool(pid) and lib.mm_start_time(pid) == self.head.supervisor_start
+        return bool(self.head.supervisor) and lib.mm_start_time(self.head.supervisor) == self.head.supervisor_start
 
     def has_unborn(self) -> bool:
-        """Whether a forked child lives that is not among the processes yet: its parent may have ended before it ran.
-        Asked before they are looked at."""
+        """Whether a forked child lives that is not among the processes yet; asked before they are looked at."""
         return bool(lib.mm_unborn(self._area))
 
     def descriptors(self, process: int) -> dict[int, int]:

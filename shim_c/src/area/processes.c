@@ -24,9 +24,9 @@ int mm_process_lives(const struct mm_process *p)
 }
 int mm_process_alive(struct mm_area *a, uint32_t process) { return mm_process_lives(mm_proc(a, process)); }
 
-/* A forked child that has no slot yet is one of the run from the instant on at which it is there, whoever is killed and whenever it
- * first runs: before the fork its parent locks an open description of the header, which the child then has as well.  The child lets
- * the lock go when it has its slot, and the kernel does when it was killed before. */
+/* A forked child without a slot belongs to the run from the instant on at which it exists, whoever is killed and whenever
+ * it first runs: before the fork its parent locks an open description of the header, which the child then has as well.
+ * The child lets the lock go when it has its slot; the kernel does when it was killed before. */
 static long birth_lock(int header, int call, short type)
 {
     struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_len = 1 };

@@ -97,7 +97,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     return r;
 }
 
-/* None begins while all are asked to stop: of threads that start others, and end, there would always be one that nobody has asked. */
+/* None begins while all are asked to stop: of threads that start others, and end, there would always be one not asked. */
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
 {
     if (UNLIKELY(mm_memory_head != NULL))

@@ -50,7 +50,8 @@ static int join(const char *store)
         mm_release_dead(area);
         process = mm_process_join(area, pid, start, 0);
     }
-    if (process && !back && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {   /* between the look and the slot */
+    if (process && !back                   /* between the look and the slot */
+        && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {
         mm_process_leave(area, process);
         mm_detach(area);
         return -ESRCH;

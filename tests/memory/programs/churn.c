@@ -1,4 +1,4 @@
-/* churn.c - threads that start the next one and end, or wait for those that they start: there is always one that nobody has seen. */
+/* churn.c - threads that start the next one and end, or wait for those that they start. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* growth.c - a random tree of processes that fork, execute, spawn, die, leave orphans, and tell each other what they found: what it
- * prints and writes depends on nothing but the seed.
+/* growth.c - a random tree of processes that fork, execute, spawn, die, leave orphans, and tell each other what they found:
+ * what it prints and writes depends on nothing but the seed.
  *
  *   growth SEED
  */
