@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,32 @@ accepted = [server.accept()[0] for _ in clients]
 found = [b"".join(iter(lambda: each.recv(99), b"")) for each in accepted]
 print(sorted(found), [os.waitpid(each, 0)[1] for each in clients])
 """
+# the client is parked for what it sent to the one, amid connecting to the other, which takes one at a time
+CONNECTS = """
+import os, socket, threading, time
+one, other = (socket.create_server(("127.0.0.1", 0), backlog=0) for _ in range(2))
+child = os.fork()
+if child == 0:
+    at, there = one.getsockname(), other.getsockname()
+    one.close()
+    other.close()
+    sent, fills, late = socket.create_connection(at), socket.create_connection(there), socket.socket()
+    sent.sendall(b"sent")
+    connects = threading.Thread(target=lambda: (late.connect(there), late.sendall(b"late")))
+    connects.start()
+    while late.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 2:
+        time.sleep(0.005)
+    open("ready1", "w").write(str(os.getpid()))
+    connects.join()
+    while not os.path.exists("go"):
+        time.sleep(0.005)
+    os._exit(0)
+open("ready2", "w").write(str(os.getpid()))
+while not os.path.exists("accept"):
+    time.sleep(0.005)
+accepted = [each.accept()[0] for each in (other, other, one)]
+print([accepted[n].recv(9) for n in (1, 2)], os.wait()[1])
+"""
 OUTPUT = b"[b'after', b'sentafter'] [1280, 1280]\n"
 REFUSED = b"which holds what was sent and was not accepted yet"
 
@@ -54,15 +80,19 @@ ALL = ("count0", "count1", "count2")
 
 
 @contextmanager
-def behind(folder: Path) -> Iterator[tuple[Memory, subprocess.Popen[bytes]]]:
-    case = Memory(folder, ["/usr/bin/python3", "-c", BEHIND], ends=False)
+def begun(folder: Path, text: str, names: tuple[str, ...]) -> Iterator[tuple[Memory, subprocess.Popen[bytes]]]:
+    case = Memory(folder, ["/usr/bin/python3", "-c", text], ends=False)
     run = case.start()
     try:
-        wait_until(lambda: all(said(case, name) for name in ("ready1", "ready2", *ALL)), "they have begun")
+        wait_until(lambda: all(said(case, name) for name in ("ready1", "ready2", *names)), "they have begun")
         yield case, run
     finally:
         case.kill_with(run)
         run.wait()
+
+
+def behind(folder: Path) -> AbstractContextManager[tuple[Memory, subprocess.Popen[bytes]]]:
+    return begun(folder, BEHIND, ALL)
 
 
 def said(case: Memory, name: str) -> str:
@@ -130,3 +160,16 @@ def test_somebody_is_killed_meanwhile(tmp_path: Path, which: str) -> None:
             os.kill(run.pid if which == "metamori run" else int(said(case, "ready1")), signal.SIGKILL)
             assert verb.wait(60) != 0
         all_run(case, ALL if which == "metamori run" else ("count0", "count2"))
+
+
+def test_a_connection_is_made_meanwhile(tmp_path: Path) -> None:
+    """The call that makes it returns when all are back: it was in the middle of it."""
+    with begun(tmp_path, CONNECTS, ()) as (case, run):
+        with asked(case) as verb:
+            tell(case, "accept")
+            assert verb.wait(60) == 0, verb.stderr.read()
+        case.kill_with(run)
+        run.wait()
+        tell(case, "go")
+        done = case.verb("restart", "--force", "1")
+        assert (done.returncode, done.stdout) == (0, b"[b'late', b'sent'] 0\n"), done
