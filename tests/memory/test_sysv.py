@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from comeback import Memory, built
-from lab import wait_until
+from lab import picture, wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.mark.parametrize("what", ["work", "new"])
@@ -67,3 +71,67 @@ def test_what_cannot_is_named(tmp_path: Path, what: str) -> None:
     finally:
         run.kill()
     assert case.images() == []
+
+
+KEPT = """
+import ctypes, os, sys, time
+libc, key = ctypes.CDLL(None), int(sys.argv[1])
+made = {"memory": lambda: libc.shmget(key, 4096, 0o1600), "semaphores": lambda: libc.semget(key, 1, 0o1600),
+        "a queue": lambda: libc.msgget(key, 0o1600)}[sys.argv[2]]()
+assert made >= 0
+open("ready", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+again = {"memory": lambda: libc.shmget(key, 4096, 0), "semaphores": lambda: libc.semget(key, 1, 0),
+         "a queue": lambda: libc.msgget(key, 0)}[sys.argv[2]]()
+print(again == made)
+"""
+
+
+def made_by_us(what: str, key: int) -> Callable[[], int]:
+    """With the program's key, and used by this process. What takes it away."""
+    if what == "memory":
+        number = LIBC.shmget(key, 4096, 0o1600)
+        LIBC.shmat.restype = ctypes.c_void_p
+        at = ctypes.c_void_p(LIBC.shmat(number, None, 0))
+        return lambda: LIBC.shmdt(at) + LIBC.shmctl(number, 0, None)
+    if what == "semaphores":
+        number = LIBC.semget(key, 1, 0o1600)
+        assert LIBC.semop(number, struct.pack("=Hhh", 0, 1, 0), 1) == 0
+        return lambda: LIBC.semctl(number, 0, 0)
+    number = LIBC.msgget(key, 0o1600)
+    assert LIBC.msgsnd(number, struct.pack("=q8s", 1, b"ours"), 8, 0) == 0
+    return lambda: LIBC.msgctl(number, 0, None)
+
+
+@pytest.mark.parametrize("what", ["memory", "semaphores", "a queue"])
+def test_somebody_has_the_key(tmp_path: Path, what: str) -> None:
+    """Said before anything is touched; free again, the program goes on."""
+    key = 0x4E000000 | os.getpid() & 0xFFFFFF
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", KEPT, str(key), what], ends=False)
+    run = case.start()
+    try:
+        wait_until((case.work / "ready").exists, f"it is ready: {case.errors()}")
+        assert case.verb("checkpoint").returncode == 0, case.errors()
+    finally:
+        case.kill_with(run)
+        run.wait()
+    assert case.log()
+    left = {"memory": LIBC.shmget, "semaphores": LIBC.semget, "a queue": LIBC.msgget}[what]
+    number = left(key, 0) if what == "a queue" else left(key, 0, 0)
+    remove = {"memory": LIBC.shmctl, "a queue": LIBC.msgctl}.get(what)
+    assert (remove(number, 0, None) if remove else LIBC.semctl(number, 0, 0)) == 0
+    take_away = made_by_us(what, key)
+    try:
+        (case.work / "untouched").write_text("by nobody")
+        before = picture(case.work)
+        done = case.verb("restart", "--force", "1")
+        assert done.returncode == 1 and b"is there and in use, or is not the program's own" in done.stderr, done
+        assert b"System V" in done.stderr and picture(case.work) == before
+    finally:
+        assert take_away() == 0
+    (case.work / "go").touch()
+    done = case.verb("restart", "--force", "1")
+    assert (done.returncode, done.stdout) == (0, b"True\n"), done
+    number = left(key, 0) if what == "a queue" else left(key, 0, 0)
+    assert (remove(number, 0, None) if remove else LIBC.semctl(number, 0, 0)) == 0

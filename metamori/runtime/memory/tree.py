@@ -70,7 +70,8 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
 
 
 def _let_go(area: Area, kept: frozenset[tuple[int, int]]) -> None:
-    lib.mm_memory_go(area.pointer, ffi.new("uint32_t[]", [slot for slot, _ in kept]), len(kept))
+    alive = [slot for slot, pid in kept if area.process(slot).pid == pid]
+    lib.mm_memory_go(area.pointer, ffi.new("uint32_t[]", alive), len(alive))
 
 
 def _await_back(area: Area) -> None:
