@@ -117,7 +117,7 @@ class Images:
         self.stats: dict[bytes, os.stat_result] = {}           # of mapped files
 
     @_unless_one_ends
-    def hold(self, kept: frozenset[tuple[int, int]], waits: bool) -> None:
+    def hold(self, kept: frozenset[tuple[int, int]] = _NOBODY, waits: bool = True) -> None:
         """Every thread of every process parked. Refused, NotAtRest; NotBegun: not yet, all run on but `self.kept`.
         kept: those that were parked before; waits: for connections to be accepted."""
         self.kept = kept
